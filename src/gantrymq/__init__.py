@@ -1,0 +1,34 @@
+"""gantrymq: Apache RocketMQ's message store in Python, byte-compatible, with its data pipeline on Spark.
+
+The public names below are imported on first use, so that ``import gantrymq`` stays cheap.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
+    from gantrymq.model.message import Message as Message
+    from gantrymq.model.message import StoredMessage as StoredMessage
+    from gantrymq.store.message_store import MessageStore as MessageStore
+    from gantrymq.store.reader import StoreReader as StoreReader
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Message": "gantrymq.model.message",
+    "StoredMessage": "gantrymq.model.message",
+    "MessageStoreConfig": "gantrymq.config.settings",
+    "MessageStore": "gantrymq.store.message_store",
+    "StoreReader": "gantrymq.store.reader",
+}
+
+__all__ = ["Message", "MessageStore", "MessageStoreConfig", "StoreReader", "StoredMessage", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'gantrymq' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,82 @@
+"""Every exception of gantrymq, under one root.
+
+Expected outcomes of a put or a get are statuses (``gantrymq.model.status``); what stands here are conditions
+that end the work. Each carries what a person needs to act on it, and its text is one line.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class GantrymqError(Exception):
+    """The root of all errors that gantrymq raises on purpose."""
+
+
+class ConfigError(GantrymqError):
+    """A setting has a value that is not allowed.
+
+    ``key`` is RocketMQ's key, ``value`` what was given, ``allowed`` says what would be right.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"{key}={value!r} is not allowed: {allowed}")
+        self.key, self.value, self.allowed = key, value, allowed
+
+
+class StoreError(GantrymqError):
+    """The root of what can be wrong with a store directory; ``path`` is the file or directory meant."""
+
+    def __init__(self, path: str | Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = Path(path), reason
+
+
+class NotAStoreError(StoreError):
+    """The directory holds no RocketMQ store."""
+
+
+class StoreLockedError(StoreError):
+    """Another process (or another MessageStore of this one) has the store open for writing."""
+
+
+class StoreClosedError(StoreError):
+    """The store was closed, and something was asked of it afterwards."""
+
+
+class StorePermissionError(StoreError):
+    """The file system does not let us read or write a file of the store."""
+
+
+class WrongFileSizeError(StoreError):
+    """A file has another size than its siblings or the configuration say; the load is refused, nothing changes."""
+
+    def __init__(self, path: str | Path, size_bytes: int, expected: str) -> None:
+        super().__init__(path, f"is {size_bytes} bytes long, expected {expected}")
+        self.size_bytes = size_bytes
+
+
+class AmbiguousGeometryError(StoreError):
+    """The files allow more than one reading of their geometry; ``keys`` names the settings that decide."""
+
+    def __init__(self, path: str | Path, candidates: Sequence[tuple[int, int]], keys: Sequence[str]) -> None:
+        shown = ", ".join(f"{keys[0]}={a} {keys[1]}={b}" for a, b in list(candidates)[:4])
+        more = f" and {len(candidates) - 4} more" if len(candidates) > 4 else ""
+        hint = " ".join(f"--set {key}=…" for key in keys)
+        super().__init__(path, f"its geometry is ambiguous ({shown}{more}); say which with {hint}")
+        self.candidates, self.keys = list(candidates), list(keys)
+
+
+class CorruptRecordError(StoreError):
+    """A record cannot be read. ``offset`` is its physical offset, ``reason`` what is wrong with it."""
+
+    def __init__(self, path: str | Path, offset: int, reason: str) -> None:
+        super().__init__(path, f"no readable record at offset {offset}: {reason}")
+        self.offset = offset
+
+
+class DiskFullError(StoreError):
+    """The file system has no room for ``needed_bytes`` more."""
+
+    def __init__(self, path: str | Path, needed_bytes: int) -> None:
+        super().__init__(path, f"no room on the disk for {needed_bytes} more bytes")
+        self.needed_bytes = needed_bytes

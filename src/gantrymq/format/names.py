@@ -1,0 +1,52 @@
+"""Names of files and directories in a store.
+
+==================================  ==============================================================
+name                                what
+==================================  ==============================================================
+abort                               there while the store is open; holds the process id as text
+lock                                holds "lock"; its first byte carries the POSIX record lock
+checkpoint                          see ``gantrymq.format.checkpoint``
+commitlog/00000000000000000000      a file's first offset in 20 digits
+consumequeue/TOPIC/QUEUE/0000…      likewise
+consumequeue_ext/TOPIC/QUEUE/0000…  likewise
+index/yyyyMMddHHmmssSSS             local time of the creation
+config/*.json                       topics, offsets and the like
+==================================  ==============================================================
+
+Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
+"""
+
+from datetime import datetime
+
+ABORT = "abort"
+LOCK = "lock"
+CHECKPOINT = "checkpoint"
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+INDEX = "index"
+CONFIG = "config"
+LOCK_TEXT = b"lock"
+_OFFSET_DIGITS = 20
+_TIME_DIGITS = 17
+
+
+def offset_name(offset: int) -> str:
+    """The name of the file that begins at ``offset``."""
+    return f"{offset:0{_OFFSET_DIGITS}d}"
+
+
+def parse_offset_name(name: str) -> int | None:
+    """The offset in a file's name, or None where it is no such name."""
+    return int(name) if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def index_name(timestamp_ms: int) -> str:
+    """The name of an index file begun at ``timestamp_ms``, in local time as Java has it."""
+    moment = datetime.fromtimestamp(timestamp_ms // 1000)
+    return f"{moment:%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether ``name`` can be an index file's."""
+    return len(name) == _TIME_DIGITS and name.isascii() and name.isdigit()

@@ -1,0 +1,58 @@
+"""The properties of a record, and the CRC that may end them.
+
+========================  ==================================================================
+bytes                     meaning
+========================  ==================================================================
+name, 0x01, value, 0x02   repeated; the last 0x02 may be missing (4.9.8 never writes it)
+========================  ==================================================================
+
+With ``enabledAppendPropCRC`` the last 20 bytes are one more property, ``__CRC32#`` 0x01, ten decimal digits with the
+least significant first, 0x02; its number covers every byte of the record before them.
+
+Source: MessageDecoder.string2messageProperties, messageProperties2String and createCrc32.
+"""
+
+from collections.abc import Mapping
+
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.model.message import PROPERTY_CRC32
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+CRC_PROPERTY_SIZE = 20
+_CRC_DIGITS = 10
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The bytes of ``properties`` in their order, each entry with its trailing separator.
+
+    Raises ValueError where a name or a value holds one of the separators: it could not be read back.
+    """
+    for name, value in properties.items():
+        if NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name or PROPERTY_SEPARATOR in value:
+            raise ValueError(f"property {name!r} holds a separator (0x01 or 0x02)")
+    return encode_utf8("".join(f"{name}\x01{value}\x02" for name, value in properties.items()))
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """Read what :func:`encode_properties` or Java wrote.
+
+    As in Java an entry with an empty name or an empty value is dropped, and the last of several wins.
+    """
+    properties: dict[str, str] = {}
+    for entry in decode_utf8(raw).split(PROPERTY_SEPARATOR):
+        name, separator, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if separator and name and value:
+            properties[name] = value
+    return properties
+
+
+def encode_crc_property(crc: int) -> bytes:
+    """The 20 bytes that close the properties of a record whose other bytes have the CRC ``crc`` (31 bits)."""
+    digits = f"{crc:0{_CRC_DIGITS}d}"[::-1]
+    return f"{PROPERTY_CRC32}{NAME_VALUE_SEPARATOR}{digits}{PROPERTY_SEPARATOR}".encode("ascii")
+
+
+def decode_crc_property(text: str) -> int:
+    """The number of a ``__CRC32#`` property's value; -1 where it is not all digits."""
+    return int(text[::-1]) if text.isascii() and text.isdigit() else -1

@@ -1,0 +1,70 @@
+"""The unit of a consume queue, and what its tags code is.
+
+======  =========  ==================================================================================
+bytes   field      remark
+======  =========  ==================================================================================
+8       phyOffset  where the record lies in the commit log
+4       size       of the record
+8       tagsCode   Java's String.hashCode of the tag; 0 without one; the deliver time in the delay topic
+======  =========  ==================================================================================
+
+A queue that begins above offset 0 has its earlier slots filled with (0, 0x7FFFFFFF, 0).
+
+Source: ConsumeQueue.putMessagePositionInfo and fillPreBlank, CommitLog.checkMessageAndReturnSize.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gantrymq.model.java import string_hash
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
+
+UNIT_SIZE = 20
+BLANK_UNIT_SIZE = 0x7FFFFFFF  # what a pre-blank says its record's size is
+_UNIT = struct.Struct(">qiq")
+_UNKNOWN_LEVEL_DELAY_MS = 1000
+
+
+class QueueEntry(NamedTuple):
+    """One unit: ``phy_offset`` and ``size_bytes`` of the record, and its ``tags_code``."""
+
+    phy_offset: int
+    size_bytes: int
+    tags_code: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether Java's recovery takes it for written."""
+        return self.phy_offset >= 0 and self.size_bytes > 0
+
+
+PRE_BLANK = QueueEntry(0, BLANK_UNIT_SIZE, 0)
+
+
+def encode_entry(entry: QueueEntry) -> bytes:
+    """The 20 bytes of ``entry``."""
+    return _UNIT.pack(*entry)
+
+
+def decode_entry(buffer: bytes | memoryview, position: int = 0) -> QueueEntry:
+    """The unit at ``position``."""
+    return QueueEntry(*_UNIT.unpack_from(buffer, position))
+
+
+def tags_code(
+    topic: str, properties: Mapping[str, str], store_timestamp_ms: int, delay_levels_ms: Sequence[int]
+) -> int:
+    """The tags code of a record.
+
+    ``delay_levels_ms[i]`` is the delay of level i + 1. In the delay topic a record with a level has its deliver
+    time; a level above the highest counts as the highest.
+    """
+    level_text = properties.get(PROPERTY_DELAY, "")
+    if topic == SCHEDULE_TOPIC and level_text.isascii() and level_text.isdigit():
+        level = min(int(level_text), len(delay_levels_ms))
+        if level > 0:
+            return store_timestamp_ms + delay_levels_ms[level - 1]
+        if int(level_text) > 0:  # no level is configured at all
+            return store_timestamp_ms + _UNKNOWN_LEVEL_DELAY_MS
+    return string_hash(properties.get(PROPERTY_TAGS, ""))

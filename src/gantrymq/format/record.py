@@ -1,0 +1,247 @@
+"""The message record of the commit log, and the blank that fills the end of a file.
+
+======  ==========  =====================================================================
+bytes   field       remark
+======  ==========  =====================================================================
+4       totalSize   of the whole record
+4       magic       v1 0xdaa320a7, v2 0xdaa320ab (a topic longer than 127), blank 0xcbd43194
+4       bodyCRC     CRC-32 of the body & 0x7FFFFFFF
+4       queueId
+4       flag
+8       queueOffset
+8       phyOffset   this record's place in the commit log
+4       sysFlag     see ``gantrymq.model.flags``
+8       bornTimestamp
+8/20    bornHost    ip 4 or 16, port 4
+8       storeTimestamp
+8/20    storeHost   ip 4 or 16, port 4
+4       reconsumeTimes
+8       preparedTransactionOffset
+4, n    body
+1/2, n  topic       the length takes one byte in v1 and two in v2, both signed
+2, n    properties
+======  ==========  =====================================================================
+
+A blank is ``size 4 | magic 4`` where ``size`` is the rest of the file; only these eight bytes are written. A record
+is put into a file only if eight bytes stay free behind it, and records never cross files.
+
+Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndReturnSize.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import Enum
+
+from gantrymq.format.properties import CRC_PROPERTY_SIZE, decode_crc_property, decode_properties, encode_crc_property
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.java import decode_utf8
+from gantrymq.model.message import PROPERTY_CRC32, StoredMessage
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGIC_BLANK = 0xCBD43194
+BLANK_SIZE = 8
+MIN_RECORD_SIZE = 91  # v1, IPv4, nothing in body, topic and properties
+MAX_TOPIC_LENGTH_V1 = 127
+MAX_TOPIC_LENGTH_V2 = 32767
+MAX_PROPERTIES_LENGTH = 32767
+QUEUE_OFFSET_AT = 20
+PHY_OFFSET_AT = 28
+SYS_FLAG_AT = 36
+BORN_HOST_AT = 48
+
+_HEAD = struct.Struct(">IIiiiqqiq")
+_BLANK = struct.Struct(">iI")
+
+
+class CheckCRC(Enum):
+    """What a check of a record verifies beside its lengths."""
+
+    OFF = 0
+    BODY = 1
+    WHOLE_RECORD = 2  # forceVerifyPropCRC: the __CRC32# property instead of the body's CRC
+
+
+class RecordStop(Enum):
+    """Why a record is none; the values are what ``gantrymq store log`` prints."""
+
+    BLANK = "blank"
+    ZEROS = "zeros"
+    HALF = "half a record"
+    MAGIC = "magic code"
+    SIZE = "size"
+    CRC = "crc"
+    NO_BLANK = "end of file without a blank"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the variable parts of a record lie, as offsets from its start. Lengths that are negative count as 0."""
+
+    size: int
+    version: int
+    store_timestamp_at: int
+    store_host_at: int
+    body_at: int
+    body_length: int
+    topic_at: int
+    topic_length: int
+    properties_at: int
+    properties_length: int
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """The CRC of a body as a record holds it: 31 bits (UtilAll.crc32)."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def record_size(version: int, sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """How many bytes a record takes (MessageExtEncoder.calMsgLength)."""
+    hosts = (20 if sys_flag & flags.BORN_HOST_V6 else 8) + (20 if sys_flag & flags.STORE_HOST_V6 else 8)
+    return 48 + 8 + 4 + 8 + 4 + 2 + hosts + body_length + version + topic_length + properties_length
+
+
+def encode_blank(size: int) -> bytes:
+    """The eight bytes at the end of a file that has ``size`` bytes left."""
+    return _BLANK.pack(size, MAGIC_BLANK)
+
+
+def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, append_crc: bool = False) -> bytes:
+    """The bytes of a record.
+
+    ``message`` gives every field but ``size_bytes``; ``topic`` and ``properties`` are given encoded. With
+    ``append_crc`` the record closes with the CRC property. The caller has checked the lengths.
+    """
+    if append_crc and properties and properties[-1] != 2:
+        properties += b"\x02"
+    properties_length = len(properties) + (CRC_PROPERTY_SIZE if append_crc else 0)
+    version = message.version
+    size = record_size(version, message.sys_flag, len(message.body), len(topic), properties_length)
+    raw = b"".join(
+        (
+            _HEAD.pack(
+                size,
+                MAGIC_V1 if version == 1 else MAGIC_V2,
+                message.body_crc,
+                message.queue_id,
+                message.flag,
+                message.queue_offset,
+                message.phy_offset,
+                message.sys_flag,
+                message.born_timestamp_ms,
+            ),
+            message.born_host.to_bytes(),
+            struct.pack(">q", message.store_timestamp_ms),
+            message.store_host.to_bytes(),
+            struct.pack(">iqi", message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
+            message.body,
+            len(topic).to_bytes(version, "big"),
+            topic,
+            struct.pack(">H", properties_length),
+            properties,
+        )
+    )
+    return raw + encode_crc_property(zlib.crc32(raw) & 0x7FFFFFFF) if append_crc else raw
+
+
+def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | RecordStop:
+    """Find the parts of the record at ``position``, trusting nothing before it is checked.
+
+    ``limit`` is the end of the file within ``buffer``; no byte from there on is read.
+    """
+    rest = limit - position
+    if rest < BLANK_SIZE:
+        return RecordStop.NO_BLANK
+    size, magic = _BLANK.unpack_from(buffer, position)
+    if magic == MAGIC_BLANK:
+        return RecordStop.BLANK if size <= rest else RecordStop.SIZE
+    if size == 0 and magic == 0:
+        return RecordStop.ZEROS
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return RecordStop.MAGIC
+    if not MIN_RECORD_SIZE <= size <= rest:
+        return RecordStop.SIZE
+    return _layout_within(buffer, position, size, 1 if magic == MAGIC_V1 else 2) or RecordStop.HALF
+
+
+def _layout_within(buffer: memoryview, position: int, size: int, version: int) -> Layout | None:
+    sys_flag = int.from_bytes(buffer[position + SYS_FLAG_AT : position + SYS_FLAG_AT + 4], "big")
+    store_timestamp_at = BORN_HOST_AT + (20 if sys_flag & flags.BORN_HOST_V6 else 8)
+    store_host_at = store_timestamp_at + 8
+    body_at = store_host_at + (20 if sys_flag & flags.STORE_HOST_V6 else 8) + 16
+    if body_at + version + 2 > size:
+        return None
+    body_length = max(_signed(buffer, position + body_at - 4, 4), 0)
+    topic_at = body_at + body_length + version
+    if topic_at + 2 > size:
+        return None
+    topic_length = _signed(buffer, position + topic_at - version, version)
+    properties_at = topic_at + topic_length + 2
+    if topic_length < 0 or properties_at > size:
+        return None
+    properties_length = max(_signed(buffer, position + properties_at - 2, 2), 0)
+    if properties_at + properties_length != size:
+        return None
+    return Layout(
+        size, version, store_timestamp_at, store_host_at, body_at, body_length,
+        topic_at, topic_length, properties_at, properties_length,
+    )  # fmt: skip
+
+
+def _signed(buffer: memoryview, position: int, length: int) -> int:
+    return int.from_bytes(buffer[position : position + length], "big", signed=True)
+
+
+def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckCRC) -> bool:
+    """Whether the record at ``position`` has the CRC it says it has."""
+    if check is CheckCRC.BODY and layout.body_length > 0:
+        body = buffer[position + layout.body_at : position + layout.body_at + layout.body_length]
+        return body_crc(body) == int.from_bytes(buffer[position + 8 : position + 12], "big")
+    if check is CheckCRC.WHOLE_RECORD:
+        start = position + layout.properties_at
+        properties = decode_properties(bytes(buffer[start : start + layout.properties_length]))
+        expected = decode_crc_property(properties.get(PROPERTY_CRC32, ""))
+        covered = buffer[position : position + layout.size - CRC_PROPERTY_SIZE]
+        return expected == zlib.crc32(covered) & 0x7FFFFFFF
+    return True
+
+
+def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC) -> Layout | RecordStop:
+    """What stands at ``position``: a whole record, or why not (CommitLog.checkMessageAndReturnSize)."""
+    layout = read_layout(buffer, position, limit)
+    if isinstance(layout, Layout) and not crc_matches(buffer, position, layout, check):
+        return RecordStop.CRC
+    return layout
+
+
+def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMessage:
+    """The message of a record whose layout was found by :func:`read_layout`."""
+    _, _, crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms = _HEAD.unpack_from(buffer, position)
+
+    def part(at: int, length: int) -> bytes:
+        return bytes(buffer[position + at : position + at + length])
+
+    store_host_length = 20 if sys_flag & flags.STORE_HOST_V6 else 8
+    born_host_length = 20 if sys_flag & flags.BORN_HOST_V6 else 8
+    reconsume_times, prepared = struct.unpack_from(">iq", buffer, position + layout.body_at - 16)
+    return StoredMessage(
+        topic=decode_utf8(part(layout.topic_at, layout.topic_length)),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        phy_offset=phy_offset,
+        size_bytes=layout.size,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp_ms=born_ms,
+        born_host=Host.from_bytes(part(BORN_HOST_AT, born_host_length)),
+        store_timestamp_ms=_signed(buffer, position + layout.store_timestamp_at, 8),
+        store_host=Host.from_bytes(part(layout.store_host_at, store_host_length)),
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared,
+        body_crc=crc,
+        body=part(layout.body_at, layout.body_length),
+        properties=decode_properties(part(layout.properties_at, layout.properties_length)),
+        version=layout.version,
+    )

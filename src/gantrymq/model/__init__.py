@@ -1,0 +1,1 @@
+"""The nouns of RocketMQ without any I/O: messages, hosts, flag bits and statuses."""

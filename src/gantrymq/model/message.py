@@ -1,0 +1,100 @@
+"""The two faces of a message: :class:`Message` goes into a store, :class:`StoredMessage` comes out of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gantrymq.model.host import Host
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_WAIT = "WAIT"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+PROPERTY_CRC32 = "__CRC32#"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to be put (RocketMQ's MessageExtBrokerInner).
+
+    ``properties`` are stored as given; ``tags``, ``keys`` and ``delay_level`` are added to them as TAGS, KEYS
+    (joined by one space) and DELAY. ``born_timestamp_ms`` 0 means the time of the put. ``store_host`` None means
+    the store's own. Thread rule: do not change a message while it is being put.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    tags: str = ""
+    keys: tuple[str, ...] | list[str] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: Host = LOOPBACK
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    wait_store_msg_ok: bool = True
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """A record as it was read (RocketMQ's MessageExt).
+
+    ``body`` is as stored, not decompressed; ``body_crc`` is the stored value. ``size_bytes`` is that of the
+    whole record, ``version`` 1 or 2.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size_bytes: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    body: bytes
+    properties: dict[str, str]
+    version: int = 1
+
+    @property
+    def tags(self) -> str:
+        """The TAGS property, or an empty string."""
+        return self.properties.get(PROPERTY_TAGS, "")
+
+    @property
+    def keys(self) -> list[str]:
+        """The KEYS property, split."""
+        return [key for key in self.properties.get(PROPERTY_KEYS, "").split(" ") if key]
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id: store host and physical offset in upper-case hexadecimal."""
+        return message_id(self.store_host, self.phy_offset)
+
+
+def message_id(store_host: Host, phy_offset: int) -> str:
+    """RocketMQ's createMessageId: the store host's 8 or 20 bytes, then the physical offset in 8."""
+    return (store_host.to_bytes() + phy_offset.to_bytes(8, "big")).hex().upper()
+
+
+def parse_message_id(msg_id: str) -> tuple[Host, int]:
+    """The inverse of :func:`message_id`; raises ValueError where ``msg_id`` has not 32 or 56 hex digits."""
+    if len(msg_id) not in (32, 56):
+        raise ValueError(f"{msg_id!r} is no message id: it has {len(msg_id)} digits, not 32 or 56")
+    raw = bytes.fromhex(msg_id)
+    return Host.from_bytes(raw[:-8]), int.from_bytes(raw[-8:], "big")
