@@ -1,0 +1,64 @@
+package org.gantrymq.interop;
+
+import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The real RocketMQ store on a command line: {@code Main COMMAND --store DIR [options]}.
+ *
+ * <p>Answers are JSON lines on stdout and nothing else goes there. Exit codes: 0 done, 1 the store did not load or an
+ * input was rejected, 2 usage, 3 failed (stack trace on stderr).
+ */
+public final class Main {
+    private static final Map<String, Command> COMMANDS = new LinkedHashMap<>();
+
+    static {
+        COMMANDS.put("dump", new Dump());
+        COMMANDS.put("query", new Query());
+        COMMANDS.put("at", new At());
+        COMMANDS.put("log", new Log());
+        COMMANDS.put("write", new Write());
+        COMMANDS.put("ingest", new Ingest());
+        COMMANDS.put("recover-time", new RecoverTime());
+        COMMANDS.put("put-bench", new PutBench());
+        COMMANDS.put("get-bench", new GetBench());
+    }
+
+    private Main() {
+    }
+
+    public static void main(String[] args) {
+        JsonLines out = new JsonLines(System.out);
+        System.setOut(new PrintStream(System.err, true)); // whatever a library prints must not end up between our lines
+        int code = run(Arrays.asList(args), out);
+        out.flush();
+        System.err.flush();
+        Runtime.getRuntime().halt(code); // RocketMQ leaves threads behind that would keep the process alive
+    }
+
+    private static int run(List<String> args, JsonLines out) {
+        Command command = args.isEmpty() ? null : COMMANDS.get(args.get(0));
+        if (command == null) {
+            return usage("a command is needed, one of " + String.join(", ", COMMANDS.keySet()));
+        }
+        try {
+            return command.run(Options.parse(command.usage(), args.subList(1, args.size())), out);
+        } catch (UsageException e) {
+            return usage(e.getMessage() + "\nusage: " + args.get(0) + " " + command.usage());
+        } catch (NotLoadedException e) {
+            out.line(Map.of("kind", "store", "loaded", false));
+            return 1;
+        } catch (Exception | Error e) {
+            e.printStackTrace();
+            return 3;
+        }
+    }
+
+    private static int usage(String message) {
+        System.err.println("interop: " + message);
+        return 2;
+    }
+}

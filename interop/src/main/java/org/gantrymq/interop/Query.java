@@ -1,0 +1,62 @@
+package org.gantrymq.interop;
+
+import com.alibaba.fastjson2.JSON;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.store.DefaultMessageStore;
+
+/**
+ * What RocketMQ's index answers, in its order. {@code --queries FILE} holds one JSON object whose names are
+ * {@code topic|key}; its values do not matter, so a golden's queries.json can be given as it is.
+ */
+final class Query implements Command {
+    private record Question(String topic, String key) {
+        static Question parse(String text) {
+            int bar = text.indexOf('|');
+            return new Question(text.substring(0, bar), text.substring(bar + 1));
+        }
+    }
+
+    @Override
+    public String usage() {
+        return Store.USAGE + " (--topic T --key K | --queries FILE) [--begin MS] [--end MS] [--max N] [--type T] [--halt]";
+    }
+
+    @Override
+    public int run(Options options, JsonLines out) throws Exception {
+        List<Question> questions = questions(options);
+        int max = options.integer("max", Integer.MAX_VALUE);
+        long begin = options.number("begin", 0);
+        long end = options.number("end", Long.MAX_VALUE);
+        Store store = Store.open(options);
+        DefaultMessageStore real = store.real();
+        int most = Math.min(max, real.getMessageStoreConfig().getMaxMsgsNumBatch()); // queryOffset allocates for max
+        for (Question question : questions) {
+            Map<String, Object> line = new LinkedHashMap<>();
+            line.put("topic", question.topic);
+            line.put("key", question.key);
+            line.put("phyOffsets", real.getIndexService()
+                .queryOffset(question.topic, question.key, most, begin, end, options.text("type", null))
+                .getPhyOffsets());
+            out.line(line);
+        }
+        out.flush();
+        store.close(options);
+        return 0;
+    }
+
+    private static List<Question> questions(Options options) throws Exception {
+        List<Question> questions = new ArrayList<>();
+        if (options.has("queries")) {
+            JSON.parseObject(Files.readString(Path.of(options.text("queries"))))
+                .keySet().forEach(text -> questions.add(Question.parse(text)));
+        } else {
+            questions.add(new Question(options.text("topic"), options.text("key")));
+        }
+        return questions;
+    }
+}

@@ -1,0 +1,31 @@
+package org.gantrymq.interop;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * How long RocketMQ takes from nothing to a recovered store: constructing and load(); with {@code --start} also until
+ * it is started and dispatch has caught up. The store is left as a kill would leave it.
+ */
+final class RecoverTime implements Command {
+    @Override
+    public String usage() {
+        return Store.USAGE + " [--start]";
+    }
+
+    @Override
+    public int run(Options options, JsonLines out) throws Exception {
+        Stopwatch watch = new Stopwatch();
+        Store store = new Store(options, null);
+        store.load();
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("loadMillis", watch.seconds() * 1000);
+        if (options.has("start")) {
+            store.start();
+            line.put("readyMillis", watch.seconds() * 1000);
+        }
+        line.put("maxPhyOffset", store.real().getMaxPhyOffset());
+        out.line(line);
+        return 0;
+    }
+}
