@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.BoundaryType;
 
 /**
  * The queue offset RocketMQ gives for a time, LOWER boundary unless told. {@code --questions FILE} holds JSON lines
- * {@code {"topic","queueId","timestamp"}}. RocketMQ creates a queue it is asked for and does not have.
+ * {@code {"topic","queueId","timestamp"}}. A queue that is not there has 0 for every time.
  */
 final class At implements Command {
     @Override

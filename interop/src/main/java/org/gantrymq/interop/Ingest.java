@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Base64;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
@@ -18,8 +19,8 @@ import org.apache.rocketmq.store.PutMessageResult;
 
 /**
  * {@code gantrymq store ingest}, with RocketMQ's store behind it: the same input lines, the same result lines. Stored
- * properties are, in this order: those given in the order given, TAGS, KEYS, DELAY, REAL_TOPIC, REAL_QID. A result's
- * topic and queue are those the message is stored in.
+ * properties are, in this order: those given in the order given, TAGS, KEYS (neither if empty, as in RocketMQ's Message),
+ * DELAY, REAL_TOPIC, REAL_QID. A result's topic and queue are those the message is stored in.
  */
 final class Ingest implements Command {
     @Override
@@ -37,8 +38,9 @@ final class Ingest implements Command {
         try (BufferedReader input = open(file)) {
             int number = 1;
             for (String text = input.readLine(); text != null; text = input.readLine(), number++) {
-                Map<String, Object> line = put(store, options, text);
+                Map<String, Object> line = new LinkedHashMap<>();
                 line.put("line", number);
+                put(store, options, text, line);
                 out.line(line);
                 out.flush();
                 rejected += "PUT_OK".equals(line.get("status")) ? 0 : 1;
@@ -57,15 +59,14 @@ final class Ingest implements Command {
             : Files.newBufferedReader(Path.of(file));
     }
 
-    private static Map<String, Object> put(Store store, Options options, String text) {
-        Map<String, Object> line = new LinkedHashMap<>();
+    private static void put(Store store, Options options, String text, Map<String, Object> line) {
         Put put;
         try {
             put = Put.single(message(JSON.parseObject(text), options, store.real().getMaxDelayLevel()));
         } catch (JSONException | IllegalArgumentException | ClassCastException e) {
             line.put("status", "INVALID_LINE");
             line.put("error", String.valueOf(e.getMessage()));
-            return line;
+            return;
         }
         PutMessageResult result = put.into(store.real());
         line.put("status", result.getPutMessageStatus().name());
@@ -77,7 +78,6 @@ final class Ingest implements Command {
             line.put("queueOffset", stored.get("queueOffset"));
             line.put("msgId", stored.get("msgId"));
         }
-        return line;
     }
 
     private static MessageExtBrokerInner message(JSONObject input, Options options, int lastDelayLevel) {
@@ -105,12 +105,13 @@ final class Ingest implements Command {
         if (input.containsKey("properties")) {
             input.getJSONObject("properties").forEach((name, value) -> properties.put(name, (String) value));
         }
-        if (input.containsKey("tags")) {
-            properties.put(MessageConst.PROPERTY_TAGS, input.getString("tags"));
+        String tags = input.getString("tags");
+        if (tags != null && !tags.isEmpty()) {
+            properties.put(MessageConst.PROPERTY_TAGS, tags);
         }
-        if (input.containsKey("keys")) {
-            properties.put(MessageConst.PROPERTY_KEYS,
-                String.join(MessageConst.KEY_SEPARATOR, input.getList("keys", String.class)));
+        List<String> keys = input.getList("keys", String.class);
+        if (keys != null && !keys.isEmpty()) {
+            properties.put(MessageConst.PROPERTY_KEYS, String.join(MessageConst.KEY_SEPARATOR, keys));
         }
         return properties;
     }

@@ -1,5 +1,6 @@
 package org.gantrymq.interop;
 
+import java.io.IOException;
 import java.io.PrintStream;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -30,11 +31,13 @@ public final class Main {
     private Main() {
     }
 
-    public static void main(String[] args) {
+    public static void main(String[] args) throws IOException {
+        Home.enter();
         JsonLines out = new JsonLines(System.out);
         System.setOut(new PrintStream(System.err, true)); // whatever a library prints must not end up between our lines
         int code = run(Arrays.asList(args), out);
         out.flush();
+        Home.leave();
         System.err.flush();
         Runtime.getRuntime().halt(code); // RocketMQ leaves threads behind that would keep the process alive
     }

@@ -60,6 +60,7 @@ final class Write implements Command {
             while (writers.acknowledged() < messages) {
                 Thread.onSpinWait();
             }
+            Home.leave();
             Runtime.getRuntime().halt(137);
         }, "killer");
         killer.setDaemon(true);

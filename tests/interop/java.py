@@ -1,0 +1,202 @@
+"""The real RocketMQ store, called from tests: interop/ is built once, then each call is one Java process.
+
+    store = JavaStore(tmp_path / "store", {"mappedFileSizeCommitLog": 65536})
+    store.write(1000, profile="mixed", end="halt")
+    lines = store.dump()
+
+Nothing here needs pytest. A test without Java skips by name: see `java_available` and `java_required`.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+INTEROP = Path(__file__).resolve().parents[2] / "interop"
+TARGET = INTEROP / "target"
+JAR = TARGET / "interop.jar"
+STAMP = TARGET / ".built"  # `make interop` has the same one
+MAIN = "org.gantrymq.interop.Main"
+KILLED = 137  # what `write` with end="kill-while-writing" exits with
+OLDEST_JAVA = 17
+STDERR_LINES = 40
+
+Line = dict[str, Any]
+Setting = str | int | float | bool
+
+
+class JavaError(RuntimeError):
+    """The Java side, or its build, failed: the message holds the command and the end of its stderr."""
+
+
+def java_available() -> str | None:
+    """None if `run_java` can be expected to work here, else the reason why not, for people."""
+    java = _java()
+    if java is None:
+        return "no java on this machine"
+    version = _java_version(java)
+    if version < OLDEST_JAVA:
+        return f"{java} is version {version}; {OLDEST_JAVA} or newer is needed"
+    if not _is_built():
+        if shutil.which("mvn") is None:
+            return "no mvn on this machine, and interop/ is not built"
+        if not Path(java).with_name("javac").exists() and shutil.which("javac") is None:
+            return "no JDK on this machine (java is there, javac is not), and interop/ is not built"
+    return None
+
+
+def java_required() -> bool:
+    """Whether a test without Java must fail (GANTRYMQ_REQUIRE_INTEROP=1, as in CI) and not skip."""
+    return os.environ.get("GANTRYMQ_REQUIRE_INTEROP") == "1"
+
+
+def build_jar() -> Path:
+    """interop.jar, with its lib/ beside it; built first if it is not there or older than its sources."""
+    TARGET.mkdir(exist_ok=True)
+    with (TARGET / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_built():
+            _checked(["mvn", "--batch-mode", "--quiet", "--file", str(INTEROP / "pom.xml"), "package"], timeout=1200)
+            STAMP.touch()
+    return JAR
+
+
+def run_java(
+    command: str,
+    store: Path | str,
+    *arguments: str,
+    settings: Mapping[str, Setting] | None = None,
+    exit_codes: tuple[int, ...] = (0,),
+    timeout: float = 600,
+    **options: Setting | Path | None,
+) -> list[Line]:
+    """Run one command of interop/ on a store directory and return the JSON lines it printed.
+
+    `settings` are RocketMQ's keys (`--set key=value`). An option `ack_file=path` becomes `--ack-file path`, `halt=True`
+    becomes `--halt`; one that is None or False is left out. An exit code not in `exit_codes` is a JavaError.
+    """
+    jar = build_jar()
+    words = [str(_java()), "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command, "--store", str(store)]
+    for key, value in (settings or {}).items():
+        words += ["--set", f"{key}={_text(value)}"]
+    for name, option in options.items():
+        if option is not None and option is not False:
+            words += [f"--{name.replace('_', '-')}", *([] if option is True else [_text(option)])]
+    done = _checked([*words, *arguments], timeout=timeout, exit_codes=exit_codes)
+    return [json.loads(line) for line in done.splitlines()]
+
+
+@dataclass(frozen=True)
+class JavaStore:
+    """A store directory as the real RocketMQ opens it. Every call loads it, recovers it, and changes it as RocketMQ
+    does; with `halt=True` the process ends without a shutdown (three seconds sooner), which leaves `abort`.
+    """
+
+    path: Path
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    def run(self, command: str, *arguments: str, **options: Any) -> list[Line]:
+        return run_java(command, self.path, *arguments, settings=self.settings, **options)
+
+    def dump(self, *, halt: bool = False) -> list[Line]:
+        """What RocketMQ recovers and reads, in the shape of `gantrymq store dump --json`.
+
+        `[{"kind": "store", "loaded": False}]` if RocketMQ refuses to load it.
+        """
+        return self.run("dump", halt=halt, exit_codes=(0, 1))
+
+    def log(self) -> list[Line]:
+        """The physical records, in the shape of `gantrymq store log --json`; opens no store and changes nothing."""
+        return run_java("log", self.path)
+
+    def query(
+        self, pairs: Iterable[tuple[str, str]], *, halt: bool = False, **options: Any
+    ) -> dict[tuple[str, str], list[int]]:
+        """The index's answers for each (topic, key): physical offsets in RocketMQ's order.
+
+        Options: begin, end (ms), max, type.
+        """
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({f"{topic}|{key}": None for topic, key in pairs}, file)
+            file.flush()
+            lines = self.run("query", queries=file.name, halt=halt, **options)
+        return {(line["topic"], line["key"]): line["phyOffsets"] for line in lines}
+
+    def at(self, questions: Iterable[tuple[str, int, int]], *, halt: bool = False, **options: Any) -> list[int]:
+        """The queue offset for each (topic, queue, timestamp in ms). Options: boundary."""
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            for topic, queue, timestamp in questions:
+                file.write(json.dumps({"topic": topic, "queueId": queue, "timestamp": timestamp}) + "\n")
+            file.flush()
+            lines = self.run("at", questions=file.name, halt=halt, **options)
+        return [line["queueOffset"] for line in lines]
+
+    def write(self, count: int, *, end: str = "clean", **options: Any) -> Line | None:
+        """Write generated messages; the summary, or None after end="kill-while-writing".
+
+        Options: seed, threads, profile (mixed, plain, delay), body_size, topics ("name:queues,…"), long_topics,
+        ack_file, kill_after, store_time, store_time_step.
+        """
+        codes = (KILLED,) if end == "kill-while-writing" else (0,)
+        lines = self.run("write", count=count, end=end, exit_codes=codes, **options)
+        return lines[0] if lines else None
+
+    def ingest(self, messages: Iterable[Line], *, halt: bool = False, **options: Any) -> list[Line]:
+        """Put messages given as `gantrymq store ingest` takes them; its result lines.
+
+        Options: born_host, store_host (both "127.0.0.1:0" unless told), fixed_time (bornTimestamp), store_time,
+        store_time_step: with these two RocketMQ's clock is ours, and the files' bytes can be compared.
+        """
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            for message in messages:
+                file.write(json.dumps(message) + "\n")
+            file.flush()
+            return self.run("ingest", file.name, halt=halt, exit_codes=(0, 1), **options)
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin/java").exists():
+        return str(Path(home) / "bin/java")
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int:
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(version.group(1)) if version else 0
+
+
+def _is_built() -> bool:
+    if not (STAMP.exists() and JAR.exists() and (TARGET / "lib").is_dir()):
+        return False
+    sources = [INTEROP / "pom.xml", *(path for path in (INTEROP / "src").rglob("*") if path.is_file())]
+    return STAMP.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+
+
+def _text(value: Setting | Path) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = (0,)) -> str:
+    """Stdout of a program that ended with one of the exit codes."""
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"LC_ALL": "C.UTF-8"},  # Java takes the encoding of file names from it
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode not in exit_codes:
+        tail = "\n".join((done.stderr or done.stdout).splitlines()[-STDERR_LINES:])
+        raise JavaError(f"exit code {done.returncode} of {' '.join(words)}\n{tail}")
+    return done.stdout
