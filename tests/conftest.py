@@ -1,0 +1,92 @@
+"""What all tests share: markers by folder, seeds that can be replayed, and no silent skip of interop in CI."""
+
+import os
+import random
+import sys
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+MARKED_FOLDERS = ("crash", "interop", "spark")
+REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
+RUN_SEED = pytest.StashKey[int]()
+
+# Spark's workers run this Python, not the first python3 on the PATH, and speak over loopback.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# Compiling a kernel takes seconds once, so no single example has a deadline.
+settings.register_profile("gantrymq", deadline=None, print_blob=True)
+settings.load_profile("gantrymq")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=None, help="replay: the seed that a failed run printed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for the whole run; the workers of pytest-xdist get it from the process that started them."""
+    given = config.getoption("--seed")
+    inherited = getattr(config, "workerinput", {}).get("gantrymq_seed")
+    config.stash[RUN_SEED] = next(seed for seed in (inherited, given, random.getrandbits(32)) if seed is not None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["gantrymq_seed"] = node.config.stash[RUN_SEED]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.stash[RUN_SEED]} (replay with --seed)"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of the test's own: it follows from the run's seed and the test's name, not from the order of tests."""
+    run_seed = request.config.stash[RUN_SEED]
+    request.node.add_report_section("setup", "seed", f"replay with: pytest '{request.node.nodeid}' --seed {run_seed}")
+    return zlib.crc32(f"{run_seed} {request.node.nodeid}".encode())
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """A random source from the test's seed."""
+    return random.Random(seed)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folders = item.path.relative_to(HERE).parts[:-1] if item.path.is_relative_to(HERE) else ()
+        for name in set(folders) & set(MARKED_FOLDERS):
+            item.add_marker(name)
+
+
+def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get(REQUIRE_INTEROP) == "1":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{REQUIRE_INTEROP}=1 lets no interop test skip. {why}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if item.get_closest_marker("interop"):
+        _no_skip_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file that skips itself."""
+    report = yield
+    if collector.path.is_relative_to(HERE / "interop"):
+        _no_skip_in_ci(report)
+    return report

@@ -1,0 +1,398 @@
+"""The rules that keep this source easy to find one's way in: who imports whom, sizes, names, docstrings.
+
+The sizes have two bounds. ``LIMITS`` is what the project promises. ``tidy_ceilings.json`` is what the source has
+reached: it only goes down. When a test asks for lower ceilings, ``python tests/test_tidy.py`` writes them.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import json
+import math
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+CEILINGS = Path(__file__).with_name("tidy_ceilings.json")
+
+LIMITS = {"file_lines": 500, "function_lines": 70, "function_lines_p99": 40}
+SLACK = 0.1  # a ceiling may stand this much above what is measured before it must come down
+
+# Layer by layer, who may import whom. Every layer may import itself and errors; the root package is the facade that
+# imports public names on first use. None: anything, but then nobody may import that layer.
+BELOW_STORE = {"clock", "config", "format", "fs", "kernels", "model", "service"}
+MAY_IMPORT: dict[str, set[str] | None] = {
+    "errors": set(),
+    "clock": set(),
+    "model": set(),
+    "config": {"model"},
+    "format": {"model"},
+    "kernels": {"format", "model"},  # their constants alone: see test_kernels_take_only_constants
+    "fs": {"clock"},
+    "service": {"clock"},
+    "store": BELOW_STORE,
+    "remoting": {"model"},
+    "namesrv": {"clock", "config", "model", "remoting", "service"},
+    "client": {"clock", "config", "format", "kernels", "model", "remoting", "service"},
+    "broker": BELOW_STORE | {"store", "remoting"},
+    "tools": BELOW_STORE | {"store"},
+    "spark": BELOW_STORE | {"store", "tools", "client", "remoting"},
+    "demo": None,
+    "cli": None,
+    "__main__": None,
+    "gantrymq": None,
+    "pyspark_rocketmq": {"spark"},
+}
+
+# No file, socket, thread or clock: these layers are the same on every machine and at any time.
+PURE = {"model", "config", "format", "kernels", "remoting"}
+IMPURE_MODULES = {
+    *("asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "queue", "sched"),
+    *("select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile"),
+    *("_thread", "threading", "time"),
+}
+IMPURE_CALLS = {
+    *("open", "input", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
+    *("np.fromfile", "np.load", "np.memmap", "np.save", "np.savez"),
+}
+PURE_BUT = {
+    "gantrymq.remoting.transport": "where bytes meet sockets",
+    "gantrymq.kernels.jit": "keys the cache of compiled kernels by their sources",
+    "gantrymq.kernels.__main__": "a command, which reports what it compiles",
+}
+
+# What runs on Spark's executors reads a store, and does nothing else.
+EXECUTOR_MODULES = {"gantrymq.spark.reader"}
+EXECUTORS_MAY_IMPORT = ("gantrymq.spark", "gantrymq.store.reader", "gantrymq.kernels", "gantrymq.errors")
+
+NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module of ours, with the names taken from it (none for the module as a whole)."""
+
+    target: str
+    names: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file, parsed."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.name)
+
+    @property
+    def shown(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+def layer_of(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Every module under src, by its dotted name."""
+    found = {}
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = Module(name, path, ast.parse(path.read_text("utf-8"), str(path)))
+    return found
+
+
+def in_layers(layers: set[str]) -> list[Module]:
+    return [module for module in modules().values() if module.layer in layers]
+
+
+def raw_imports(module: Module) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """All imports wherever they stand: (module as an absolute name, names taken from it, line)."""
+    package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, (), node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            base = parents[: len(parents) - node.level + 1] if node.level else []
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            yield name, tuple(alias.name for alias in node.names), node.lineno
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            target = node.args[0]
+            if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                yield target.value, (), node.lineno
+
+
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
+    """The imports of our own modules; ``from package import module`` counts as an import of the module."""
+    ours = []
+    for name, taken, line in raw_imports(module):
+        if name not in modules():
+            continue
+        submodules = [f"{name}.{one}" for one in taken if f"{name}.{one}" in modules()]
+        names = tuple(one for one in taken if f"{name}.{one}" not in modules())
+        ours += [Import(submodule, (), line) for submodule in submodules]
+        if names or not submodules:
+            ours.append(Import(name, names, line))
+    return tuple(ours)
+
+
+def tell(findings: list[str]) -> None:
+    """Fail with one finding a line."""
+    if findings:
+        pytest.fail("\n".join(findings), pytrace=False)
+
+
+# Who imports whom
+
+
+def test_imports_go_one_way() -> None:
+    findings = []
+    for module in modules().values():
+        if module.layer not in MAY_IMPORT:
+            findings.append(f"{module.shown}: layer {module.layer!r} is not in MAY_IMPORT: say what it may import")
+            continue
+        allowed = MAY_IMPORT[module.layer]
+        for one in imports(module):
+            layer = layer_of(one.target)
+            if layer in {module.layer, "errors"} or (layer == "gantrymq" and one.names == ("__version__",)):
+                continue
+            facade = module.layer in {"gantrymq", "__main__"}
+            if MAY_IMPORT.get(layer, set()) is None and not (facade or {module.layer, layer} == {"cli", "demo"}):
+                findings.append(f"{module.shown}:{one.line}: nobody imports {layer}")
+            elif allowed is not None and layer not in allowed:
+                findings.append(f"{module.shown}:{one.line}: {module.layer} may not import {one.target}")
+    tell(findings)
+
+
+def test_no_import_cycles() -> None:
+    """Imports inside functions and for type checking count: a cycle that only sleeps is one all the same."""
+    graph = {name: {one.target for one in imports(module)} - {name} for name, module in modules().items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("import cycle: " + " <- ".join(error.args[1]))
+
+
+def test_kernels_take_only_constants() -> None:
+    tell(
+        [
+            f"{module.shown}:{one.line}: kernels take only constants from {one.target}, got {one.names or 'all of it'}"
+            for module in in_layers({"kernels"})
+            for one in imports(module)
+            if layer_of(one.target) in {"format", "model"} and not (one.names and all(map(str.isupper, one.names)))
+        ]
+    )
+
+
+def test_store_has_one_composition_root() -> None:
+    root = "gantrymq.store.message_store"
+    tell(
+        [
+            f"{module.shown}:{one.line}: a leaf of store never imports message_store"
+            for module in in_layers({"store"})
+            for one in imports(module)
+            if one.target == root and module.name != root
+        ]
+    )
+    package = modules().get("gantrymq.store")
+    assert package is None or not imports(package), "store/__init__.py stays nearly empty: it imports nothing of ours"
+
+
+def test_executors_import_only_the_reader() -> None:
+    tell(
+        [
+            f"{module.shown}:{one.line}: runs on Spark's executors and may not import {one.target}"
+            for module in modules().values()
+            if module.name in EXECUTOR_MODULES
+            for one in imports(module)
+            if not any(one.target == name or one.target.startswith(name + ".") for name in EXECUTORS_MAY_IMPORT)
+        ]
+    )
+
+
+def test_pure_layers_touch_nothing() -> None:
+    findings = []
+    for module in in_layers(PURE):
+        if module.name in PURE_BUT:
+            continue
+        used = [(name, line) for name, _, line in raw_imports(module) if name.split(".")[0] in IMPURE_MODULES]
+        called = [
+            (ast.unparse(node.func), node.lineno)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in IMPURE_CALLS
+        ]
+        findings += [
+            f"{module.shown}:{line}: {module.layer} touches no file, socket, thread or clock, but uses {name}"
+            for name, line in used + called
+        ]
+    tell(findings)
+
+
+# Names and docstrings
+
+
+def test_every_module_has_a_telling_name() -> None:
+    tell(
+        [
+            f"{module.shown}: name it after what it does"
+            for module in modules().values()
+            if module.path.stem.strip("_") in NAMES_THAT_SAY_NOTHING
+            or module.path.parent.name in NAMES_THAT_SAY_NOTHING
+        ]
+    )
+
+
+def undocumented(node: ast.AST, prefix: str) -> Iterator[str]:
+    """Public classes and functions without a docstring, members of public classes among them."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If | ast.Try):
+            yield from undocumented(child, prefix)
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or child.name[0] == "_":
+            continue
+        is_overload = any(ast.unparse(one).split(".")[-1] in {"overload", "setter"} for one in child.decorator_list)
+        if not ast.get_docstring(child) and not is_overload:
+            yield f"{prefix}{child.name} (line {child.lineno})"
+        if isinstance(child, ast.ClassDef):
+            yield from undocumented(child, f"{prefix}{child.name}.")
+
+
+def test_all_that_is_public_has_a_docstring() -> None:
+    findings = []
+    for module in modules().values():
+        if not ast.get_docstring(module.tree):
+            findings.append(f"{module.shown}: the module says nothing about itself")
+        findings += [f"{module.shown}: {name} has no docstring" for name in undocumented(module.tree, "")]
+    tell(findings)
+
+
+# Sizes
+
+
+@cache
+def functions() -> tuple[tuple[int, str], ...]:
+    """(lines, where) of every function, shortest first; a docstring counts, decorators do not."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return tuple(
+        sorted(
+            ((node.end_lineno or node.lineno) - node.lineno + 1, f"{module.shown}:{node.lineno} {node.name}")
+            for module in modules().values()
+            for node in ast.walk(module.tree)
+            if isinstance(node, kinds)
+        )
+    )
+
+
+@cache
+def files() -> tuple[tuple[int, str], ...]:
+    """(lines, where) of every file, shortest first."""
+    return tuple(sorted((len(one.path.read_text("utf-8").splitlines()), one.shown) for one in modules().values()))
+
+
+def measured() -> dict[str, tuple[int, str]]:
+    """What each limit limits, and where the largest stands."""
+    return {
+        "file_lines": files()[-1],
+        "function_lines": functions()[-1],
+        "function_lines_p99": functions()[math.ceil(0.99 * len(functions())) - 1],
+    }
+
+
+def ceilings() -> dict[str, int]:
+    return json.loads(CEILINGS.read_text("utf-8")) if CEILINGS.exists() else {}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_sizes_only_go_down(what: str) -> None:
+    size, where = measured()[what]
+    assert size <= LIMITS[what], f"{what}: {size} at {where}; the limit is {LIMITS[what]}"
+    ceiling = ceilings().get(what)
+    if ceiling is None:
+        return
+    assert size <= ceiling, f"{what}: {size} at {where}; the source had reached {ceiling}"
+    assert ceiling - size <= SLACK * ceiling, f"{what} is {size} now, well done: run python tests/test_tidy.py"
+
+
+# What is committed
+
+# Spelt with brackets, so that this file does not find itself.
+REGISTRY = re.compile(
+    r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|proxy[.]golang[.]org|crates[.]io|deb[.]debian[.]org"
+    r"|repo1?[.]maven[.]|maven[.]org|sonatype[.]org"
+)
+LOCAL_PATH = re.compile(r"(?<![\w.~/-])/(?:work|tmp|root)/\w")
+
+
+def committed_texts() -> Iterator[tuple[str, str]]:
+    """(name, text) of all that git tracks, but for the golden stores, which are as the real broker wrote them."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        if name.startswith("tests/golden/") or not path.is_file():
+            continue
+        data = path.read_bytes()
+        if b"\0" not in data:
+            yield name, data.decode("utf-8", "replace")
+
+
+def test_no_registry_host_and_no_local_path() -> None:
+    findings = []
+    for name, text in committed_texts():
+        for number, line in enumerate(text.splitlines(), 1):
+            findings += [f"{name}:{number}: registry host {match[0]!r}" for match in REGISTRY.finditer(line)]
+            findings += [f"{name}:{number}: path of one machine: {line.strip()}" for _ in LOCAL_PATH.finditer(line)]
+    tell(findings)
+
+
+def test_the_lock_answers_pyproject() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wanted = [
+        *pyproject["project"]["dependencies"],
+        *(one for extra in pyproject["project"]["optional-dependencies"].values() for one in extra),
+        *(one for group in pyproject["dependency-groups"].values() for one in group),
+    ]
+    locked: dict[str, list[str]] = {}
+    lines = (ROOT / "requirements" / "dev.lock").read_text("utf-8").splitlines()
+    for found in filter(None, (re.match(r"([\w.-]+)==([\w.!+]+)", line) for line in lines)):
+        locked.setdefault(canonicalize_name(found[1]), []).append(found[2])
+    tell(
+        [
+            f"pyproject.toml wants {one}, the lock has {locked.get(one.name)}: run make lock"
+            for one in map(Requirement, wanted)
+            if not any(one.specifier.contains(version) for version in locked.get(canonicalize_name(one.name), []))
+        ]
+    )
+
+
+def record_ceilings() -> None:
+    """Write what the source has reached; a ceiling is never raised here."""
+    reached = {what: min(size, ceilings().get(what, size)) for what, (size, _) in measured().items()}
+    CEILINGS.write_text(json.dumps(reached, indent=2) + "\n", "utf-8")
+    print(f"{CEILINGS.relative_to(ROOT)}: {reached}")
+
+
+if __name__ == "__main__":
+    record_ceilings()
