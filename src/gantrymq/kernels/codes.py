@@ -1,0 +1,51 @@
+"""The numbers that kernels and their callers share: rows of the column matrix, checks and stop codes.
+
+The column matrix is ``columns[N_COLUMNS, capacity]``, int64, C order: one row for each field, one column for each
+record. ``*_AT`` and ``POS`` are absolute positions in the scanned buffer, ``*_LENGTH`` and ``SIZE`` bytes,
+``*_TIMESTAMP`` milliseconds; everything is signed as in ``gantrymq.format.record``.
+"""
+
+POS = 0
+SIZE = 1
+VERSION = 2
+BODY_CRC = 3
+QUEUE_ID = 4
+FLAG = 5
+QUEUE_OFFSET = 6
+PHY_OFFSET = 7
+SYS_FLAG = 8
+BORN_TIMESTAMP = 9
+BORN_HOST_AT = 10
+STORE_TIMESTAMP = 11
+STORE_HOST_AT = 12
+RECONSUME_TIMES = 13
+PREPARED_OFFSET = 14
+BODY_AT = 15
+BODY_LENGTH = 16
+TOPIC_AT = 17
+TOPIC_LENGTH = 18
+PROPERTIES_AT = 19
+PROPERTIES_LENGTH = 20
+CRC_OK = 21  # 1, or 0 where a marking check found a bad CRC
+N_COLUMNS = 22
+
+CHECK_OFF = 0
+CHECK_BODY = 1  # stop at a body whose CRC is wrong
+CHECK_MARK = 2  # the same, but mark the record in CRC_OK and go on
+CHECK_WHOLE_RECORD = 3  # stop at a record whose __CRC32# property is missing or wrong
+CHECK_MARK_WHOLE_RECORD = 4  # the same, but mark and go on
+
+STOP_DONE = 0  # everything asked for was done
+STOP_RANGE = 1  # the given end was reached
+STOP_FULL = 2  # an output array is full: take what is there and call again from the stop position
+STOP_BLANK = 3  # from here on, the reasons of format.record.RecordStop
+STOP_ZEROS = 4
+STOP_HALF = 5
+STOP_MAGIC = 6
+STOP_SIZE = 7
+STOP_CRC = 8
+STOP_NO_BLANK = 9
+STOP_TABLE_FULL = 10  # the queue table must grow
+STOP_FULL_FILE = 11  # the next record does not fit into the file
+STOP_LENGTH = 12  # a topic or properties too long for a record
+STOP_SEPARATOR = 13  # a property's value holds 0x02

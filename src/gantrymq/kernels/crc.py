@@ -1,0 +1,185 @@
+"""CRC-32 as zlib and java.util.zip.CRC32 have it (reflected polynomial 0xedb88320).
+
+Where the processor multiplies without carries, 16 bytes at a time are folded: the message is a polynomial over two
+elements, and a lane of it may be replaced by what it leaves, modulo the CRC's polynomial, further on. Elsewhere
+sixteen tables are looked up at once. Which of both is compiled follows from the processor's features, which are part
+of the key under which a compiled kernel is cached: a cache that another machine made is not used.
+
+Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009;
+M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance, Software-based, CRC Generators", 2005.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gantrymq.kernels.arrays import Bytes
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import (
+    BLOCK,
+    HAS_CLMUL,
+    Lane,
+    clmul_fold,
+    clmul_low,
+    lane_high,
+    lane_load,
+    lane_low,
+    lane_of,
+    lane_xor,
+    load_word,
+)
+
+_POLYNOMIAL = 0x104C11DB7
+_ZERO = np.uint64(0)
+_ONES = np.uint64(0xFFFFFFFF)
+_INVERT = np.uint32(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_WORD = np.uint64(64)
+_LANE_BITS = np.uint64(128)
+
+
+def _reflect(number: int, bits: int) -> int:
+    return int(f"{number:0{bits}b}"[::-1], 2)
+
+
+def _power(exponent: int) -> np.uint64:
+    """x**exponent modulo the polynomial, reflected, and shifted as products of reflected numbers need it."""
+    remainder = 1
+    for _ in range(exponent):
+        remainder <<= 1
+        if remainder >> 32:
+            remainder ^= _POLYNOMIAL
+    return np.uint64(_reflect(remainder, 32) << 1)
+
+
+def _quotient() -> np.uint64:
+    """x**64 divided by the polynomial, reflected: Barrett's constant."""
+    quotient, rest = 0, 1 << 64
+    for bit in range(64, 31, -1):
+        if rest >> bit & 1:
+            rest ^= _POLYNOMIAL << (bit - 32)
+            quotient |= 1 << (bit - 32)
+    return np.uint64(_reflect(quotient, 33))
+
+
+def _tables() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    """tables[k, b]: what the byte b does to the CRC when k more bytes follow it."""
+    tables = np.zeros((16, 256), np.uint32)
+    for byte in range(256):
+        code = byte
+        for _ in range(8):
+            code = code >> 1 ^ (0xEDB88320 if code & 1 else 0)
+        tables[0, byte] = code
+    for k in range(1, 16):
+        tables[k] = tables[k - 1] >> 8 ^ tables[0, tables[k - 1] & 0xFF]
+    return tables
+
+
+_NEXT_HIGH, _NEXT_LOW = _power(128 + 32), _power(128 - 32)  # move a lane by 16 bytes
+_FOURTH_HIGH, _FOURTH_LOW = _power(512 + 32), _power(512 - 32)  # by 64 bytes
+_FIFTH = _power(64)
+_QUOTIENT = _quotient()
+_REFLECTED = np.uint64(_reflect(_POLYNOMIAL, 33))
+_TABLES = _tables()
+
+
+@helper
+def _reduce(lane: Lane) -> Any:
+    """The CRC of a message that is folded into one lane, before the final inversion."""
+    moved = clmul_low(lane, lane_of(_NEXT_LOW, _ZERO))  # the older half by 64 bits
+    low, high = lane_low(moved) ^ lane_high(lane), lane_high(moved)
+    product = clmul_low(lane_of(low & _ONES, _ZERO), lane_of(_FIFTH, _ZERO))
+    rest = lane_low(product) ^ (low >> _HALF | high << _HALF)
+    quotient = lane_low(clmul_low(lane_of(rest & _ONES, _ZERO), lane_of(_QUOTIENT, _ZERO)))
+    product = clmul_low(lane_of(quotient & _ONES, _ZERO), lane_of(_REFLECTED, _ZERO))
+    return np.uint32((lane_low(product) ^ rest) >> _HALF)
+
+
+@helper
+def _first_lane(low: Any, high: Any, length: int) -> Lane:
+    """The first ``length`` (1..15) of 16 bytes, moved to the end of a lane that begins with zeros."""
+    bits = np.uint64(8 * length)
+    if length <= 8:
+        return lane_of(_ZERO, low << (_WORD - bits))
+    shift = _LANE_BITS - bits
+    return lane_of(low << shift, high << shift | low >> (_WORD - shift))
+
+
+@helper
+def _short_crc(buf: Bytes, start: int, stop: int) -> Any:
+    """Fewer than 16 bytes: collected one by one, since reading past them might leave the array."""
+    low, high, shift = _ZERO, _ZERO, _ZERO
+    length = stop - start
+    if length == 0:
+        return np.uint32(0)
+    for i in range(length):
+        byte = np.uint64(buf[start + i])
+        if i < 8:
+            low |= byte << shift
+        else:
+            high |= byte << (shift - _WORD)
+        shift += np.uint64(8)
+    code = _reduce(_first_lane(low ^ _ONES, high, length))
+    if length < 4:  # the initial ones reach beyond the message
+        code ^= np.uint32(_ONES >> shift)
+    return code ^ _INVERT
+
+
+@helper
+def _folded_crc(buf: Bytes, start: int, stop: int) -> Any:
+    if stop - start < BLOCK:
+        return _short_crc(buf, start, stop)
+    once = lane_of(_NEXT_HIGH, _NEXT_LOW)
+    head = (stop - start) & (BLOCK - 1)
+    lane = lane_xor(lane_load(buf, start), lane_of(_ONES, _ZERO))
+    at = start + head
+    if head:  # the odd bytes come first, behind zeros, which a CRC does not see
+        lane = clmul_fold(_first_lane(lane_low(lane), lane_high(lane), head), once)
+        spilled = _ONES >> np.uint64(8 * head) if head < 4 else _ZERO
+        lane = lane_xor(lane, lane_xor(lane_load(buf, at), lane_of(spilled, _ZERO)))
+    at += BLOCK
+    if stop - at >= 3 * BLOCK:
+        four = lane_of(_FOURTH_HIGH, _FOURTH_LOW)
+        second, third, fourth = lane_load(buf, at), lane_load(buf, at + 16), lane_load(buf, at + 32)
+        at += 3 * BLOCK
+        while stop - at >= 4 * BLOCK:
+            lane = lane_xor(clmul_fold(lane, four), lane_load(buf, at))
+            second = lane_xor(clmul_fold(second, four), lane_load(buf, at + 16))
+            third = lane_xor(clmul_fold(third, four), lane_load(buf, at + 32))
+            fourth = lane_xor(clmul_fold(fourth, four), lane_load(buf, at + 48))
+            at += 4 * BLOCK
+        lane = lane_xor(clmul_fold(lane, once), second)
+        lane = lane_xor(clmul_fold(lane, once), third)
+        lane = lane_xor(clmul_fold(lane, once), fourth)
+    while at < stop:
+        lane = lane_xor(clmul_fold(lane, once), lane_load(buf, at))
+        at += BLOCK
+    return _reduce(lane) ^ _INVERT
+
+
+@helper
+def _table_crc(buf: Bytes, start: int, stop: int) -> Any:
+    code = _INVERT
+    at = start
+    while stop - at >= BLOCK:
+        first = load_word(buf, at) ^ np.uint64(code)
+        second = load_word(buf, at + 8)
+        code = np.uint32(0)
+        for i in range(8):
+            shift = np.uint64(8 * i)
+            code ^= _TABLES[15 - i, (first >> shift) & np.uint64(0xFF)]
+            code ^= _TABLES[7 - i, (second >> shift) & np.uint64(0xFF)]
+        at += BLOCK
+    while at < stop:
+        code = code >> np.uint32(8) ^ _TABLES[0, (code ^ buf[at]) & np.uint32(0xFF)]
+        at += 1
+    return code ^ _INVERT
+
+
+crc_of = _folded_crc if HAS_CLMUL else _table_crc  # for other kernels: (buf, start, stop) -> uint32
+
+
+@kernel
+def crc32(buf: Bytes, start: int, stop: int) -> Any:
+    """The CRC-32 of ``buf[start:stop]`` (uint8) as a uint32; 0 <= start <= stop <= buf.size."""
+    return crc_of(buf, start, stop)

@@ -1,0 +1,79 @@
+"""One property among the bytes of a record's properties, found without decoding them.
+
+The separators 0x01 and 0x02 are ASCII, and neither Java's nor Python's lenient UTF-8 lets a malformed sequence
+swallow an ASCII byte, so that splitting bytes gives the same entries as splitting the decoded text. An entry
+without a 0x01, with an empty name or an empty value is dropped; of several with one name the last wins.
+
+Source: MessageDecoder.string2messageProperties.
+"""
+
+import numpy as np
+
+from gantrymq.kernels.arrays import Bytes
+from gantrymq.kernels.jit import helper
+from gantrymq.kernels.machine import WINDOW, load_half_word, load_word, match_window, trailing_zeros
+
+NAME_VALUE_SEPARATOR = 0x01
+PROPERTY_SEPARATOR = 0x02
+
+
+@helper
+def find_byte(buf: Bytes, start: int, stop: int, byte: int) -> int:
+    """The position of the first ``byte`` in ``buf[start:stop]``, or ``stop``."""
+    if buf.size < WINDOW:
+        while start < stop and buf[start] != byte:
+            start += 1
+        return start
+    while start < stop:
+        at = min(start, buf.size - WINDOW)
+        found = match_window(buf, at, byte) >> np.uint64(start - at)
+        if found:
+            return min(start + int(trailing_zeros(found)), stop)
+        start = at + WINDOW
+    return stop
+
+
+@helper
+def same_bytes(one: Bytes, one_at: int, other: Bytes, other_at: int, length: int) -> bool:
+    """Whether ``length`` bytes of both arrays are the same."""
+    i = 0
+    while i + 8 <= length:
+        if load_word(one, one_at + i) != load_word(other, other_at + i):
+            return False
+        i += 8
+    if i + 4 <= length:
+        if load_half_word(one, one_at + i) != load_half_word(other, other_at + i):
+            return False
+        i += 4
+    while i < length:
+        if one[one_at + i] != other[other_at + i]:
+            return False
+        i += 1
+    return True
+
+
+@helper
+def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
+    """The first entry in ``buf[start:stop]`` that counts: (start of its name, its 0x01, end of its value).
+
+    The next one is sought from one past that end. Without any the start is ``stop``.
+    """
+    while start < stop:
+        end = find_byte(buf, start, stop, PROPERTY_SEPARATOR)
+        separator = find_byte(buf, start, end, NAME_VALUE_SEPARATOR)
+        if start < separator < end - 1:
+            return start, separator, end
+        start = end + 1
+    return stop, stop, stop
+
+
+@helper
+def find_value(buf: Bytes, start: int, stop: int, name: Bytes) -> tuple[int, int]:
+    """Where the value of property ``name`` starts and ends in ``buf[start:stop]``; (-1, -1) without one."""
+    found, found_end = -1, -1
+    while start < stop:
+        at, separator, end = next_entry(buf, start, stop)
+        if separator - at == name.size and at < stop and same_bytes(buf, at, name, 0, name.size):
+            found, found_end = separator + 1, end
+        start = end + 1
+    return found, found_end

@@ -1,0 +1,221 @@
+"""Records of a commit log, read into a column matrix: ``format.record.check_record`` over a whole file.
+
+``buf`` is a read-only uint8 array. Positions and sizes are bytes within it. ``limit`` is the end of the file: no
+byte from there on is read. Rows of the matrix, checks and stop codes stand in ``gantrymq.kernels.codes``.
+
+Source: CommitLog.checkMessageAndReturnSize.
+"""
+
+import numpy as np
+
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import (
+    BODY_AT,
+    BODY_CRC,
+    BODY_LENGTH,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP,
+    CHECK_BODY,
+    CHECK_MARK,
+    CHECK_MARK_WHOLE_RECORD,
+    CHECK_OFF,
+    CHECK_WHOLE_RECORD,
+    CRC_OK,
+    FLAG,
+    PHY_OFFSET,
+    POS,
+    PREPARED_OFFSET,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECONSUME_TIMES,
+    SIZE,
+    STOP_BLANK,
+    STOP_CRC,
+    STOP_DONE,
+    STOP_FULL,
+    STOP_HALF,
+    STOP_MAGIC,
+    STOP_NO_BLANK,
+    STOP_RANGE,
+    STOP_SIZE,
+    STOP_ZEROS,
+    STORE_HOST_AT,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+    VERSION,
+)
+from gantrymq.kernels.crc import crc_of
+from gantrymq.kernels.entries import find_value
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import load_i16, load_i32, load_i64, prefetch
+from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
+from gantrymq.model.message import PROPERTY_CRC32
+
+# As signed numbers:
+_MAGIC_V1, _MAGIC_V2, _MAGIC_BLANK = (code - 2**32 for code in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
+_CRC_NAME = np.frombuffer(PROPERTY_CRC32.encode(), np.uint8)
+_CRC_MASK = 0x7FFFFFFF
+_CRC_DIGITS = 10
+_GUESSED_RECORDS = 6  # how far ahead to ask for memory, in records of the current one's size
+
+
+@helper
+def _head_stop(buf: Bytes, position: int, limit: int) -> int:
+    """Why no record can begin at ``position``, by its size and magic code; STOP_DONE where one may."""
+    rest = limit - position
+    if rest < BLANK_SIZE:
+        return STOP_NO_BLANK
+    size, magic = load_i32(buf, position), load_i32(buf, position + 4)
+    if magic in (_MAGIC_V1, _MAGIC_V2):
+        return STOP_DONE if MIN_RECORD_SIZE <= size <= rest else STOP_SIZE
+    if magic == _MAGIC_BLANK:
+        return STOP_BLANK if size <= rest else STOP_SIZE
+    return STOP_ZEROS if size == 0 and magic == 0 else STOP_MAGIC
+
+
+@helper
+def _read_record(buf: Bytes, position: int, columns: Int64s, i: int) -> bool:
+    """Write the record at ``position`` into column ``i``; False where its parts do not add up to its size."""
+    size = load_i32(buf, position)
+    version = 1 if load_i32(buf, position + 4) == _MAGIC_V1 else 2
+    sys_flag = load_i32(buf, position + 36)
+    store_timestamp_at = position + 48 + (20 if sys_flag & BORN_HOST_V6 else 8)
+    body_at = store_timestamp_at + 8 + (20 if sys_flag & STORE_HOST_V6 else 8) + 16
+    end = position + size
+    if body_at + version + 2 > end:
+        return False
+    body_length = max(load_i32(buf, body_at - 4), 0)
+    topic_at = body_at + body_length + version
+    if topic_at + 2 > end:
+        return False
+    topic_length = load_i16(buf, topic_at - 2)
+    if version == 1:
+        topic_length = ((topic_length & 0xFF) ^ 0x80) - 0x80  # one signed byte
+    properties_at = topic_at + topic_length + 2
+    if topic_length < 0 or properties_at > end:
+        return False
+    properties_length = max(load_i16(buf, properties_at - 2), 0)
+    if properties_at + properties_length != end:
+        return False
+    columns[POS, i] = position
+    columns[SIZE, i] = size
+    columns[VERSION, i] = version
+    columns[BODY_CRC, i] = load_i32(buf, position + 8)
+    columns[QUEUE_ID, i] = load_i32(buf, position + 12)
+    columns[FLAG, i] = load_i32(buf, position + 16)
+    columns[QUEUE_OFFSET, i] = load_i64(buf, position + 20)
+    columns[PHY_OFFSET, i] = load_i64(buf, position + 28)
+    columns[SYS_FLAG, i] = sys_flag
+    columns[BORN_TIMESTAMP, i] = load_i64(buf, position + 40)
+    columns[BORN_HOST_AT, i] = position + 48
+    columns[STORE_TIMESTAMP, i] = load_i64(buf, store_timestamp_at)
+    columns[STORE_HOST_AT, i] = store_timestamp_at + 8
+    columns[RECONSUME_TIMES, i] = load_i32(buf, body_at - 16)
+    columns[PREPARED_OFFSET, i] = load_i64(buf, body_at - 12)
+    columns[BODY_AT, i] = body_at
+    columns[BODY_LENGTH, i] = body_length
+    columns[TOPIC_AT, i] = topic_at
+    columns[TOPIC_LENGTH, i] = topic_length
+    columns[PROPERTIES_AT, i] = properties_at
+    columns[PROPERTIES_LENGTH, i] = properties_length
+    return True
+
+
+@helper
+def _crc_property(buf: Bytes, start: int, stop: int) -> int:
+    """The number in the ``__CRC32#`` property of ``buf[start:stop]``; -1 without one, or if it is no number."""
+    at, end = find_value(buf, start, stop, _CRC_NAME)
+    number, weight = 0, 1
+    for i in range(end - at):
+        digit = int(buf[at + i]) - 48
+        if digit < 0 or digit > 9 or (digit > 0 and i >= _CRC_DIGITS):
+            return -1
+        if i < _CRC_DIGITS:
+            number += digit * weight
+            weight *= 10
+    return number if at >= 0 else -1
+
+
+@helper
+def _is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
+    if check in (CHECK_BODY, CHECK_MARK):
+        length, at = columns[BODY_LENGTH, i], columns[BODY_AT, i]
+        return bool(length == 0 or int(crc_of(buf, at, at + length)) & _CRC_MASK == columns[BODY_CRC, i])
+    if check in (CHECK_WHOLE_RECORD, CHECK_MARK_WHOLE_RECORD):
+        at, end = columns[POS, i], columns[POS, i] + columns[SIZE, i]
+        expected = _crc_property(buf, columns[PROPERTIES_AT, i], end)
+        return bool(int(crc_of(buf, at, end - CRC_PROPERTY_SIZE)) & _CRC_MASK == expected)
+    return True
+
+
+@kernel
+def scan(buf: Bytes, start: int, stop: int, limit: int, check: int, columns: Int64s) -> tuple[int, int, int]:
+    """Read whole records from ``start`` into ``columns``; returns (count, stop code, stop position).
+
+    The stop code is STOP_RANGE where the position reached ``stop`` (the boundary of a record, usually ``limit``),
+    STOP_FULL where the matrix is full, else what ``check_record`` finds at the position, which is that of the first
+    thing not read. To have ``check_record``'s word on the very end of a file (STOP_NO_BLANK) give a ``stop`` behind
+    ``limit``. ``check`` is one of the CHECK codes.
+    """
+    limit = min(limit, buf.size)
+    capacity = columns.shape[1]
+    marking = check in (CHECK_MARK, CHECK_MARK_WHOLE_RECORD)
+    position, count = start, 0
+    while position < stop:
+        if count == capacity:
+            return count, STOP_FULL, position
+        code = _head_stop(buf, position, limit)
+        if code != STOP_DONE:
+            return count, code, position
+        size = load_i32(buf, position)
+        if check == CHECK_OFF:
+            _prefetch_record(buf, position + _GUESSED_RECORDS * size, size)
+        if not _read_record(buf, position, columns, count):
+            return count, STOP_HALF, position
+        is_right = _is_crc_right(buf, columns, count, check)
+        if not is_right and not marking:
+            return count, STOP_CRC, position
+        columns[CRC_OK, count] = 1 if is_right else 0
+        position += size
+        count += 1
+    return count, STOP_RANGE, position
+
+
+@helper
+def _prefetch_record(buf: Bytes, position: int, size: int) -> None:
+    """Ask for both ends of a record that is guessed to lie at ``position``; a wrong guess costs little."""
+    prefetch(buf, position)
+    prefetch(buf, position + 64)
+    prefetch(buf, position + size - 64)
+
+
+@kernel
+def walk(buf: Bytes, start: int, limit: int, step: int, marks: Int64s) -> tuple[int, int, int]:
+    """Hop from record to record by their sizes alone; returns (count, stop code, stop position).
+
+    ``marks[:count]``, ascending, takes the positions of records that are at least ``step`` bytes (> 0) apart,
+    counted from ``start``: a file can be cut at them. Where ``marks`` is full the stop code is STOP_FULL. A record
+    that is hopped over may still turn out broken inside: only its size and magic code have been looked at.
+    """
+    limit = min(limit, buf.size)
+    position, count = start, 0
+    due = start + step
+    while True:
+        code = _head_stop(buf, position, limit)
+        if code != STOP_DONE:
+            return count, code, position
+        if position >= due:
+            if count == marks.size:
+                return count, STOP_FULL, position
+            marks[count] = position
+            count += 1
+            due = position + step
+        size = load_i32(buf, position)
+        prefetch(buf, position + _GUESSED_RECORDS * size)
+        position += size

@@ -1,0 +1,91 @@
+"""CRC-32 against zlib, both ways of computing it, and the cache of compiled kernels."""
+
+import os
+import random
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_cases import seeds
+
+from gantrymq.kernels import crc, jit
+from gantrymq.kernels.arrays import read_only
+
+WAYS = [crc._table_crc] + ([crc._folded_crc] if crc.HAS_CLMUL else [])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_length_and_alignment(way) -> None:
+    raw = random.Random(7).randbytes(700)
+    buf = read_only(raw)
+    for length in range(600):
+        for start in (0, 1, 7, 16, 33):
+            assert way(buf, start, start + length) == zlib.crc32(raw[start : start + length])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", seeds(5))
+def test_random_lengths(way, seed: int) -> None:
+    rng = random.Random(seed)
+    raw = rng.choice([rng.randbytes(70_000), bytes(70_000), b"\xff" * 70_000])
+    for _ in range(50):
+        start, stop = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
+        assert way(read_only(raw), start, stop) == zlib.crc32(raw[start:stop])
+
+
+@given(st.binary(max_size=200))
+def test_of_anything_up_to_the_end_of_the_buffer(raw: bytes) -> None:
+    assert crc.crc32(read_only(raw), 0, len(raw)) == zlib.crc32(raw)
+
+
+def test_the_last_bytes_of_a_page_are_read_without_touching_the_next(tmp_path: Path) -> None:
+    import mmap
+
+    with (tmp_path / "page").open("wb+") as file:
+        file.write(b"\x5a" * mmap.PAGESIZE)
+        file.flush()
+        with mmap.mmap(file.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_READ) as page:
+            buf = read_only(page)
+            for length in range(100):
+                expected = zlib.crc32(b"\x5a" * length)
+                assert crc.crc32(buf, mmap.PAGESIZE - length, mmap.PAGESIZE) == expected
+            del buf
+
+
+CHILD = """
+import numpy as np
+from gantrymq.kernels.crc import HAS_CLMUL, crc32
+from gantrymq.kernels.arrays import read_only
+assert crc32(read_only(b"123456789" * 5), 0, 45) == {expected}
+print(HAS_CLMUL, sum(crc32.stats.cache_hits.values()), sum(crc32.stats.cache_misses.values()))
+"""
+
+
+def run_child(cache: Path, **environment: str) -> list[str]:
+    code = CHILD.format(expected=zlib.crc32(b"123456789" * 5))
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(cache), **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_new_process_loads_the_kernel_from_the_cache(tmp_path: Path) -> None:
+    assert run_child(tmp_path)[1:] == ["0", "1"]
+    assert run_child(tmp_path)[1:] == ["1", "0"]
+
+
+@pytest.mark.skipif(not crc.HAS_CLMUL, reason="this processor has no carry-less multiplication to take away")
+def test_a_cache_from_a_processor_with_other_features_is_not_used(tmp_path: Path) -> None:
+    assert run_child(tmp_path) == ["True", "0", "1"]
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse,+sse2"}
+    assert run_child(tmp_path, **plain) == ["False", "0", "1"]
+    assert run_child(tmp_path) == ["True", "1", "0"]
+
+
+def test_the_cache_knows_every_source_that_kernels_are_made_of() -> None:
+    assert np.frombuffer(jit._source_stamp(), np.uint8).size == 32
+    assert crc.crc32._cache._cache_file._source_stamp == jit._source_stamp()

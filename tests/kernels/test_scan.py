@@ -1,0 +1,167 @@
+"""scan and walk against a plain loop over format.record."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_cases import NAMES, broken, golden_logs, random_log, random_record, replayable, seeds
+
+from gantrymq.format.record import CheckCRC, Layout, RecordStop, check_record, decode_record, read_layout
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.kernels.scan import scan, walk
+
+STOPS = {
+    RecordStop.BLANK: codes.STOP_BLANK,
+    RecordStop.ZEROS: codes.STOP_ZEROS,
+    RecordStop.HALF: codes.STOP_HALF,
+    RecordStop.MAGIC: codes.STOP_MAGIC,
+    RecordStop.SIZE: codes.STOP_SIZE,
+    RecordStop.CRC: codes.STOP_CRC,
+    RecordStop.NO_BLANK: codes.STOP_NO_BLANK,
+}
+CHECKS = {
+    codes.CHECK_OFF: CheckCRC.OFF,
+    codes.CHECK_BODY: CheckCRC.BODY,
+    codes.CHECK_MARK: CheckCRC.BODY,
+    codes.CHECK_WHOLE_RECORD: CheckCRC.WHOLE_RECORD,
+    codes.CHECK_MARK_WHOLE_RECORD: CheckCRC.WHOLE_RECORD,
+}
+MARKING = (codes.CHECK_MARK, codes.CHECK_MARK_WHOLE_RECORD)
+
+
+def plain_row(buffer: memoryview, at: int, layout: Layout, *, crc_ok: bool) -> list[int]:
+    message = decode_record(buffer, at, layout)
+    return [
+        at, layout.size, layout.version, message.body_crc, message.queue_id, message.flag, message.queue_offset,
+        message.phy_offset, message.sys_flag, message.born_timestamp_ms, at + 48, message.store_timestamp_ms,
+        at + layout.store_host_at, message.reconsume_times, message.prepared_transaction_offset, at + layout.body_at,
+        layout.body_length, at + layout.topic_at, layout.topic_length, at + layout.properties_at,
+        layout.properties_length, int(crc_ok),
+    ]  # fmt: skip
+
+
+def plain_scan(raw: bytes, start: int, stop: int, limit: int, check: int, capacity: int):
+    buffer = memoryview(raw)
+    rows: list[list[int]] = []
+    position = start
+    while position < stop:
+        if len(rows) == capacity:
+            return rows, codes.STOP_FULL, position
+        found = check_record(buffer, position, limit, CHECKS[check])
+        crc_ok = found is not RecordStop.CRC
+        if not crc_ok and check in MARKING:
+            found = read_layout(buffer, position, limit)
+        if isinstance(found, RecordStop):
+            return rows, STOPS[found], position
+        rows.append(plain_row(buffer, position, found, crc_ok=crc_ok))
+        position += found.size
+    return rows, codes.STOP_RANGE, position
+
+
+def assert_same(raw: bytes, start: int, stop: int, limit: int, check: int, capacity: int) -> None:
+    columns = np.full((codes.N_COLUMNS, capacity), -7, np.int64)
+    rows, code, position = plain_scan(raw, start, stop, limit, check, capacity)
+    assert scan(read_only(raw), start, stop, limit, check, columns) == (len(rows), code, position)
+    assert columns[:, : len(rows)].T.tolist() == rows
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", NAMES)
+def test_scan_of_golden_stores(name: str, check: int) -> None:
+    for raw in golden_logs(name):
+        assert_same(raw, 0, len(raw), len(raw), check, 10_000)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_scan_of_random_logs(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_scan.py -k random_logs") as rng:
+        raw = random_log(rng, rng.randrange(12), append_crc=seed % 2 == 0)
+        for check in CHECKS:
+            assert_same(raw, 0, len(raw), len(raw), check, rng.choice([0, 3, 64]))
+            assert_same(raw, 0, len(raw) + 1, len(raw), check, 64)
+            stop, limit = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
+            assert_same(raw, 0, stop, limit, check, 64)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_scan_of_broken_logs(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_scan.py -k broken_logs") as rng:
+        whole = random_log(rng, rng.randrange(1, 6), append_crc=seed % 2 == 0)
+        for _ in range(40):
+            raw = broken(rng, whole)
+            assert_same(raw, 0, len(raw) + 1, len(raw), rng.choice(list(CHECKS)), 16)
+
+
+@pytest.mark.parametrize("seed", seeds(5))
+def test_scan_of_every_truncation(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_scan.py -k every_truncation") as rng:
+        raw = random_record(rng, 0) + random_record(rng, 0)
+        for length in range(len(raw)):
+            assert_same(raw[:length], 0, length + 1, length, codes.CHECK_MARK, 4)
+
+
+@given(st.binary(max_size=300), st.integers(0, 20))
+def test_scan_of_anything(raw: bytes, start: int) -> None:
+    assert_same(raw, min(start, len(raw)), len(raw) + 1, len(raw), codes.CHECK_BODY, 4)
+
+
+def test_scan_believes_no_limit_beyond_the_buffer() -> None:
+    raw = random_record(random.Random(1), 0)[:-1]
+    columns = new_columns(4)
+    assert scan(read_only(raw), 0, 10**9, 10**9, codes.CHECK_OFF, columns) == (0, codes.STOP_SIZE, 0)
+
+
+def test_scan_resumes_where_it_was_full() -> None:
+    rng = random.Random(3)
+    raw = b"".join(random_record(rng, 0) for _ in range(50))
+    buf, whole, part = read_only(raw), new_columns(50), np.empty((codes.N_COLUMNS, 7), np.int64)
+    assert scan(buf, 0, len(raw), len(raw), codes.CHECK_MARK, whole) == (50, codes.STOP_RANGE, len(raw))
+    position, done = 0, 0
+    while position < len(raw):
+        count, _, position = scan(buf, position, len(raw), len(raw), codes.CHECK_MARK, part)
+        assert (part[:, :count] == whole[:, done : done + count]).all()
+        done += count
+    assert done == 50
+
+
+def plain_walk(raw: bytes, start: int, limit: int, step: int, room: int):
+    position, marks = start, []
+    while True:
+        found = read_layout(memoryview(raw), position, limit)
+        if isinstance(found, RecordStop) and found is not RecordStop.HALF:
+            return marks, STOPS[found], position
+        if position >= (marks[-1] if marks else start) + step:
+            if len(marks) == room:
+                return marks, codes.STOP_FULL, position
+            marks.append(position)
+        position += int.from_bytes(raw[position : position + 4], "big")
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_walk(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_scan.py -k walk") as rng:
+        raw = broken(rng, random_log(rng, 30)) if seed % 2 else random_log(rng, 30)
+        for step, room in itertools.product((1, 500, 4000), (0, 4, 64)):
+            marks = np.zeros(room, np.int64)
+            expected, code, position = plain_walk(raw, 0, len(raw), step, room)
+            assert walk(read_only(raw), 0, len(raw), step, marks) == (len(expected), code, position)
+            assert marks[: len(expected)].tolist() == expected
+
+
+def test_a_file_cut_at_its_marks_scans_to_the_same_records() -> None:
+    rng = random.Random(5)
+    raw = b"".join(random_record(rng, 0) for _ in range(60))
+    buf, marks, columns = read_only(raw), np.empty(8, np.int64), new_columns(64)
+    count, _, end = walk(buf, 0, len(raw), len(raw) // 3, marks)
+    cuts = [0, *marks[:count].tolist(), end]
+    assert count == 2
+    found = 0
+    for start, stop in itertools.pairwise(cuts):
+        n, code, position = scan(buf, start, stop, len(raw), codes.CHECK_OFF, columns)
+        assert (code, position) == (codes.STOP_RANGE, stop)
+        found += n
+    assert found == 60
