@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .java import JavaStore, java_available, java_required
+from .java import JavaStore
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
@@ -34,13 +34,6 @@ class Golden:
 
     def lines(self, file: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.directory / file).read_text().splitlines()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def java() -> None:
-    reason = java_available()
-    if reason:
-        (pytest.fail if java_required() else pytest.skip)(reason)
 
 
 @pytest.fixture
