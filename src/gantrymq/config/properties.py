@@ -1,0 +1,106 @@
+"""A ``broker.conf`` (Java properties text) and ``key=value`` arguments, read into settings.
+
+A key that acts has a field in :mod:`gantrymq.config.settings`. A key that RocketMQ knows but that has no effect here
+is reported, as is one that nobody knows; neither stops the work when it stands in a file.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, fields, replace
+from enum import Enum
+from typing import Any
+
+from gantrymq.config.known_keys import KNOWN_KEYS
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
+
+_TRUTH = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read: the settings, the keys that were set on purpose, and remarks for a person."""
+
+    config: MessageStoreConfig
+    given: frozenset[str]
+    warnings: tuple[str, ...]
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The entries of Java properties text: ``key=value`` or ``key: value`` lines, # and ! comments, the last wins."""
+    entries: dict[str, str] = {}
+    for line in text.replace("\\\n", "").splitlines():
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=len(line))
+        entries[line[:cut].strip()] = line[cut + 1 :].strip()
+    return entries
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """``key=value`` arguments; raises ConfigError where one has no ``=`` or names a key that nobody knows."""
+    entries: dict[str, str] = {}
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator or not key:
+            raise ConfigError(assignment, "", "key=value")
+        if key not in _FIELDS and key not in KNOWN_KEYS:
+            raise ConfigError(key, value, f"a key of RocketMQ; nearest: {_nearest(key)}")
+        entries[key] = value
+    return entries
+
+
+def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = None) -> Reading:
+    """Turn text entries into settings; raises ConfigError for a bad value."""
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for key, text in entries.items():
+        spec = _FIELDS.get(key)
+        if spec is not None:
+            values[spec.name] = _parse(key, spec, text)
+        elif key in KNOWN_KEYS:
+            warnings.append(f"{key} is known to RocketMQ but has no effect here")
+        else:
+            warnings.append(f"{key} is no key of RocketMQ; nearest: {_nearest(key)}")
+    config = replace(base or MessageStoreConfig(), **values)
+    return Reading(config, frozenset(entries), tuple(warnings))
+
+
+def write_settings(config: MessageStoreConfig) -> str:
+    """The settings as the text of a ``broker.conf``, one key a line, in the order of the fields."""
+    return "".join(f"{key}={_show(getattr(config, spec.name))}\n" for key, spec in _FIELDS.items())
+
+
+def _parse(key: str, spec: "Field[Any]", text: str) -> Any:
+    default = spec.default
+    if isinstance(default, bool):
+        if text.lower() not in _TRUTH:
+            raise ConfigError(key, text, "true or false")
+        return _TRUTH[text.lower()]
+    if isinstance(default, Enum):
+        kind = type(default)
+        try:
+            return kind(text)
+        except ValueError:
+            raise ConfigError(key, text, "one of " + ", ".join(str(item.value) for item in kind)) from None
+    if isinstance(default, int):
+        try:
+            return int(text.rstrip("lL"))
+        except ValueError:
+            raise ConfigError(key, text, "a whole number") from None
+    return text
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def _nearest(key: str) -> str:
+    from difflib import get_close_matches
+
+    return ", ".join(get_close_matches(key, [*_FIELDS, *KNOWN_KEYS], 3)) or "none"
+
+
+_FIELDS: dict[str, "Field[Any]"] = {spec.metadata["key"]: spec for spec in fields(MessageStoreConfig)}

@@ -1,0 +1,102 @@
+"""The settings of a store, under RocketMQ's keys and with its defaults (MessageStoreConfig of 5.5.0).
+
+Every field carries the key of a ``broker.conf`` in its metadata. Only keys that act here have a field. Where our
+default is not RocketMQ's the field's comment says why; docs/COMPATIBILITY.md lists them.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from gantrymq.errors import ConfigError
+
+_GIB = 1 << 30
+_UNIT_SIZE = 20
+_DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class FlushDiskType(Enum):
+    """When a put is acknowledged: after its bytes are on the disk, or after they are in the page cache."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+class RecoverRule(Enum):
+    """Which release's rule chooses the file that recovery starts from."""
+
+    V5 = "5.5.0"
+    V4 = "4.x"
+
+
+def _key(key: str, default: Any, *, least: int | None = None, most: int | None = None, multiple: int = 1) -> Any:
+    return field(default=default, metadata={"key": key, "least": least, "most": most, "multiple": multiple})
+
+
+@dataclass(frozen=True)
+class MessageStoreConfig:
+    """The settings of one store; immutable, checked when made (raises ConfigError)."""
+
+    mapped_file_size_commit_log: int = _key("mappedFileSizeCommitLog", _GIB, least=1024, most=0x7FFFFFFF)
+    mapped_file_size_consume_queue: int = _key(
+        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=_UNIT_SIZE, most=0x7FFFFFFF, multiple=_UNIT_SIZE
+    )
+    max_hash_slot_num: int = _key("maxHashSlotNum", 5_000_000, least=1)
+    max_index_num: int = _key("maxIndexNum", 20_000_000, least=2)
+    message_index_enable: bool = _key("messageIndexEnable", True)
+    message_index_safe: bool = _key("messageIndexSafe", False)
+    flush_disk_type: FlushDiskType = _key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    sync_flush_timeout_ms: int = _key("syncFlushTimeout", 5_000, least=1)
+    flush_interval_commit_log_ms: int = _key("flushIntervalCommitLog", 500, least=1)
+    flush_commit_log_least_pages: int = _key("flushCommitLogLeastPages", 4, least=0)
+    flush_commit_log_thorough_interval_ms: int = _key("flushCommitLogThoroughInterval", 10_000, least=0)
+    flush_interval_consume_queue_ms: int = _key("flushIntervalConsumeQueue", 1_000, least=1)
+    flush_consume_queue_least_pages: int = _key("flushConsumeQueueLeastPages", 2, least=0)
+    flush_consume_queue_thorough_interval_ms: int = _key("flushConsumeQueueThoroughInterval", 60_000, least=0)
+    max_message_size_bytes: int = _key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
+    max_msgs_num_batch: int = _key("maxMsgsNumBatch", 64, least=1)
+    max_filter_message_size_bytes: int = _key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
+    enabled_append_prop_crc: bool = _key("enabledAppendPropCRC", False)
+    force_verify_prop_crc: bool = _key("forceVerifyPropCRC", False)
+    auto_message_version_on_topic_len: bool = _key("autoMessageVersionOnTopicLen", True)
+    check_crc_on_recover: bool = _key("checkCRCOnRecover", True)
+    check_commit_log_offset_on_recover: bool = _key("checkCommitLogOffsetOnRecover", False)
+    duplication_enable: bool = _key("duplicationEnable", False)
+    # 10 in RocketMQ, where a larger store silently loses messages; 0 is no limit.
+    commit_log_recover_max_num: int = _key("commitLogRecoverMaxNum", 0, least=0)
+    # Ours: the articles' rule reads the last three files after a clean stop.
+    recover_rule: RecoverRule = _key("recoverRule", RecoverRule.V5)
+    recover_last_files: int = _key("recoverLastFiles", 3, least=1)
+    message_delay_level: str = _key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    enable_consume_queue_ext: bool = _key("enableConsumeQueueExt", False)
+    mapped_file_size_consume_queue_ext: int = _key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024)
+    bit_map_length_consume_queue_ext: int = _key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8)
+    broker_ip1: str = _key("brokerIP1", "127.0.0.1")
+    listen_port: int = _key("listenPort", 10911, least=0, most=65535)
+
+    def __post_init__(self) -> None:
+        """Check every number against what its field allows."""
+        for spec in fields(self):
+            value, rules = getattr(self, spec.name), spec.metadata
+            if isinstance(value, bool) or not isinstance(value, int):
+                continue
+            least, most, multiple = rules["least"], rules["most"], rules["multiple"]
+            if least is not None and value < least:
+                raise ConfigError(rules["key"], value, f"at least {least}")
+            if most is not None and value > most:
+                raise ConfigError(rules["key"], value, f"at most {most}")
+            if value % multiple:
+                raise ConfigError(rules["key"], value, f"a multiple of {multiple}")
+        if not self.delay_levels_ms:
+            raise ConfigError("messageDelayLevel", self.message_delay_level, "a list like 1s 5s 10m 2h 1d")
+
+    @cached_property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each level in milliseconds, level 1 first; empty where the text cannot be read."""
+        levels = []
+        for word in self.message_delay_level.split():
+            if word[-1] not in _DELAY_UNITS_MS or not word[:-1].isdigit():
+                return ()
+            levels.append(int(word[:-1]) * _DELAY_UNITS_MS[word[-1]])
+        return tuple(levels)

@@ -1,0 +1,126 @@
+"""What the store needs from a file system, as protocols.
+
+Three implementations: :mod:`gantrymq.fs.real` (local files), :mod:`gantrymq.fs.overlay` (a private view of local
+files whose changes are never written) and :mod:`gantrymq.fs.memory` (for tests; knows what was synced).
+
+A file is reached in two ways. ``read_at`` / ``write_at`` copy bytes; ``map`` hands out an array over the whole file,
+and a write to that array is a write to the file, made durable by ``sync`` like any other. A mapped file's space must
+have been reserved first, so that a full disk is a DiskFullError and never a signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory; ``size_bytes`` is 0 for a directory."""
+
+    name: str
+    size_bytes: int
+    is_directory: bool
+    modified_ms: int
+
+
+class File(Protocol):
+    """An open file. Reading is safe from any thread; writers must not write the same bytes at the same time."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        ...
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``position``; fewer where the file ends."""
+        ...
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """Write all of ``data`` at ``position``; raises DiskFullError."""
+        ...
+
+    def zero(self, position: int, length: int) -> None:
+        """Make the bytes read as zeros without changing the size of the file."""
+        ...
+
+    def resize(self, size_bytes: int) -> None:
+        """Set the length; new bytes are zeros that take no space yet."""
+        ...
+
+    def reserve(self, position: int, length: int) -> None:
+        """Take the space of these bytes now; raises DiskFullError."""
+        ...
+
+    def map(self) -> Bytes:
+        """The whole file as a 1-D uint8 array, writable if the file was opened so.
+
+        The mapping lives as long as the array or a view of it does, also after :meth:`close`.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return when every byte written so far, mapped ones too, would survive a power cut."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. Closing twice is harmless."""
+        ...
+
+
+class FileLock(Protocol):
+    """A held lock of a store directory."""
+
+    def release(self) -> None:
+        """Give the lock back. Releasing twice is harmless."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Directories and names. Safe from any thread."""
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> File:
+        """Open a file; ``create`` makes it where it is missing. Raises FileNotFoundError, StorePermissionError."""
+        ...
+
+    def scan(self, path: Path) -> list[Entry]:
+        """What is in a directory, sorted by name; empty where the directory is missing."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; fine where it exists."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; fine where it is missing."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory; fine where it is missing or not empty."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file over another in one step."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a directory would survive a power cut."""
+        ...
+
+    def lock(self, path: Path, text: bytes) -> FileLock:
+        """Take the record lock on byte 0 of ``path`` and write ``text`` into it; raises StoreLockedError."""
+        ...

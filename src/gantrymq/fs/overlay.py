@@ -1,0 +1,198 @@
+"""A private view of local files: it can be changed, and nothing is ever written.
+
+This is how ``info``, ``dump``, ``query``, ``at`` and ``recover --dry-run`` show what a recovery would leave: the very
+code that recovers runs over this view. Existing files are opened for reading only and mapped copy-on-write, so the
+kernel keeps the changed pages to this process; new files are anonymous memory that costs nothing until it is touched.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.fs.api import Bytes, Entry, FileLock
+from gantrymq.fs.real import RealFileSystem, _named_errors
+
+_ZERO_STRETCH = 1 << 16
+
+
+class OverlayFile:
+    """A file of the view; see :class:`gantrymq.fs.api.File`. Its bytes are an array from the first write on."""
+
+    def __init__(self, path: Path, source: int | None) -> None:
+        self._path = path
+        self._source = source
+        self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
+        self._guard = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self._path
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        if self._array is not None:
+            return len(self._array)
+        return os.fstat(self._source_fd()).st_size
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``position``."""
+        if self._array is None:
+            return os.pread(self._source_fd(), length, position)
+        return self._array[position : position + length].tobytes()
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """Change the view."""
+        if position + len(data) > self.size():
+            self.resize(position + len(data))
+        self.map()[position : position + len(data)] = np.frombuffer(data, np.uint8)
+
+    def zero(self, position: int, length: int) -> None:
+        """Make the bytes of the view zeros, up to the first stretch that is zeros already.
+
+        Behind the end of what was written a file is zeros; to touch every page of a gigabyte in order to say so
+        again would cost that gigabyte in memory.
+        """
+        end = position + length
+        for start in range(position, end, _ZERO_STRETCH):
+            stretch = min(_ZERO_STRETCH, end - start)
+            if not any(self.read_at(start, stretch)):
+                return
+            self.map()[start : start + stretch] = 0
+
+    def resize(self, size_bytes: int) -> None:
+        """Set the length."""
+        old = self.map()
+        if size_bytes == len(old):
+            return
+        grown = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8) if size_bytes else np.empty(0, np.uint8)
+        kept = min(len(old), size_bytes)
+        grown[:kept] = old[:kept]
+        self._array = grown
+
+    def reserve(self, position: int, length: int) -> None:
+        """Nothing to take: the view has no disk."""
+
+    def map(self) -> Bytes:
+        """The whole file as a writable array whose changes stay in this process."""
+        with self._guard:
+            if self._array is None:
+                fd = self._source_fd()
+                if os.fstat(fd).st_size:
+                    self._array = np.frombuffer(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY), np.uint8)
+                else:
+                    self._array = np.empty(0, np.uint8)
+            return self._array
+
+    def sync(self) -> None:
+        """Nothing to write."""
+
+    def close(self) -> None:
+        """Keep the view as it is, so that it can be opened again; give the descriptor back."""
+        if self._source is not None:
+            self.map()
+            os.close(self._source)
+            self._source = None
+
+    def _source_fd(self) -> int:
+        assert self._source is not None
+        return self._source
+
+    def __del__(self) -> None:
+        """A file that was dropped gives its descriptor back."""
+        if self._source is not None:
+            os.close(self._source)
+
+
+class _NoLock:
+    def release(self) -> None:
+        """Nothing was taken."""
+
+
+class OverlayFileSystem:
+    """A view of the local file system; see :class:`gantrymq.fs.api.FileSystem`.
+
+    Files opened for writing, and new ones, are remembered here; names that were removed are remembered as removed.
+    """
+
+    def __init__(self) -> None:
+        self._real = RealFileSystem()
+        self._changed: dict[Path, OverlayFile] = {}
+        self._removed: set[Path] = set()
+        self._directories: set[Path] = set()
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> OverlayFile:
+        """Open a file of the view; one that is only read does not stay in memory."""
+        if path in self._changed:
+            return self._changed[path]
+        file = self._open_source(path, create=create)
+        if writable:
+            self._changed[path] = file
+        return file
+
+    def _open_source(self, path: Path, *, create: bool) -> OverlayFile:
+        if path not in self._removed:
+            try:
+                with _named_errors(path):
+                    return OverlayFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except FileNotFoundError:
+                if not create:
+                    raise
+        elif not create:
+            raise FileNotFoundError(path)
+        self._removed.discard(path)
+        return OverlayFile(path, None)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """What is in a directory of the view."""
+        entries = {entry.name: entry for entry in self._real.scan(path) if path / entry.name not in self._removed}
+        for changed, file in self._changed.items():
+            if changed.parent == path:
+                entries[changed.name] = Entry(changed.name, file.size(), False, 0)
+        for directory in self._directories:
+            if directory.parent == path and directory.name not in entries:
+                entries[directory.name] = Entry(directory.name, 0, True, 0)
+        return sorted(entries.values(), key=lambda entry: entry.name)
+
+    def exists(self, path: Path) -> bool:
+        """Whether the view has a file or a directory of this name."""
+        if path in self._changed or path in self._directories:
+            return True
+        return path not in self._removed and path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        """Remember a directory, and those above it that do not exist."""
+        while not path.exists():
+            self._directories.add(path)
+            path = path.parent
+
+    def remove(self, path: Path) -> None:
+        """Remember that a file is gone."""
+        self._changed.pop(path, None)
+        self._removed.add(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remember that an empty directory is gone."""
+        if not self.scan(path):
+            self._directories.discard(path)
+            self._removed.add(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file within the view."""
+        file = self.open(source, writable=True)
+        file.map()
+        self.remove(source)
+        self._removed.discard(target)
+        self._changed[target] = file
+
+    def sync_directory(self, path: Path) -> None:
+        """Nothing to write."""
+
+    def lock(self, path: Path, text: bytes) -> FileLock:
+        """A view excludes nobody."""
+        return _NoLock()

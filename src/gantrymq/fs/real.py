@@ -1,0 +1,234 @@
+"""Local files.
+
+Durability: ``sync`` is fdatasync, which on Linux writes back the dirty pages of a mapping too and, unlike msync
+called from Python, lets other threads run meanwhile. Space: ``reserve`` is posix_fallocate. Locking: a POSIX record
+lock on byte 0, which is what Java's ``tryLock(0, 1)`` takes; since such a lock does not exclude within one process,
+a table of the locked files of this process stands beside it, and since closing *any* descriptor of the file drops
+it, nobody else here opens the lock file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from gantrymq.errors import DiskFullError, StoreLockedError, StorePermissionError
+from gantrymq.fs.api import Bytes, Entry, FileLock
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_PUNCH_HOLE_KEEP_SIZE = 0x03
+_ZERO_CHUNK = bytes(1 << 20)
+
+
+@contextmanager
+def _named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Turn the operating system's errors that a person can act on into ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(path, needed_bytes) from error
+        if error.errno in _DENIED:
+            raise StorePermissionError(path, os.strerror(error.errno)) from error
+        raise
+
+
+class RealFile:
+    """A file of the operating system; see :class:`gantrymq.fs.api.File`."""
+
+    def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
+        self._path = path
+        self._fd = descriptor
+        self._writable = writable
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._path
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``position``."""
+        return os.pread(self._fd, length, position)
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """Write all of ``data`` at ``position``."""
+        view = memoryview(data)
+        with _named_errors(self._path, len(view)):
+            while view:
+                written = os.pwrite(self._fd, view, position)
+                position += written
+                view = view[written:]
+
+    def zero(self, position: int, length: int) -> None:
+        """Punch a hole where the file system can, else write zeros."""
+        if length <= 0:
+            return
+        if _fallocate(self._fd, _PUNCH_HOLE_KEEP_SIZE, position, length):
+            return
+        for start in range(position, position + length, len(_ZERO_CHUNK)):
+            self.write_at(start, memoryview(_ZERO_CHUNK)[: position + length - start])
+
+    def resize(self, size_bytes: int) -> None:
+        """Set the length."""
+        with _named_errors(self._path, size_bytes):
+            os.ftruncate(self._fd, size_bytes)
+
+    def reserve(self, position: int, length: int) -> None:
+        """Take the space of these bytes now."""
+        if length > 0:
+            with _named_errors(self._path, length):
+                os.posix_fallocate(self._fd, position, length)
+
+    def map(self) -> Bytes:
+        """The whole file as an array."""
+        access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
+        return _map(self._fd, self.size(), access)
+
+    def sync(self) -> None:
+        """fdatasync."""
+        with _named_errors(self._path):
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        """A file that was dropped gives its descriptor back too."""
+        self.close()
+
+
+def _map(descriptor: int, size: int, access: int) -> Bytes:
+    if size == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(mmap.mmap(descriptor, size, access=access), np.uint8)
+
+
+def _fallocate(descriptor: int, mode: int, position: int, length: int) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if call is None:
+        return False
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return bool(call(descriptor, mode, position, length) == 0)
+
+
+class RealFileSystem:
+    """The operating system's file system; see :class:`gantrymq.fs.api.FileSystem`."""
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> RealFile:
+        """Open a file."""
+        mode = os.O_RDWR if writable else os.O_RDONLY
+        with _named_errors(path):
+            fd = os.open(path, mode | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+        return RealFile(path, fd, writable=writable)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """What is in a directory, sorted by name."""
+        entries = []
+        with _named_errors(path):
+            try:
+                with os.scandir(path) as names:
+                    for item in names:
+                        status = item.stat()
+                        is_directory = item.is_dir()
+                        size = 0 if is_directory else status.st_size
+                        entries.append(Entry(item.name, size, is_directory, status.st_mtime_ns // 1_000_000))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory."""
+        return path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it."""
+        with _named_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        with _named_errors(path):
+            path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        try:
+            path.rmdir()
+        except OSError:
+            return
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file over another in one step."""
+        with _named_errors(source):
+            os.replace(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        """fsync of the directory."""
+        with _named_errors(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def lock(self, path: Path, text: bytes) -> FileLock:
+        """Take the record lock on byte 0."""
+        return _RecordLock(path, text)
+
+
+class _RecordLock:
+    """A POSIX record lock, exclusive also within this process."""
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+    _guard = threading.Lock()
+
+    def __init__(self, path: Path, text: bytes) -> None:
+        with self._guard:
+            self._refuse_if_held_here(path)
+            with _named_errors(path):
+                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            except OSError as error:
+                os.close(self._fd)
+                raise StoreLockedError(path.parent, "is open in another process") from error
+            status = os.fstat(self._fd)
+            self._identity = (status.st_dev, status.st_ino)
+            self._held.add(self._identity)
+            os.pwrite(self._fd, text, 0)
+
+    def _refuse_if_held_here(self, path: Path) -> None:
+        # By stat, not by opening: closing a second descriptor would drop this process's lock.
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return
+        if (status.st_dev, status.st_ino) in self._held:
+            raise StoreLockedError(path.parent, "is already open in this process")
+
+    def release(self) -> None:
+        """Give the lock back."""
+        with self._guard:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+                self._held.discard(self._identity)

@@ -1,0 +1,83 @@
+"""A service does one bounded piece of work at a time; its runner owns the thread, the wake-up and the stop.
+
+Source: RocketMQ's ServiceThread, of which every service is a subclass there. Here a service knows no thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from gantrymq.clock import Clock
+
+
+class Service(Protocol):
+    """What a runner runs. ``step`` and ``drain`` are called from the runner's thread only."""
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of the service."""
+        ...
+
+    @property
+    def interval_ms(self) -> int:
+        """How long to sleep where a step said that nothing more waits."""
+        ...
+
+    def step(self, now_ms: int) -> bool:
+        """Do one bounded piece of work; True says that more waits, so come again at once."""
+        ...
+
+    def drain(self) -> None:
+        """The work of a clean shutdown: leave nothing undone."""
+        ...
+
+
+class ServiceRunner:
+    """Runs one service in a daemon thread until :meth:`stop`.
+
+    A step that raises is counted in ``failures`` and reported to ``on_failure``; the service goes on with its next
+    interval. ``wake`` may be called from any thread and costs little when the runner is awake.
+    """
+
+    def __init__(self, service: Service, clock: Clock, on_failure: Callable[[str, Exception], None]) -> None:
+        self._service = service
+        self._clock = clock
+        self._on_failure = on_failure
+        self._awake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=service.name, daemon=True)
+        self.failures = 0
+
+    def start(self) -> None:
+        """Begin; call once."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Make the service step now instead of when its interval is over."""
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def stop(self) -> None:
+        """End the thread and drain the service; returns when both are done. Errors of the drain are raised."""
+        self._stopping = True
+        self._awake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._service.drain()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._awake.clear()
+            if not self._step():
+                self._awake.wait(self._service.interval_ms / 1000)
+
+    def _step(self) -> bool:
+        try:
+            return self._service.step(self._clock.now_ms())
+        except Exception as error:
+            # A service outlives whatever one step ran into; the store decides what the failure means.
+            self.failures += 1
+            self._on_failure(self._service.name, error)
+            return False

@@ -1,0 +1,1 @@
+"""The message store: commit log, consume queues, index, recovery. ``message_store`` alone knows all of them."""

@@ -1,0 +1,113 @@
+"""Putting records at the end of the commit log, and giving out queue offsets.
+
+Invariant: a queue offset is given out once, in the order of the log; prepared and rollback records get 0 and use none
+up. A record's bytes are in the mapping before the file's wrote position moves, and only then may anybody read it.
+
+Thread rule: everything here runs under the store's put lock.
+
+Source: CommitLog.asyncPutMessage and DefaultAppendMessageCallback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantrymq.format import record
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.message import StoredMessage, message_id
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.outgoing import OutgoingMessage
+
+
+@dataclass(slots=True)
+class PutMessageResult:
+    """What became of one put. Where nothing was stored, offsets and size are -1 and the id is empty."""
+
+    status: PutMessageStatus
+    topic: str = ""
+    queue_id: int = -1
+    phy_offset: int = -1
+    queue_offset: int = -1
+    size_bytes: int = -1
+    store_timestamp_ms: int = -1
+    store_host: Host | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the message is in the log (perhaps not flushed in time)."""
+        return self.phy_offset >= 0
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id, or an empty string."""
+        return message_id(self.store_host, self.phy_offset) if self.store_host and self.is_stored else ""
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the record."""
+        return self.phy_offset + self.size_bytes
+
+
+class MessageAppender:
+    """Appends to ``log``; ``next_offsets`` is the next offset of each (topic, queue id), changed here."""
+
+    def __init__(
+        self, log: CommitLog, next_offsets: dict[tuple[str, int], int], store_host: Host, *, append_crc: bool
+    ) -> None:
+        self._log = log
+        self._next_offsets = next_offsets
+        self._store_host = store_host
+        self._append_crc = append_crc
+        self._last_timestamp_ms = 0
+
+    def next_timestamp_ms(self, now_ms: int) -> int:
+        """The store time of the next record: it never goes back, or finding by time would break."""
+        self._last_timestamp_ms = max(self._last_timestamp_ms, now_ms)
+        return self._last_timestamp_ms
+
+    def append(self, outgoing: OutgoingMessage, now_ms: int) -> PutMessageResult:
+        """Append one message; raises DiskFullError, with nothing changed but perhaps a blank."""
+        file = self._log.room_for(outgoing.size_bytes)
+        source = outgoing.source
+        position = file.wrote_position
+        timestamp_ms = self.next_timestamp_ms(now_ms)
+        queue = (outgoing.topic, outgoing.queue_id)
+        consumable = flags.is_consumable(outgoing.sys_flag)
+        queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
+        stored = StoredMessage(
+            topic=outgoing.topic,
+            queue_id=outgoing.queue_id,
+            queue_offset=queue_offset,
+            phy_offset=file.file_from_offset + position,
+            size_bytes=outgoing.size_bytes,
+            flag=source.flag,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp_ms=source.born_timestamp_ms or timestamp_ms,
+            born_host=source.born_host,
+            store_timestamp_ms=timestamp_ms,
+            store_host=source.store_host or self._store_host,
+            reconsume_times=source.reconsume_times,
+            prepared_transaction_offset=source.prepared_transaction_offset,
+            body_crc=record.body_crc(source.body),
+            body=source.body,
+            properties={},
+            version=outgoing.version,
+        )
+        raw = record.encode_record(stored, outgoing.topic_bytes, outgoing.properties, append_crc=self._append_crc)
+        file.array[position : position + len(raw)].data[:] = raw
+        file.advance(len(raw))
+        file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
+        if consumable:
+            self._next_offsets[queue] = queue_offset + 1
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            outgoing.topic,
+            outgoing.queue_id,
+            stored.phy_offset,
+            queue_offset,
+            len(raw),
+            timestamp_ms,
+            stored.store_host,
+        )

@@ -1,0 +1,60 @@
+"""The checkpoint file: what was flushed, kept in memory and written as one page.
+
+The ``tmp_logics_*`` numbers run ahead with the dispatcher; they become the checkpoint's when the queues have been
+flushed thoroughly. Recovery relies on that order.
+
+Source: StoreCheckpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
+from gantrymq.fs.api import FileSystem
+
+
+class StoreCheckpoint:
+    """The checkpoint of one store. Plain numbers: each is written by one service, any thread may read."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+        self.page = self._read()
+        self.tmp_logics_msg_timestamp_ms = 0
+        self.tmp_logics_physical_offset = 0
+
+    def _read(self) -> Checkpoint:
+        try:
+            file = self._fs.open(self._path)
+        except FileNotFoundError:
+            return Checkpoint()
+        try:
+            return decode_checkpoint(file.read_at(0, CHECKPOINT_SIZE))
+        finally:
+            file.close()
+
+    def min_timestamp_ms(self) -> int:
+        """Everything stored up to this time is in the log and in the queues on the disk (getMinTimestamp)."""
+        return max(min(self.page.physic_msg_timestamp_ms, self.page.logics_msg_timestamp_ms) - 3_000, 0)
+
+    def note_queue_entry(self, store_timestamp_ms: int, phy_offset: int) -> None:
+        """The dispatcher has put the unit of this record into its queue."""
+        self.tmp_logics_msg_timestamp_ms = store_timestamp_ms
+        self.tmp_logics_physical_offset = phy_offset
+
+    def queues_flushed(self, store_timestamp_ms: int, phy_offset: int) -> None:
+        """All queues are on the disk up to the unit of the record at ``phy_offset``."""
+        if store_timestamp_ms > 0:
+            self.page.logics_msg_timestamp_ms = store_timestamp_ms
+        if phy_offset > 0:
+            self.page.logics_physical_offset = phy_offset
+
+    def flush(self) -> None:
+        """Write the page and make it durable; raises DiskFullError."""
+        file = self._fs.open(self._path, writable=True, create=True)
+        try:
+            file.write_at(0, encode_checkpoint(self.page))
+            file.sync()
+        finally:
+            file.close()

@@ -1,0 +1,153 @@
+"""The commit log: every record of the store, in the order of arrival, over many files.
+
+File format: ``gantrymq.format.record``. Invariant: records never cross files; a file that a record did not fit into
+ends with a blank; behind the last record the last file reads as zeros.
+
+Thread rule: appends under the caller's put lock; reads from any thread.
+
+Source: CommitLog, in its parts that are about bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from gantrymq.errors import CorruptRecordError
+from gantrymq.format import record
+from gantrymq.format.record import CheckCRC, Layout, RecordStop
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.mapped_file import MappedFile, SelectMappedBufferResult
+from gantrymq.store.mapped_file_queue import MappedFileQueue
+
+_LONG = struct.Struct(">q")
+
+
+class CommitLog:
+    """The log in ``directory`` with files of ``file_size`` bytes."""
+
+    def __init__(self, fs: FileSystem, directory: Path, file_size: int) -> None:
+        self.queue = MappedFileQueue(fs, directory, file_size, reserve_space=True)
+
+    @property
+    def file_size(self) -> int:
+        """How long each file is."""
+        return self.queue.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that is there; that of the next file where the first is going away; -1 without files."""
+        first = self.queue.first
+        if first is None:
+            return -1
+        if first.is_available:
+            return first.file_from_offset
+        return self.roll_next_file(first.file_from_offset)
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record."""
+        return self.queue.max_offset
+
+    def load(self) -> None:
+        """Take the files; raises WrongFileSizeError."""
+        self.queue.load()
+
+    def roll_next_file(self, offset: int) -> int:
+        """Where the file behind the one with ``offset`` begins."""
+        return self.queue.roll_next_file(offset)
+
+    def room_for(self, size: int) -> MappedFile:
+        """The file that a record (or an unbroken batch) of ``size`` bytes goes into, rolling to a new one if needed.
+
+        The caller has checked that ``size`` fits an empty file. Raises DiskFullError.
+        """
+        file = self.queue.last_for_append()
+        if size + record.BLANK_SIZE > file.size - file.wrote_position:
+            self.fill_blank(file)
+            file = self.queue.last_for_append()
+        return file
+
+    def fill_blank(self, file: MappedFile) -> None:
+        """End ``file`` with a blank."""
+        rest = file.size - file.wrote_position
+        if rest >= record.BLANK_SIZE:
+            start = file.wrote_position
+            file.array[start : start + record.BLANK_SIZE].data[:] = record.encode_blank(rest)
+        file.advance(rest)
+
+    def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
+        """A held view of ``size`` bytes at ``offset``, or None where they are not all in one file and written."""
+        return self.queue.select(offset, size)
+
+    def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
+        """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given)."""
+        file = self.queue.find(offset)
+        if file is None or not file.hold():
+            return None
+        try:
+            buffer = file.array.data
+            position = offset - file.file_from_offset
+            layout = record.read_layout(buffer, position, file.wrote_position)
+            if not isinstance(layout, Layout) or (size is not None and layout.size != size):
+                return None
+            message = record.decode_record(buffer, position, layout)
+            return message if message.phy_offset == offset else None
+        finally:
+            file.release()
+
+    def read_or_raise(self, offset: int) -> StoredMessage:
+        """The message at ``offset``; raises CorruptRecordError."""
+        message = self.read(offset)
+        if message is None:
+            file = self.queue.find(offset)
+            path = file.path if file else self.queue.directory
+            raise CorruptRecordError(path, offset, "not the start of a whole record")
+        return message
+
+    def pickup_store_timestamp(self, offset: int, size: int) -> int:
+        """The storeTimestamp of the record at ``offset``; -1 where it is gone (pickupStoreTimestamp)."""
+        if offset < self.min_offset or size < record.MIN_RECORD_SIZE:
+            return -1
+        held = self.get_message(offset, size)
+        if held is None:
+            return -1
+        with held:
+            layout = record.read_layout(held.array.data, 0, size)
+            if not isinstance(layout, Layout):
+                return -1
+            return int(_LONG.unpack_from(held.array.data, layout.store_timestamp_at)[0])
+
+    def walk(self, offset: int, end: int) -> Iterator[tuple[int, Layout | RecordStop, MappedFile | None]]:
+        """Every physical thing from ``offset`` to ``end``: (phy_offset, a layout or what stops, file).
+
+        Goes on behind a blank with the next file and ends with the first other stop, which is yielded too; the end
+        of the last file is yielded with no file. A CRC is not looked at.
+        """
+        while True:
+            file = self.queue.find(offset)
+            if file is None:
+                yield offset, RecordStop.NO_BLANK, None
+                return
+            limit = min(file.size, end - file.file_from_offset)
+            found = record.read_layout(file.array.data, offset - file.file_from_offset, limit)
+            yield offset, found, file
+            if isinstance(found, Layout):
+                offset += found.size
+            elif found is RecordStop.BLANK:
+                offset = self.roll_next_file(offset)
+            else:
+                return
+
+    def check(self, offset: int, check: CheckCRC) -> Layout | RecordStop:
+        """What stands at ``offset``; a file that is not there counts as one that ended without a blank."""
+        file = self.queue.find(offset)
+        if file is None:
+            return RecordStop.NO_BLANK
+        return record.check_record(file.array.data, offset - file.file_from_offset, file.size, check)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.queue.close()

@@ -1,0 +1,258 @@
+"""One consume queue: where the messages of a topic's queue lie in the commit log, 20 bytes each.
+
+File format: ``gantrymq.format.queue_entry``. Invariant: unit i of the address space is queue offset i; behind the
+last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand only at
+the head of the first file.
+
+Thread rule: one dispatcher writes; readers read below ``max_offset`` only.
+
+Source: ConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.format.queue_ext import QueueExtUnit, is_address
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.consume_queue_ext import ConsumeQueueExt
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.mapped_file_queue import MappedFileQueue
+
+UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_RECOVER_FILES = 3
+_RECOVER_CHUNK = 16_384 * UNIT_SIZE
+
+
+class ConsumeQueue:
+    """The queue ``queue_id`` of ``topic``, with its files in ``directory``/TOPIC/QUEUE."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False)
+        self.max_physic_offset = -1
+        self._ext = ext
+        self._min_logic_offset = 0
+        self._blank = encode_entry(PRE_BLANK)
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset whose record is still in the log."""
+        return self._min_logic_offset // UNIT_SIZE
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last unit."""
+        return self.files.max_offset // UNIT_SIZE
+
+    def load(self) -> None:
+        """Take the files; raises WrongFileSizeError."""
+        self.files.load()
+        if self._ext is not None:
+            self._ext.load()
+
+    # Recovery
+
+    def recover(self, *, wipe: bool) -> int:
+        """Find the end: the first unit from the last three files on that is none. Returns the bytes cut.
+
+        Files in front are taken for full, as Java does. ``wipe`` says that what stands behind the end may not be
+        zeros, so that it must be made so.
+        """
+        files = self.files.files
+        before = self.files.max_offset
+        end = 0
+        for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
+            count, max_physic_offset = _valid_units(file)
+            end = file.file_from_offset + count * UNIT_SIZE
+            self.max_physic_offset = max_physic_offset if count else self.max_physic_offset
+            if count * UNIT_SIZE < file.size:
+                break
+        if files:
+            self._cut_to(end, wipe=wipe)
+        if self._ext is not None:
+            self._ext.recover()
+            self._truncate_ext()
+        return before - self.files.max_offset if files else 0
+
+    def truncate(self, phy_offset: int) -> int:
+        """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles); returns how many."""
+        if self.max_physic_offset <= phy_offset:
+            return 0
+        before = self.max_offset
+        keep = self.find_first(phy_offset)
+        self._cut_to(keep * UNIT_SIZE, wipe=True)
+        last = self.entry(keep - 1) if keep > 0 and self.files.files else None
+        self.max_physic_offset = _end_of(last) if last else -1
+        self._truncate_ext()
+        return before - keep
+
+    def _truncate_ext(self) -> None:
+        """Cut the extended units behind the last one that a unit here points to."""
+        last = self.entry(self.max_offset - 1)
+        if self._ext is not None and last is not None:
+            self._ext.truncate_by_max_address(last.tags_code)
+
+    def _cut_to(self, end: int, *, wipe: bool) -> None:
+        """Everything behind ``end`` goes: the bytes become zeros, whole files but the first are removed."""
+        end = max(end, self.files.min_offset)
+        wipe = wipe or any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
+        self.files.truncate_dirty(end, wipe=wipe)
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""
+        first = self.files.first
+        if first is None:
+            return
+        self._min_logic_offset = max(self.find_first(min_phy_offset) * UNIT_SIZE, first.file_from_offset)
+        oldest = self.entry(self.min_offset)
+        if self._ext is not None and oldest is not None:
+            self._ext.truncate_by_min_address(oldest.tags_code)
+
+    def find_first(self, phy_offset: int) -> int:
+        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
+        first = self.files.first
+        if first is None:
+            return 0
+        low, high = first.file_from_offset // UNIT_SIZE, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or entry.size_bytes == BLANK_UNIT_SIZE or entry.phy_offset < phy_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # Writing
+
+    def append_units(
+        self, queue_offset: int, units: memoryview, store_times_ms: NDArray[np.int64], max_physic_offset: int
+    ) -> None:
+        """Put encoded units at ``queue_offset`` and the ones behind it; raises DiskFullError.
+
+        ``store_times_ms`` are the store times of their records, for the extended units if there are any.
+
+        Slots between the end of the queue and ``queue_offset`` become pre-blanks: their records are gone from the
+        log, and an offset never moves. Units in front of the end are already there and are passed over.
+        """
+        end = self.max_offset
+        if queue_offset < end:
+            units = units[(end - queue_offset) * UNIT_SIZE :]
+            store_times_ms = store_times_ms[end - queue_offset :]
+        elif queue_offset > end:
+            self._fill_blank_to(queue_offset)
+        if self._ext is not None:
+            units = self._with_ext(self._ext, units, store_times_ms)
+        self._write(max(queue_offset, end) * UNIT_SIZE, units)
+        self.max_physic_offset = max(self.max_physic_offset, max_physic_offset)
+
+    @staticmethod
+    def _with_ext(ext: ConsumeQueueExt, units: memoryview, store_times_ms: NDArray[np.int64]) -> memoryview:
+        """The units with the addresses of extended ones for their tags codes."""
+        entries = []
+        for number, stored_ms in enumerate(store_times_ms.tolist()):
+            entry = decode_entry(units, number * UNIT_SIZE)
+            address = ext.put(QueueExtUnit(entry.tags_code, stored_ms))
+            entries.append(encode_entry(entry._replace(tags_code=address) if is_address(address) else entry))
+        return memoryview(b"".join(entries))
+
+    def _fill_blank_to(self, queue_offset: int) -> None:
+        target = queue_offset * UNIT_SIZE
+        if self.files.max_offset <= max(self.files.min_offset, 0):
+            # Nothing is in the queue: the address space begins with the file that holds the first unit (fillPreBlank).
+            self.files.clear()
+            start = target - target % self.files.file_size
+            self._min_logic_offset = target
+            self.files.flushed_where = self.files.committed_where = start
+        else:
+            start = self.files.max_offset
+        self._write(start, memoryview(self._blank * ((target - start) // UNIT_SIZE)), start_offset=start)
+
+    def _write(self, position: int, data: memoryview, *, start_offset: int | None = None) -> None:
+        while data:
+            file = self.files.last_for_append(position if start_offset is None else start_offset)
+            room = file.size - file.wrote_position
+            file.append(data[:room])
+            data = data[room:]
+
+    # Reading
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        """The unit of ``queue_offset``, or None where there is none."""
+        raw = self.read_bytes(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        return decode_entry(raw) if len(raw) == UNIT_SIZE else None
+
+    def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
+        """At most ``count`` units from ``queue_offset``, to the end of their file: an array of UNIT_DTYPE."""
+        return np.frombuffer(self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE), UNIT_DTYPE)
+
+    def tags_code(self, entry: QueueEntry) -> int:
+        """The tags code of ``entry``, from its extended unit where it has one."""
+        unit = self._ext.get(entry.tags_code) if self._ext is not None else None
+        return entry.tags_code if unit is None else unit.tags_code
+
+    def read_bytes(self, position: int, length: int, *, beyond_end: bool = False) -> bytes:
+        """Bytes of the address space, to the end of their file at most; ``beyond_end`` reads unwritten ones too."""
+        file = self.files.find(position)
+        if file is None or not file.hold():
+            return b""
+        try:
+            start = position - file.file_from_offset
+            limit = file.size if beyond_end else file.wrote_position
+            return file.file.read_at(start, max(min(length, limit - start), 0))
+        finally:
+            file.release()
+
+    def destroy(self) -> None:
+        """Remove the queue's files and its directory."""
+        self.files.destroy()
+        self.max_physic_offset = -1
+        self._min_logic_offset = 0
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Make the units durable; with ``least_pages`` only if so many pages are dirty."""
+        if self._ext is not None:
+            self._ext.files.flush_all()
+        if least_pages:
+            self.files.flush(least_pages)
+        else:
+            self.files.flush_all()
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+        if self._ext is not None:
+            self._ext.close()
+
+
+def _valid_units(file: MappedFile) -> tuple[int, int]:
+    """How many units from the first on Java takes for written, and behind which record the last of them points."""
+    count, last = 0, None
+    while count * UNIT_SIZE < file.size:
+        raw = file.file.read_at(count * UNIT_SIZE, min(_RECOVER_CHUNK, file.size - count * UNIT_SIZE))
+        units = np.frombuffer(raw, UNIT_DTYPE)
+        invalid = np.flatnonzero((units["phy_offset"] < 0) | (units["size"] <= 0))
+        valid = int(invalid[0]) if len(invalid) else len(units)
+        last = QueueEntry(*units[valid - 1].item()) if valid else last
+        count += valid
+        if valid < len(units) or not valid:
+            break
+    return count, _end_of(last) if last else -1
+
+
+def _end_of(entry: QueueEntry) -> int:
+    return -1 if entry.size_bytes == BLANK_UNIT_SIZE else entry.phy_offset + entry.size_bytes

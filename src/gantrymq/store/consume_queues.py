@@ -1,0 +1,124 @@
+"""All consume queues of a store, by topic and queue id.
+
+Thread rule: lookups from any thread; queues are added under ``_guard``; only the dispatcher and recovery change them.
+
+Source: ConsumeQueueStore.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queue_ext import ConsumeQueueExt
+from gantrymq.store.paths import StorePaths
+
+MAX_TOPIC_FILE_NAME = 255
+
+
+def is_topic_storable(topic: str) -> bool:
+    """Whether a queue of ``topic`` can have a directory of its own: a topic is a file name, whoever wrote it."""
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
+
+
+class ConsumeQueues:
+    """The queues of the store at ``paths``; with enableConsumeQueueExt each has extended units beside it."""
+
+    def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._config = config
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._guard = threading.Lock()
+
+    def load(self) -> None:
+        """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
+        for topic in self._fs.scan(self._paths.consume_queue):
+            if not topic.is_directory:
+                continue
+            for queue in self._fs.scan(self._paths.consume_queue / topic.name):
+                if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
+                    self.get_or_create(topic.name, int(queue.name)).load()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, new where it is missing; its directory comes with its first file."""
+        key = (topic, queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            with self._guard:
+                queue = self._queues.get(key)
+                if queue is None:
+                    queue = self._new(topic, queue_id)
+                    self._queues = {**self._queues, key: queue}
+        return queue
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        fs, paths, config = self._fs, self._paths, self._config
+        ext = None
+        if config.enable_consume_queue_ext:
+            ext_size = config.mapped_file_size_consume_queue_ext
+            ext = ConsumeQueueExt(fs, paths.consume_queue_ext, topic, queue_id, ext_size)
+        size = config.mapped_file_size_consume_queue
+        return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, size, ext)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        """The queues sorted by topic, then queue id."""
+        queues = self._queues
+        return iter([queues[key] for key in sorted(queues)])
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._queues)
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Behind the newest record that any queue points to; -1 where none does."""
+        return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
+
+    def recover(self, *, wipe: bool) -> int:
+        """Find the end of every queue; returns how many written-looking bytes were in whole files cut."""
+        return sum(queue.recover(wipe=wipe) for queue in self)
+
+    def truncate(self, phy_offset: int) -> int:
+        """Drop every unit that points at or behind ``phy_offset``; returns how many."""
+        return sum(queue.truncate(phy_offset) for queue in self)
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Move every queue's first offset behind what the log no longer has."""
+        for queue in self:
+            queue.correct_min_offset(min_phy_offset)
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The next offset of every queue (recoverTopicQueueTable)."""
+        return {(queue.topic, queue.queue_id): queue.max_offset for queue in self}
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""
+        for queue in self:
+            if least_pages:
+                queue.flush(least_pages)
+            else:
+                queue.flush()
+
+    def destroy(self) -> list[ConsumeQueue]:
+        """Remove every queue (destroyLogics); returns them."""
+        queues = list(self)
+        for queue in queues:
+            queue.destroy()
+        with self._guard:
+            self._queues = {}
+        return queues
+
+    def close(self) -> None:
+        """Close every queue."""
+        for queue in self:
+            queue.close()

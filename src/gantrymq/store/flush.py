@@ -1,0 +1,131 @@
+"""Making what was written durable: the commit log in the background or for a waiting producer, and the queues.
+
+The order that recovery relies on: queue units are flushed before the checkpoint says so, and a log's records before a
+producer hears of them.
+
+Source: CommitLog.FlushRealTimeService and GroupCommitService, ConsumeQueueStore.FlushConsumeQueueService.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
+
+_SHUTDOWN_TRIES = 10
+
+
+def flush_log(log: CommitLog, checkpoint: StoreCheckpoint, least_pages: int = 0) -> None:
+    """Flush the log and note the time of its newest durable record."""
+    last = log.queue.last
+    timestamp_ms = last.store_timestamp_ms if last else 0
+    if least_pages:
+        log.queue.flush(least_pages)
+    else:
+        log.queue.flush_all()
+        if timestamp_ms > 0:
+            checkpoint.page.physic_msg_timestamp_ms = timestamp_ms
+
+
+class FlushRealTimeService:
+    """Flushes the log every flushIntervalCommitLog where enough pages are dirty, and all of it now and then."""
+
+    name = "FlushRealTimeService"
+
+    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig) -> None:
+        self.interval_ms = config.flush_interval_commit_log_ms
+        self._log = log
+        self._checkpoint = checkpoint
+        self._config = config
+        self._last_thorough_ms = 0
+
+    def step(self, now_ms: int) -> bool:
+        """One flush."""
+        thorough = now_ms >= self._last_thorough_ms + self._config.flush_commit_log_thorough_interval_ms
+        if thorough:
+            self._last_thorough_ms = now_ms
+        flush_log(self._log, self._checkpoint, 0 if thorough else self._config.flush_commit_log_least_pages)
+        return False
+
+    def drain(self) -> None:
+        """Flush everything."""
+        for _ in range(_SHUTDOWN_TRIES):
+            flush_log(self._log, self._checkpoint)
+            if self._log.queue.flushed_where >= self._log.max_offset:
+                return
+
+
+class GroupCommitService:
+    """Lets waiting producers share one flush: who came while a flush ran is served by the next one."""
+
+    name = "GroupCommitService"
+    interval_ms = 10
+
+    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint) -> None:
+        self._log = log
+        self._checkpoint = checkpoint
+        self._guard = threading.Lock()
+        self._requests: list[tuple[int, Future[PutMessageStatus]]] = []
+
+    def put_request(self, end_offset: int) -> Future[PutMessageStatus]:
+        """Ask for everything up to ``end_offset`` to be durable; the future says how that went. Any thread."""
+        future: Future[PutMessageStatus] = Future()
+        with self._guard:
+            self._requests.append((end_offset, future))
+        return future
+
+    def step(self, now_ms: int) -> bool:
+        """Serve everybody who is waiting; flush also what nobody waits for."""
+        with self._guard:
+            requests, self._requests = self._requests, []
+        try:
+            flush_log(self._log, self._checkpoint)
+        except Exception as error:
+            for _, future in requests:
+                future.set_exception(error)
+            raise
+        flushed = self._log.queue.flushed_where
+        for end_offset, future in requests:
+            done = flushed >= end_offset
+            future.set_result(PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        return bool(self._requests)
+
+    def drain(self) -> None:
+        """Serve whoever is left, and flush everything."""
+        while self.step(0):
+            pass
+
+
+class FlushConsumeQueueService:
+    """Flushes the queues; after a thorough flush the checkpoint says how far they are durable."""
+
+    name = "FlushConsumeQueueService"
+
+    def __init__(self, queues: ConsumeQueues, checkpoint: StoreCheckpoint, config: MessageStoreConfig) -> None:
+        self.interval_ms = config.flush_interval_consume_queue_ms
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._config = config
+        self._last_thorough_ms = 0
+
+    def step(self, now_ms: int) -> bool:
+        """One flush."""
+        if now_ms >= self._last_thorough_ms + self._config.flush_consume_queue_thorough_interval_ms:
+            self._last_thorough_ms = now_ms
+            self.drain()
+        else:
+            self._queues.flush(self._config.flush_consume_queue_least_pages)
+        return False
+
+    def drain(self) -> None:
+        """Flush everything, then the checkpoint."""
+        timestamp_ms = self._checkpoint.tmp_logics_msg_timestamp_ms
+        phy_offset = self._checkpoint.tmp_logics_physical_offset
+        self._queues.flush()
+        self._checkpoint.queues_flushed(timestamp_ms, phy_offset)
+        self._checkpoint.flush()

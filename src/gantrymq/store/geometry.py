@@ -1,0 +1,146 @@
+"""How long the files of a store are, found from the files themselves where nobody said.
+
+The commit log and the consume queues say it plainly. An index file's length allows many pairs of slots and entries;
+the right one is proved by its content: the first entry is the one that the header names, the last one is the head of
+its chain, and every entry is reached from the slot of its key hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import AmbiguousGeometryError, NotAStoreError, WrongFileSizeError
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
+from gantrymq.format.names import is_index_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Bytes, Entry, FileSystem
+from gantrymq.store.paths import StorePaths
+
+INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
+_WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
+
+
+def require_store(fs: FileSystem, root: Path) -> None:
+    """Raise NotAStoreError where ``root`` holds no store."""
+    paths = StorePaths(root)
+    if not fs.exists(root):
+        raise NotAStoreError(root, "does not exist")
+    if not any(fs.exists(path) for path in (paths.commit_log, paths.consume_queue, paths.checkpoint)):
+        raise NotAStoreError(root, "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
+
+
+def find_file_sizes(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> MessageStoreConfig:
+    """``config`` with the sizes of commit log and consume queue files as the files say, unless they are ``given``."""
+    found: dict[str, int] = {}
+    if "mappedFileSizeCommitLog" not in given:
+        size = _common_size(paths.commit_log, fs.scan(paths.commit_log))
+        if size:
+            found["mapped_file_size_commit_log"] = size
+    if "mappedFileSizeConsumeQueue" not in given:
+        size = _queue_file_size(fs, paths.consume_queue)
+        if size:
+            found["mapped_file_size_consume_queue"] = size
+    return replace(config, **found)  # type: ignore[arg-type]
+
+
+def _common_size(directory: Path, entries: list[Entry]) -> int:
+    files = [entry for entry in entries if not entry.is_directory and entry.size_bytes]
+    sizes = [entry.size_bytes for entry in files]
+    if not sizes:
+        return 0
+    usual = max(set(sizes), key=sizes.count)
+    for entry in files:
+        if entry.size_bytes != usual:
+            raise WrongFileSizeError(directory / entry.name, entry.size_bytes, f"{usual} like the others")
+    return usual
+
+
+def _queue_file_size(fs: FileSystem, directory: Path) -> int:
+    for topic in fs.scan(directory):
+        for queue in fs.scan(directory / topic.name) if topic.is_directory else ():
+            for file in fs.scan(directory / topic.name / queue.name) if queue.is_directory else ():
+                if file.size_bytes and file.size_bytes % UNIT_SIZE == 0:
+                    return file.size_bytes
+    return 0
+
+
+def find_index_geometry(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> MessageStoreConfig:
+    """``config`` with the index geometry that the files prove, unless it is ``given``.
+
+    Raises AmbiguousGeometryError where more than one pair is left. A store without index files keeps its settings.
+    """
+    if all(key in given for key in INDEX_KEYS):
+        return config
+    names = [entry for entry in fs.scan(paths.index) if is_index_name(entry.name) and entry.size_bytes]
+    if not names:
+        return config
+    pairs: list[tuple[int, int]] | None = None
+    for entry in names:
+        file = fs.open(paths.index / entry.name)
+        array = file.map()
+        if pairs is None:
+            pairs = _keep_given(_candidate_pairs(array), config, given)
+        pairs = [pair for pair in pairs if file_size(*pair) == len(array) and _is_proved(array, pair)]
+        file.close()
+        if not pairs:
+            raise WrongFileSizeError(
+                paths.index / entry.name, entry.size_bytes, "a geometry that all index files share"
+            )
+        if len(pairs) == 1:
+            break
+    assert pairs is not None
+    if len(pairs) > 1:
+        raise AmbiguousGeometryError(paths.index, pairs, INDEX_KEYS)
+    return replace(config, max_hash_slot_num=pairs[0][0], max_index_num=pairs[0][1])
+
+
+def _keep_given(
+    pairs: list[tuple[int, int]], config: MessageStoreConfig, given: Collection[str]
+) -> list[tuple[int, int]]:
+    if INDEX_KEYS[0] in given:
+        pairs = [pair for pair in pairs if pair[0] == config.max_hash_slot_num]
+    if INDEX_KEYS[1] in given:
+        pairs = [pair for pair in pairs if pair[1] == config.max_index_num]
+    return pairs
+
+
+def _candidate_pairs(array: Bytes) -> list[tuple[int, int]]:
+    """Every (slots, entries) that the length allows and that the first and the last entry do not rule out."""
+    if len(array) < HEADER_SIZE or (len(array) - HEADER_SIZE) % SLOT_SIZE:
+        return []
+    header = decode_header(array[:HEADER_SIZE].data)
+    words = array[HEADER_SIZE:].view(">i4")
+    # slots + 5 × entries = words, with room for the entries that are there.
+    most_slots = len(words) - _WORDS_AN_ENTRY * max(header.index_count, 2)
+    slots = np.arange(len(words) % _WORDS_AN_ENTRY or _WORDS_AN_ENTRY, most_slots + 1, _WORDS_AN_ENTRY)
+    newest = header.index_count - 1
+    if newest >= 1:
+        slots = slots[_phy_offsets(words, slots, 1) == header.begin_phy_offset]
+        hashes = words[slots + _WORDS_AN_ENTRY * newest]
+        slots, hashes = slots[hashes >= 0], hashes[hashes >= 0]
+        # At a kill the slot may be ahead of the header by the entry that was just going in.
+        slots = slots[words[hashes % slots] >= newest]
+    return [(int(count), (len(words) - int(count)) // _WORDS_AN_ENTRY) for count in slots]
+
+
+def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    at = slots + _WORDS_AN_ENTRY * number + 1
+    low = words[at + 1].astype(np.int64) & 0xFFFFFFFF
+    return (words[at].astype(np.int64) << 32) | low
+
+
+def _is_proved(array: Bytes, pair: tuple[int, int]) -> bool:
+    from gantrymq.kernels.index import index_geometry_check
+
+    header = decode_header(array[:HEADER_SIZE].data)
+    return bool(index_geometry_check(array, pair[0], pair[1], header.index_count))

@@ -1,0 +1,85 @@
+"""One index file, and what a query takes from it.
+
+File format: ``gantrymq.format.index``. Invariant: entries are numbered from 1; a chain goes from newer to older
+entries only; the header in the file says what it holds whenever nobody is writing.
+
+Thread rule: one dispatcher writes; queries may run meanwhile and see a file that is whole up to some entry.
+
+Source: IndexFile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, file_size
+from gantrymq.fs.api import File
+
+Longs = NDArray[np.int64]
+
+
+class IndexFile:
+    """The file at ``path`` with ``slots`` slots and room for ``entries`` - 1 entries."""
+
+    def __init__(self, file: File, slots: int, entries: int) -> None:
+        self.path: Path = file.path
+        self.slots = slots
+        self.entries = entries
+        self.size = file_size(slots, entries)
+        self._file = file
+        self._array = file.map()
+        self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more goes in."""
+        return self.header.index_count >= self.entries
+
+    def begin_after(self, previous: IndexHeader) -> None:
+        """Start with the end of the file before, as RocketMQ does until the first entry is in."""
+        if previous.end_phy_offset > 0:
+            self.header.begin_phy_offset = self.header.end_phy_offset = previous.end_phy_offset
+        if previous.end_timestamp_ms > 0:
+            self.header.begin_timestamp_ms = self.header.end_timestamp_ms = previous.end_timestamp_ms
+        self._write_header()
+
+    def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+        """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
+        from gantrymq.kernels.index import index_put
+
+        numbers = np.array(astuple(self.header), np.int64)
+        done = index_put(
+            self._array, self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes)
+        )
+        self.header = IndexHeader(*numbers.tolist())
+        self._write_header()
+        return int(done)
+
+    def matches_time(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file can hold entries of this time (isTimeMatched)."""
+        first, last = self.header.begin_timestamp_ms, self.header.end_timestamp_ms
+        return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
+
+    def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
+        """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
+        from gantrymq.kernels.index import index_select
+
+        out = np.empty(max_num, np.int64)
+        numbers = np.array(astuple(self.header), np.int64)
+        found = index_select(self._array, self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, max_num, out)
+        return [int(offset) for offset in out[:found]]
+
+    def _write_header(self) -> None:
+        self._array[:HEADER_SIZE] = np.frombuffer(encode_header(self.header), np.uint8)
+
+    def flush(self) -> None:
+        """Make the file durable."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

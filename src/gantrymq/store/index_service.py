@@ -1,0 +1,141 @@
+"""The index files of a store, in the order of their names.
+
+Thread rule: the dispatcher puts; queries run from any thread over the list as it is when they begin.
+
+Source: IndexService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gantrymq.errors import WrongFileSizeError
+from gantrymq.format.index import HEADER_SIZE, decode_header, file_size, key_hash
+from gantrymq.format.names import index_name, is_index_name
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.index_file import IndexFile, Longs
+
+EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
+
+
+class IndexService:
+    """The files in ``directory``, each of ``slots`` slots and ``entries`` entries.
+
+    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: Path, slots: int, entries: int, full_file_flushed: Callable[[int], None]
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._full_file_flushed = full_file_flushed
+        self._files: tuple[IndexFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """The files, oldest first; a snapshot."""
+        return self._files
+
+    @property
+    def end_phy_offset(self) -> int:
+        """The last record that is indexed; 0 where none is."""
+        return self._files[-1].header.end_phy_offset if self._files else 0
+
+    def load(self, newest_ms: int | None = None) -> list[tuple[Path, int]]:
+        """Take the files; raises WrongFileSizeError.
+
+        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is
+        dropped. Returns what was dropped, each with the begin offset of what it held.
+        """
+        files, dropped = [], []
+        expected = file_size(self._slots, self._entries)
+        for entry in self._fs.scan(self._directory):
+            path = self._directory / entry.name
+            if entry.is_directory or not is_index_name(entry.name):
+                continue
+            if newest_ms is not None:
+                begin_offset, end_ms = self._peek(path)
+                if end_ms > newest_ms or entry.size_bytes == 0:
+                    dropped.append((path, begin_offset))
+                    continue
+            if entry.size_bytes != expected:
+                raise WrongFileSizeError(
+                    path, entry.size_bytes, f"{expected} for {self._slots} slots and {self._entries} entries"
+                )
+            files.append(IndexFile(self._fs.open(path, writable=True), self._slots, self._entries))
+        for path, _ in dropped:
+            self._fs.remove(path)
+        self._files = tuple(files)
+        return dropped
+
+    def _peek(self, path: Path) -> tuple[int, int]:
+        file = self._fs.open(path)
+        try:
+            header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+        finally:
+            file.close()
+        return header.begin_phy_offset, header.end_timestamp_ms
+
+    def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int, now_ms: int | None) -> int:
+        """Index entries from ``start`` on (int64 arrays of one length) until a file is full; returns how many.
+
+        A new file is named after ``now_ms``, or after its first entry's store time where that is None, so that
+        rebuilding is repeatable. Raises DiskFullError, before anything of this call is in.
+        """
+        if not self._files or self._files[-1].is_full:
+            self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms)
+        return self._files[-1].put(hashes, phy_offsets, store_timestamps, start)
+
+    def _begin_file(self, timestamp_ms: int) -> None:
+        self._fs.make_directory(self._directory)
+        last = self._files[-1] if self._files else None
+        name = index_name(timestamp_ms)
+        while last is not None and name <= last.path.name:
+            # A name taken, or one that would sort before what is older: the next millisecond.
+            timestamp_ms += 1
+            name = index_name(timestamp_ms)
+        path = self._directory / name
+        file = self._fs.open(path, writable=True, create=True)
+        try:
+            file.resize(file_size(self._slots, self._entries))
+            file.reserve(0, file_size(self._slots, self._entries))
+        except Exception:
+            file.close()
+            self._fs.remove(path)
+            raise
+        fresh = IndexFile(file, self._slots, self._entries)
+        if last is not None:
+            fresh.begin_after(last.header)
+            self._flush_full(last)
+        self._fs.sync_directory(self._directory)
+        self._files = (*self._files, fresh)
+
+    def _flush_full(self, file: IndexFile) -> None:
+        file.flush()
+        self._full_file_flushed(file.header.end_timestamp_ms)
+
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int = 0, end_ms: int = EVERYTHING_MS) -> list[int]:
+        """Physical offsets that may have ``key``, newest first (queryOffset): hashes are compared, not keys."""
+        found: list[int] = []
+        wanted = key_hash(topic, key)
+        for file in reversed(self._files):
+            if file.matches_time(begin_ms, end_ms):
+                found += file.select(wanted, begin_ms, end_ms, max_num - len(found))
+            if file.header.begin_timestamp_ms < begin_ms or len(found) >= max_num:
+                break
+        return found
+
+    def flush(self) -> None:
+        """Make every file durable; older files were flushed as they filled."""
+        if self._files:
+            self._files[-1].flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+        self._files = ()

@@ -1,0 +1,132 @@
+"""Reading the commit log forward in batches of columns: the one loop under dispatch, recovery, verify and Spark.
+
+Thread rule: one scanner belongs to one thread; it reads what was written before it came there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.record import CheckCRC, RecordStop
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.mapped_file import MappedFile
+
+BATCH_RECORDS = 16_384
+
+_CHECKS = {
+    CheckCRC.OFF: codes.CHECK_OFF,
+    CheckCRC.BODY: codes.CHECK_BODY,
+    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
+}
+_STOPS = {
+    codes.STOP_BLANK: RecordStop.BLANK,
+    codes.STOP_ZEROS: RecordStop.ZEROS,
+    codes.STOP_HALF: RecordStop.HALF,
+    codes.STOP_MAGIC: RecordStop.MAGIC,
+    codes.STOP_SIZE: RecordStop.SIZE,
+    codes.STOP_CRC: RecordStop.CRC,
+    codes.STOP_NO_BLANK: RecordStop.NO_BLANK,
+}
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
+
+    ``buffer`` is the whole file, read-only; ``base`` the offset of its first byte. The columns are the scanner's own
+    and are written over by its next batch.
+    """
+
+    file: MappedFile
+    buffer: Bytes
+    columns: NDArray[np.int64]
+    count: int
+
+    @property
+    def base(self) -> int:
+        """The physical offset of the buffer's first byte."""
+        return self.file.file_from_offset
+
+    @property
+    def start_offset(self) -> int:
+        """Where the first record of the batch lies."""
+        return self.base + int(self.columns[codes.POS, 0])
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record of the batch."""
+        last = self.count - 1
+        return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
+
+    def believe_places(self) -> None:
+        """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
+        np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
+
+    def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
+        """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
+        columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
+        return RecordBatch(self.file, self.buffer, columns, columns.shape[1])
+
+
+class LogScanner:
+    """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), verifying CRCs as ``check`` says.
+
+    Iterate over the batches; afterwards ``offset`` is where the records ended and ``stop`` why: None where ``end``
+    was reached, BLANK where the last file ended in one.
+    """
+
+    def __init__(self, log: CommitLog, start: int, end: int | None, check: CheckCRC) -> None:
+        self.offset = start
+        self.stop: RecordStop | None = None
+        self._log = log
+        self._end = end
+        self._check = _CHECKS[check]
+        self._columns = (new_columns(BATCH_RECORDS), new_columns(BATCH_RECORDS))
+        self._turn = 0
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        """The batches. Two sets of columns are used in turn, so a batch lives until the one after the next."""
+        while self._end is None or self.offset < self._end:
+            file = self._log.queue.find(self.offset)
+            if file is None:
+                self.stop = self.stop or RecordStop.NO_BLANK
+                return
+            self.stop = None
+            yield from self._scan_file(file)
+            if self.stop is not RecordStop.BLANK:
+                return
+            following = self._log.roll_next_file(self.offset)
+            if self._log.queue.find(following) is None:
+                return
+            self.offset = following
+
+    def skip_file(self) -> bool:
+        """After a stop: go on with the file behind; False where there is none."""
+        self.offset = self._log.roll_next_file(self.offset)
+        self.stop = None
+        return self._log.queue.find(self.offset) is not None and (self._end is None or self.offset < self._end)
+
+    def _scan_file(self, file: MappedFile) -> Iterator[RecordBatch]:
+        from gantrymq.kernels.scan import scan
+
+        buffer = read_only(file.array)
+        base = file.file_from_offset
+        limit = file.size
+        stop_at = limit if self._end is None else min(limit, self._end - base)
+        while True:
+            columns = self._columns[self._turn]
+            self._turn ^= 1
+            count, code, position = scan(buffer, self.offset - base, stop_at, limit, self._check, columns)
+            self.offset = base + position
+            self.stop = _STOPS.get(code)
+            if count:
+                yield RecordBatch(file, buffer, columns, count)
+            if code != codes.STOP_FULL:
+                return

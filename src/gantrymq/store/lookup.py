@@ -1,0 +1,164 @@
+"""Reading messages: by queue offset, physical offset, message id, key and time. Writers and readers share it.
+
+Thread rule: any number of threads, while one writer appends and dispatches.
+
+Source: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage and ConsumeQueue.getOffsetInQueueByTime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
+from gantrymq.model.java import string_hash
+from gantrymq.model.message import StoredMessage, parse_message_id
+from gantrymq.model.status import GetMessageStatus
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.index_service import EVERYTHING_MS, IndexService
+
+MAX_PULL_BYTES = 128 << 20
+_ENTRIES_A_READ = 512
+
+
+@dataclass(slots=True)
+class GetMessageResult:
+    """What a get found: ``messages`` in queue order, and where to go on."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    messages: list[StoredMessage] = field(default_factory=list)
+
+
+class TagFilter:
+    """A tag expression: ``*``, or tags joined by ``||``. Tags are compared by hash code first, then by text."""
+
+    def __init__(self, expression: str) -> None:
+        self._tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
+        self._codes = frozenset(string_hash(tag) for tag in self._tags)
+        self.matches_all = not self._tags or "*" in self._tags
+
+    def matches_code(self, tags_code: int) -> bool:
+        """Whether a unit with this tags code can match."""
+        return self.matches_all or tags_code in self._codes
+
+    def matches_tags(self, tags: str) -> bool:
+        """Whether a message with these tags does match."""
+        return self.matches_all or tags in self._tags
+
+
+class MessageLookup:
+    """Reads over a log and its queues; ``index`` is asked for only when a query comes."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Callable[[], IndexService | None],
+        config: MessageStoreConfig,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._config = config
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, max_msgs: int, max_bytes: int, tags: TagFilter | None
+    ) -> GetMessageResult:
+        """Messages of a queue from ``offset`` on (DefaultMessageStore.getMessage)."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        self._fill(queue, result, max_msgs, min(max(max_bytes, 100), MAX_PULL_BYTES), tags)
+        return result
+
+    def _fill(
+        self, queue: ConsumeQueue, result: GetMessageResult, max_msgs: int, max_bytes: int, tags: TagFilter | None
+    ) -> None:
+        total_bytes = 0
+        # So many units at most are looked at: a filter that matches nothing must not hold a caller for ever.
+        look_at = max(self._config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
+        gone_until = -1
+        for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset):
+            full = len(result.messages) >= max_msgs or total_bytes + entry.size_bytes > max_bytes
+            if look_at <= 0 or (full and result.messages):
+                return
+            look_at -= 1
+            result.next_begin_offset = offset + 1
+            if entry.phy_offset < gone_until or (tags is not None and not tags.matches_code(queue.tags_code(entry))):
+                continue
+            message = self._log.read(entry.phy_offset, entry.size_bytes)
+            if message is None:
+                if not result.messages:
+                    result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                if entry.phy_offset < self._log.min_offset:
+                    gone_until = self._log.roll_next_file(entry.phy_offset)
+            elif tags is None or tags.matches_tags(message.tags):
+                result.messages.append(message)
+                result.status = GetMessageStatus.FOUND
+                total_bytes += entry.size_bytes
+
+    def iterate(self, queue: ConsumeQueue, begin: int, end: int) -> Iterator[tuple[int, QueueEntry]]:
+        """(queue offset, unit) from ``begin`` to ``end`` or to where the queue ends."""
+        while begin < end:
+            units = queue.entries(begin, min(end - begin, _ENTRIES_A_READ))
+            if not len(units):
+                return
+            for unit in units.tolist():
+                yield begin, QueueEntry(*unit)
+                begin += 1
+
+    def by_offset(self, phy_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None (lookMessageByOffset)."""
+        return self._log.read(phy_offset)
+
+    def by_id(self, msg_id: str) -> StoredMessage | None:
+        """The message of an offset message id, or None; raises ValueError where that is no such id."""
+        return self._log.read(parse_message_id(msg_id)[1])
+
+    def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
+        """Physical offsets that the index answers with, newest first."""
+        index = self._index()
+        return index.query(topic, key, max_num, begin_ms, end_ms) if index is not None else []
+
+    def query(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+    ) -> list[StoredMessage]:
+        """Messages under a key, newest first; those whose hash alone is the same stay in, as with RocketMQ."""
+        limit = max_num or self._config.max_msgs_num_batch
+        offsets = self.query_offsets(topic, key, begin_ms, end_ms, limit)
+        return [message for message in map(self._log.read, offsets) if message is not None]
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first queue offset whose message was stored at ``timestamp_ms`` or later; max_offset where none was.
+
+        0 for a queue that is not there.
+        """
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            stored = self._log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) if entry else -1
+            if stored < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low

@@ -1,0 +1,192 @@
+"""One file of a queue of files: its positions, its bytes, and who holds it.
+
+Invariant: 0 ≤ flushed ≤ committed ≤ wrote ≤ size. Bytes below ``wrote`` never change while the file is held, and
+only they may be read. ``wrote`` moves after the bytes are in place, so a reader that saw it may read them.
+
+Thread rule: one writer at a time (the put lock, or the dispatcher); any number of readers; flush from one thread.
+
+Source: DefaultMappedFile and ReferenceResource.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from gantrymq.fs.api import Bytes, File
+
+PAGE_SIZE = 4096
+_FORCED_REFERENCES = 1000
+
+
+class MappedFile:
+    """A file of fixed size. ``open_file`` is called when the first byte is needed, so opening a store is cheap."""
+
+    def __init__(self, path: Path, file_from_offset: int, size: int, open_file: Callable[[], File]) -> None:
+        self.path = path
+        self.file_from_offset = file_from_offset
+        self.size = size
+        self.wrote_position = 0
+        self.committed_position = 0
+        self.flushed_position = 0
+        self.store_timestamp_ms = 0
+        self._open_file = open_file
+        self._file: File | None = None
+        self._array: Bytes | None = None
+        self._guard = threading.Lock()
+        self._references = 1
+        self._available = True
+        self._first_refused_ms = 0
+
+    @property
+    def file(self) -> File:
+        """The open file."""
+        if self._file is None:
+            with self._guard:
+                if self._file is None:
+                    self._file = self._open_file()
+        return self._file
+
+    @property
+    def array(self) -> Bytes:
+        """The whole file as uint8, mapped on first use."""
+        if self._array is None:
+            file = self.file
+            with self._guard:
+                if self._array is None:
+                    self._array = file.map()
+        return self._array
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more goes in."""
+        return self.wrote_position == self.size
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the file has not been asked to go."""
+        return self._available
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last byte that may be read."""
+        return self.file_from_offset + self.wrote_position
+
+    def set_positions(self, position: int) -> None:
+        """All three positions at once, as loading and truncating do."""
+        self.wrote_position = self.committed_position = self.flushed_position = position
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write behind the last byte; the caller has checked that there is room. Raises DiskFullError."""
+        self.file.write_at(self.wrote_position, data)
+        self.advance(len(data))
+
+    def advance(self, length: int) -> None:
+        """Say that ``length`` bytes behind the last one are in place."""
+        self.wrote_position += length
+        self.committed_position = self.wrote_position
+
+    def is_able_to_flush(self, least_pages: int) -> bool:
+        """Whether a flush that asks for ``least_pages`` dirty pages has something to do."""
+        flushed, ready = self.flushed_position, self.committed_position
+        if self.is_full and flushed < ready:
+            return True
+        if least_pages > 0:
+            return ready // PAGE_SIZE - flushed // PAGE_SIZE >= least_pages
+        return ready > flushed
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Make what is committed durable; returns the flushed position."""
+        if self.is_able_to_flush(least_pages) and self.hold():
+            try:
+                ready = self.committed_position
+                self.file.sync()
+                self.flushed_position = ready
+            finally:
+                self.release()
+        return self.flushed_position
+
+    def select(self, position: int, length: int) -> SelectMappedBufferResult | None:
+        """A held view of bytes that were written, or None where they were not (selectMappedBuffer)."""
+        if position < 0 or length < 0 or position + length > self.wrote_position or not self.hold():
+            return None
+        return SelectMappedBufferResult(
+            self.file_from_offset + position, self.array[position : position + length], length, self
+        )
+
+    def hold(self) -> bool:
+        """Count one more user; False where the file is going away."""
+        with self._guard:
+            if self._available and self._references > 0:
+                self._references += 1
+                return True
+            return False
+
+    def release(self) -> None:
+        """Count one user less; the last one closes the file."""
+        with self._guard:
+            self._references -= 1
+            done = self._references <= 0
+        if done:
+            self._close()
+
+    def shutdown(self, now_ms: int, interval_forcibly_ms: int) -> bool:
+        """Ask the file to go (ReferenceResource.shutdown); True when nobody holds it any more.
+
+        The first call forbids new holds. Later calls, once ``interval_forcibly_ms`` has passed since the first, drop
+        the count by 1000, so that a leaked hold cannot keep the file for ever.
+        """
+        if self._available:
+            self._available = False
+            self._first_refused_ms = now_ms
+            self.release()
+        elif self._references > 0 and now_ms - self._first_refused_ms >= interval_forcibly_ms:
+            with self._guard:
+                self._references -= _FORCED_REFERENCES
+            self._close()
+        return self._references <= 0
+
+    def close(self) -> None:
+        """Close without a word about users: the store is closing, and views keep their mapping alive."""
+        self._available = False
+        self._close()
+
+    def _close(self) -> None:
+        with self._guard:
+            self._array = None
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+@dataclass(slots=True)
+class SelectMappedBufferResult:
+    """Bytes of a held file: ``array`` is a uint8 view of ``size`` bytes that begins at ``start_offset``.
+
+    Release it, or use it as a context manager. The view stays readable after the release (its mapping lives as long
+    as it does), but the file may be deleted from then on.
+    """
+
+    start_offset: int
+    array: Bytes
+    size: int
+    _holder: MappedFile | None
+
+    def release(self) -> None:
+        """Give the hold back, once."""
+        if self._holder is not None:
+            self._holder.release()
+            self._holder = None
+
+    def __enter__(self) -> SelectMappedBufferResult:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release."""
+        self.release()

@@ -1,0 +1,238 @@
+"""An unbroken run of equally long files that together are one address space.
+
+Invariant: file i + 1 begins where file i ends; only the last file may be partly written. ``flushed_where`` and
+``committed_where`` are offsets in the address space with flushed_where ≤ committed_where ≤ max_offset.
+
+Thread rule: the list of files is replaced, never changed in place, so readers take it without a lock; changes to it
+come from the writer, from recovery and from retention, under ``_guard``.
+
+Source: MappedFileQueue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gantrymq.errors import WrongFileSizeError
+from gantrymq.format.names import offset_name, parse_offset_name
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.store.mapped_file import MappedFile, SelectMappedBufferResult
+
+_DESTROY_AT_ONCE_MS = 0
+
+
+class MappedFileQueue:
+    """The files of ``directory``, each ``file_size`` bytes long.
+
+    ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
+    mapping must).
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, reserve_space: bool) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.flushed_where = 0
+        self.committed_where = 0
+        self._fs = fs
+        self._reserve_space = reserve_space
+        self._files: tuple[MappedFile, ...] = ()
+        self._guard = threading.Lock()
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files in order; a snapshot."""
+        return self._files
+
+    @property
+    def first(self) -> MappedFile | None:
+        """The first file."""
+        files = self._files
+        return files[0] if files else None
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The last file."""
+        files = self._files
+        return files[-1] if files else None
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first file begins; -1 without files."""
+        first = self.first
+        return first.file_from_offset if first else -1
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last byte that may be read; 0 without files."""
+        last = self.last
+        return last.end_offset if last else 0
+
+    def load(self) -> None:
+        """Take the files of the directory, all of them as fully written.
+
+        Zero-length files at the end are removed: a power cut took their size before anything in them was flushed.
+        Raises WrongFileSizeError where a file has another size, is out of line,
+        or has a name that is no offset; nothing is changed then.
+        """
+        entries = [entry for entry in self._fs.scan(self.directory) if not entry.is_directory]
+        while entries and entries[-1].size_bytes == 0:
+            self._fs.remove(self.directory / entries.pop().name)
+        files = []
+        for entry in entries:
+            path = self.directory / entry.name
+            offset = parse_offset_name(entry.name)
+            if offset is None:
+                raise WrongFileSizeError(path, entry.size_bytes, "a name of 20 digits; move the file away")
+            if entry.size_bytes != self.file_size:
+                raise WrongFileSizeError(path, entry.size_bytes, f"{self.file_size} like the others or as configured")
+            if offset % self.file_size or (files and offset != files[-1].file_from_offset + self.file_size):
+                raise WrongFileSizeError(path, entry.size_bytes, "its name to follow the file before it")
+            file = self._mapped(offset)
+            file.set_positions(self.file_size)
+            files.append(file)
+        self._files = tuple(files)
+
+    def _mapped(self, offset: int) -> MappedFile:
+        path = self.directory / offset_name(offset)
+        return MappedFile(path, offset, self.file_size, partial(self._fs.open, path, writable=True))
+
+    def find(self, offset: int, *, first_if_missing: bool = False) -> MappedFile | None:
+        """The file that holds ``offset`` (findMappedFileByOffset)."""
+        files = self._files
+        if not files:
+            return None
+        index = (offset - files[0].file_from_offset) // self.file_size
+        if 0 <= index < len(files):
+            return files[index]
+        return files[0] if first_if_missing else None
+
+    def select(self, offset: int, length: int) -> SelectMappedBufferResult | None:
+        """A held view of ``length`` written bytes at ``offset``; None where they are not all there."""
+        file = self.find(offset)
+        return file.select(offset - file.file_from_offset, length) if file else None
+
+    def roll_next_file(self, offset: int) -> int:
+        """Where the file behind the one with ``offset`` begins (rollNextFile)."""
+        return offset + self.file_size - offset % self.file_size
+
+    def last_for_append(self, start_offset: int = 0) -> MappedFile:
+        """The file to write to: the last one, or a new one where there is none or it is full.
+
+        The very first file is the one that holds ``start_offset``. Raises DiskFullError.
+        """
+        last = self.last
+        if last is not None and not last.is_full:
+            return last
+        offset = last.file_from_offset + self.file_size if last else start_offset - start_offset % self.file_size
+        return self._create(offset)
+
+    def _create(self, offset: int) -> MappedFile:
+        if not self._files:
+            self._fs.make_directory(self.directory)
+        path = self.directory / offset_name(offset)
+        file = self._fs.open(path, writable=True, create=True)
+        try:
+            self._prepare(file)
+        except Exception:
+            file.close()
+            self._fs.remove(path)
+            raise
+        file.close()
+        self._fs.sync_directory(self.directory)
+        mapped = self._mapped(offset)
+        with self._guard:
+            self._files = (*self._files, mapped)
+        return mapped
+
+    def _prepare(self, file: File) -> None:
+        # The size first: a crash on the way leaves an empty file or a whole one, and load() knows both.
+        file.resize(self.file_size)
+        if self._reserve_space:
+            file.reserve(0, self.file_size)
+
+    def reserve_rest(self) -> None:
+        """Take the space behind the last byte of the last file, which another program may have left as a hole."""
+        last = self.last
+        if last is not None and self._reserve_space:
+            last.file.reserve(last.wrote_position, self.file_size - last.wrote_position)
+
+    def truncate_dirty(self, offset: int, *, wipe: bool) -> list[Path]:
+        """Cut everything from ``offset`` on (truncateDirtyFiles); returns the paths of the files removed.
+
+        With ``wipe`` the rest of the file that holds ``offset`` reads as zeros afterwards, so that what was cut can
+        never be taken for written once the end has moved past it.
+        """
+        kept, removed = [], []
+        for file in self._files:
+            if file.file_from_offset + self.file_size <= offset:
+                kept.append(file)
+            elif offset >= file.file_from_offset:
+                file.set_positions(offset - file.file_from_offset)
+                if wipe:
+                    file.file.zero(file.wrote_position, self.file_size - file.wrote_position)
+                kept.append(file)
+            else:
+                removed.append(file)
+        self._drop(kept, removed)
+        self.flushed_where = self.committed_where = min(offset, self.max_offset) if kept else offset
+        return [file.path for file in removed]
+
+    def remove_before(self, count: int) -> list[Path]:
+        """Remove the first ``count`` files, never the last one; returns their paths."""
+        files = self._files
+        count = min(count, len(files) - 1)
+        self._drop(list(files[count:]), list(files[: max(count, 0)]))
+        return [file.path for file in files[: max(count, 0)]]
+
+    def _drop(self, kept: list[MappedFile], removed: list[MappedFile]) -> None:
+        with self._guard:
+            self._files = tuple(kept)
+        # Newest first: a crash on the way leaves an unbroken run.
+        for file in reversed(removed):
+            file.shutdown(0, _DESTROY_AT_ONCE_MS)
+            self._fs.remove(file.path)
+        if removed:
+            self._fs.sync_directory(self.directory)
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Flush the file that ``flushed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
+        file = self.find(self.flushed_where, first_if_missing=self.flushed_where == 0)
+        if file is None and self._files and self.flushed_where == self._files[-1].file_from_offset + self.file_size:
+            return True
+        if file is None:
+            return True
+        where = file.file_from_offset + file.flush(least_pages)
+        unchanged = where == self.flushed_where
+        self.flushed_where = where
+        self.committed_where = max(self.committed_where, where)
+        return unchanged
+
+    def flush_all(self) -> None:
+        """Flush until nothing is left to flush."""
+        while not self.flush(0):
+            pass
+
+    def for_each(self, visit: Callable[[MappedFile], None]) -> None:
+        """Call ``visit`` with every file in order."""
+        for file in self._files:
+            visit(file)
+
+    def clear(self) -> list[Path]:
+        """Remove every file; returns their paths."""
+        files = self._files
+        self._drop([], list(files))
+        self.flushed_where = self.committed_where = 0
+        return [file.path for file in files]
+
+    def destroy(self) -> list[Path]:
+        """Remove every file and the directory; returns the paths of the files."""
+        removed = self.clear()
+        self._fs.remove_directory(self.directory)
+        return removed
+
+    def close(self) -> None:
+        """Close every file."""
+        self.for_each(MappedFile.close)

@@ -1,0 +1,332 @@
+"""The message store for writing: the one place that knows all the parts, and the order they start and stop in.
+
+    with MessageStore.open("/data/store") as store:
+        store.put(Message("orders", b"body", tags="paid", keys=["4711"]))
+
+Source: DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.errors import ConfigError, StoreClosedError
+from gantrymq.format.names import LOCK_TEXT
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.host import Host
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.service.runner import ServiceRunner
+from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.flush import FlushConsumeQueueService, FlushRealTimeService, GroupCommitService
+from gantrymq.store.geometry import require_store
+from gantrymq.store.index_dispatch import IndexDispatcher
+from gantrymq.store.index_service import EVERYTHING_MS
+from gantrymq.store.lookup import MAX_PULL_BYTES, GetMessageResult, MessageLookup, TagFilter
+from gantrymq.store.opening import load_index, load_parts
+from gantrymq.store.outgoing import prepare
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.put_batch import PutBatchResult, messages_of
+from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
+from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.reput import ReputMessageService
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class MessageStore:
+    """An open store. Make one with :meth:`open`; close it, or use it as a context manager.
+
+    Thread rule: every method may be called from any thread. ``put`` returns when the message is acknowledged as
+    flushDiskType says: SYNC_FLUSH, its bytes are on the disk; ASYNC_FLUSH, they are in the page cache, so they survive
+    the end of this process but not a power cut. A message can be got once it is dispatched, a moment later.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        given: Collection[str],
+        fs: FileSystem,
+        clock: Clock,
+        progress: Progress | None,
+        on_arrival: Arrival | None,
+    ) -> None:
+        self._paths = paths = StorePaths(path)
+        self._fs = fs
+        self._clock = clock
+        self._put_lock = threading.Lock()
+        self._closed = False
+        self.failures: list[tuple[str, Exception]] = []
+        fs.make_directory(path)
+        self._lock = fs.lock(paths.lock, LOCK_TEXT)
+        try:
+            self._load(config, given, progress, on_arrival)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._start()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        config: MessageStoreConfig | None = None,
+        *,
+        given: Collection[str] = (),
+        create: bool = True,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+        on_arrival: Arrival | None = None,
+    ) -> MessageStore:
+        """Open the store at ``path`` for writing, recovering it first; make it where it is missing (``create``).
+
+        File sizes are what the files of an existing store say; ``given`` names RocketMQ keys whose value in ``config``
+        must hold instead. ``progress(step, done_bytes, total_bytes)`` hears of the recovery, ``on_arrival(topic,
+        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread.
+
+        Raises NotAStoreError, StoreLockedError, WrongFileSizeError, AmbiguousGeometryError, StorePermissionError,
+        DiskFullError; after any of them the store is as it was.
+        """
+        path = Path(path)
+        files = fs or RealFileSystem()
+        if not create or files.scan(path):
+            require_store(files, path)
+        return cls(path, config or MessageStoreConfig(), given, files, clock or SystemClock(), progress, on_arrival)
+
+    # Start
+
+    def _load(
+        self, config: MessageStoreConfig, given: Collection[str], progress: Progress | None, on_arrival: Arrival | None
+    ) -> None:
+        fs, paths = self._fs, self._paths
+        parts = load_parts(fs, paths, config, given)
+        self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
+        index, dropped = load_index(fs, paths, parts, given) if config.message_index_enable else (None, [])
+        self._index, self.config = index, parts.config
+        self._write_abort()
+        self._queue_dispatcher = QueueDispatcher(
+            parts.queues, parts.config.delay_levels_ms, parts.checkpoint, on_arrival
+        )
+        self._index_dispatcher = IndexDispatcher(index, index.end_phy_offset) if index is not None else None
+        recovery = Recovery(
+            parts.log,
+            parts.queues,
+            parts.checkpoint,
+            self._queue_dispatcher,
+            self._index_dispatcher,
+            parts.config,
+            self._clock,
+            parts.last_exit_ok,
+            dropped,
+            progress,
+        )
+        self.recovery: RecoveryReport = recovery.run()
+        self._log.queue.reserve_rest()
+        self._confirm_offset = (
+            parts.checkpoint.page.confirm_phy_offset if parts.config.duplication_enable else self._log.max_offset
+        )
+
+    def _write_abort(self) -> None:
+        """Say that the store is open: whoever finds this file knows that its writer did not end cleanly."""
+        file = self._fs.open(self._paths.abort, writable=True, create=True)
+        file.resize(0)
+        file.write_at(0, str(os.getpid()).encode("ascii"))
+        file.sync()
+        file.close()
+        self._fs.sync_directory(self._paths.root)
+
+    def _start(self) -> None:
+        config, log = self.config, self._log
+        self._appender = MessageAppender(
+            log, self._queues.next_offsets(), _store_host(config), append_crc=config.enabled_append_prop_crc
+        )
+        self._lookup = MessageLookup(log, self._queues, lambda: self._index, config)
+        self._group_commit = GroupCommitService(log, self._checkpoint)
+        self._reput = ReputMessageService(
+            log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
+        )
+        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        flush_service = self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
+        # The order of starting. Stopping goes in the same order: what writes a thing is drained before what flushes it.
+        self._flush_runner = self._runner(flush_service)
+        self._reput_runner = self._runner(self._reput)
+        self._queue_runner = self._runner(FlushConsumeQueueService(self._queues, self._checkpoint, config))
+        self._runners = (self._flush_runner, self._reput_runner, self._queue_runner)
+        for runner in self._runners:
+            runner.start()
+
+    def _runner(self, service: object) -> ServiceRunner:
+        return ServiceRunner(service, self._clock, lambda name, error: self.failures.append((name, error)))  # type: ignore[arg-type]
+
+    def _dispatchable_end(self) -> int:
+        return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
+
+    # Stop
+
+    def close(self) -> None:
+        """Stop writing, dispatch and flush everything, write the checkpoint and remove ``abort``.
+
+        Where that fails the error is raised and ``abort`` stays, so that the next open recovers. Closing twice is
+        harmless.
+        """
+        with self._put_lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            for runner in self._runners:
+                runner.stop()
+            if self._index is not None:
+                self._index.flush()
+            self._checkpoint.page.confirm_phy_offset = self._confirm_end()
+            self._checkpoint.flush()
+            self._fs.remove(self._paths.abort)
+            self._fs.sync_directory(self._paths.root)
+        finally:
+            if self._index is not None:
+                self._index.close()
+            self._log.close()
+            self._queues.close()
+            self._lock.release()
+
+    def _confirm_end(self) -> int:
+        return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
+
+    def __enter__(self) -> MessageStore:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    # Writing
+
+    def put(self, message: Message) -> PutMessageResult:
+        """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
+        outgoing = prepare(message, self.config, self._store_host)
+        if isinstance(outgoing, PutMessageStatus):
+            return PutMessageResult(outgoing, message.topic, message.queue_id)
+        with self._put_lock:
+            if self._closed:
+                raise StoreClosedError(self._paths.root, "is closed")
+            result = self._appender.append(outgoing, self._clock.now_ms())
+        self._reput_runner.wake()
+        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self._wait_for_flush(result, wait=message.wait_store_msg_ok)
+        return result
+
+    def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
+        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.put_batch``), in order.
+
+        They are acknowledged together. A message that cannot be stored is reported in the result and the others go
+        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
+        """
+        result = PutBatchResult.empty(len(batch))
+        now_ms = self._clock.now_ms()
+        with self._put_lock:
+            if self._closed:
+                raise StoreClosedError(self._paths.root, "is closed")
+            for place, message in enumerate(messages_of(batch)):
+                outgoing = prepare(message, self.config, self._store_host)
+                if isinstance(outgoing, PutMessageStatus):
+                    result.rejected[place] = outgoing
+                    continue
+                one = self._appender.append(outgoing, now_ms)
+                result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
+                result.sizes[place] = one.size_bytes
+        self._reput_runner.wake()
+        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and result.end_offset >= 0:
+            result.status = self._flushed(result.end_offset)
+        return result
+
+    def _wait_for_flush(self, result: PutMessageResult, *, wait: bool) -> None:
+        if wait:
+            result.status = self._flushed(result.end_offset)
+        else:
+            self._flush_runner.wake()
+
+    def _flushed(self, end_offset: int) -> PutMessageStatus:
+        future = self._group_commit.put_request(end_offset)
+        self._flush_runner.wake()
+        try:
+            return future.result(self.config.sync_flush_timeout_ms / 1000)
+        except TimeoutError:
+            return PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+    @property
+    def _store_host(self) -> Host:
+        return _store_host(self.config)
+
+    # Reading
+
+    @property
+    def min_phy_offset(self) -> int:
+        """The first physical offset; -1 while the log is empty."""
+        return self._log.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Behind the last record."""
+        return self._log.max_offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """How much of the log is not yet in queues and index."""
+        return max(self._dispatchable_end() - self._reput.reput_from_offset, 0)
+
+    def queues(self) -> list[tuple[str, int, int, int]]:
+        """(topic, queue id, min offset, max offset) of every queue, sorted."""
+        return [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in self._queues]
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_msgs: int = 32,
+        max_bytes: int = MAX_PULL_BYTES,
+        tags: str = "*",
+    ) -> GetMessageResult:
+        """Messages of a queue from ``offset`` on that match ``tags`` ("A || B"), within both limits."""
+        return self._lookup.get(topic, queue_id, offset, max_msgs, max_bytes, TagFilter(tags))
+
+    def message_at(self, phy_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None."""
+        return self._lookup.by_offset(phy_offset)
+
+    def message_by_id(self, msg_id: str) -> StoredMessage | None:
+        """The message of an offset message id, or None; raises ValueError where that is no such id."""
+        return self._lookup.by_id(msg_id)
+
+    def query(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+    ) -> list[StoredMessage]:
+        """Messages under a key within a time, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
+        return self._lookup.query(topic, key, begin_ms, end_ms, max_num)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first queue offset stored at ``timestamp_ms`` or later; max_offset where there is none."""
+        return self._lookup.offset_at(topic, queue_id, timestamp_ms)
+
+
+def _store_host(config: MessageStoreConfig) -> Host:
+    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
+    try:
+        return Host.parse(f"{ip}:{config.listen_port}")
+    except ValueError as error:
+        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error

@@ -1,0 +1,72 @@
+"""Opening the parts of a store in RocketMQ's order: commit log, consume queues, checkpoint, index.
+
+Shared by the writer (:mod:`message_store`) and the reader (:mod:`reader`); each brings its own file system.
+
+Source: DefaultMessageStore.load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.geometry import find_file_sizes, find_index_geometry
+from gantrymq.store.index_service import IndexService
+from gantrymq.store.paths import StorePaths
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """The loaded parts; ``config`` has the sizes that the files say."""
+
+    config: MessageStoreConfig
+    last_exit_ok: bool
+    log: CommitLog
+    queues: ConsumeQueues
+    checkpoint: StoreCheckpoint
+
+    def close(self) -> None:
+        """Close the files."""
+        self.log.close()
+        self.queues.close()
+
+
+def load_parts(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> StoreParts:
+    """Load log, queues and checkpoint; raises WrongFileSizeError, and nothing has changed then.
+
+    ``given`` are the keys whose values must hold; the other file sizes are what the files say.
+    """
+    last_exit_ok = not fs.exists(paths.abort)
+    config = find_file_sizes(fs, paths, config, given)
+    log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log)
+    log.load()
+    queues = ConsumeQueues(fs, paths, config)
+    queues.load()
+    return StoreParts(config, last_exit_ok, log, queues, StoreCheckpoint(fs, paths.checkpoint))
+
+
+def load_index(
+    fs: FileSystem, paths: StorePaths, parts: StoreParts, given: Collection[str]
+) -> tuple[IndexService, list[tuple[Path, int]]]:
+    """Load the index; raises WrongFileSizeError, AmbiguousGeometryError.
+
+    After an abnormal exit the files that are newer than the checkpoint are dropped and returned, each with the begin
+    offset of what it held.
+    """
+    parts.config = find_index_geometry(fs, paths, parts.config, given)
+    checkpoint = parts.checkpoint
+
+    def full_file_flushed(end_timestamp_ms: int) -> None:
+        checkpoint.page.index_msg_timestamp_ms = end_timestamp_ms
+        checkpoint.flush()
+
+    slots, entries = parts.config.max_hash_slot_num, parts.config.max_index_num
+    index = IndexService(fs, paths.index, slots, entries, full_file_flushed)
+    dropped = index.load(None if parts.last_exit_ok else checkpoint.page.index_msg_timestamp_ms)
+    return index, dropped

@@ -1,0 +1,89 @@
+"""What a message becomes before it is a record: its topic, queue and properties, checked and encoded.
+
+Source: HookUtils.checkBeforePutMessage and transformDelayLevelMessage, MessageExtEncoder.encode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format import record
+from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.java import encode_utf8
+from gantrymq.model.message import (
+    PROPERTY_CRC32,
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    SCHEDULE_TOPIC,
+    Message,
+)
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.consume_queues import is_topic_storable
+
+_INT_MAX = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class OutgoingMessage:
+    """A message that passed every check: all of its record but the place and the time."""
+
+    topic: str
+    topic_bytes: bytes
+    queue_id: int
+    properties: bytes
+    sys_flag: int
+    version: int
+    size_bytes: int
+    source: Message
+
+
+def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> OutgoingMessage | PutMessageStatus:
+    """Check and encode ``message``; a status says why it cannot be stored."""
+    topic, queue_id = message.topic, message.queue_id
+    properties = dict(message.properties)
+    properties.pop(PROPERTY_CRC32, None)
+    if message.tags:
+        properties[PROPERTY_TAGS] = message.tags
+    if message.keys:
+        properties[PROPERTY_KEYS] = " ".join(message.keys)
+    if message.delay_level > 0:
+        level = min(message.delay_level, len(config.delay_levels_ms))
+        properties[PROPERTY_DELAY] = str(level)
+        properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)
+        if not is_topic_storable(topic):
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    try:
+        encoded = encode_properties(properties)
+    except ValueError:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    return _measure(message, topic, queue_id, encoded, config, store_host)
+
+
+def _measure(
+    message: Message, topic: str, queue_id: int, properties: bytes, config: MessageStoreConfig, store_host: Host
+) -> OutgoingMessage | PutMessageStatus:
+    topic_bytes = encode_utf8(topic)
+    version = 1 if len(topic_bytes) <= record.MAX_TOPIC_LENGTH_V1 else 2
+    if version == 2 and not config.auto_message_version_on_topic_len:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    properties_length = len(properties) + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
+    if properties_length > record.MAX_PROPERTIES_LENGTH:
+        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+    if len(message.body) > config.max_message_size_bytes:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    sys_flag = message.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
+    sys_flag |= flags.BORN_HOST_V6 if message.born_host.is_v6 else 0
+    sys_flag |= flags.STORE_HOST_V6 if (message.store_host or store_host).is_v6 else 0
+    size = record.record_size(version, sys_flag, len(message.body), len(topic_bytes), properties_length)
+    if size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    return OutgoingMessage(topic, topic_bytes, queue_id, properties, sys_flag, version, size, message)

@@ -1,0 +1,109 @@
+"""From records of the log to units of the consume queues.
+
+Recovery, rebuild and :mod:`reput` feed :class:`QueueDispatcher` batch by batch, in the order of the log.
+
+Thread rule: one dispatcher, used by one thread at a time.
+
+Source: CommitLogDispatcherBuildConsumeQueue and ConsumeQueue.putMessagePositionInfoWrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.kernels import codes
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.queue_numbers import QueueNumbers
+from gantrymq.store.queue_units import queue_units
+
+Arrival = Callable[[str, int, int], None]
+
+
+class QueueGapError(Exception):
+    """A queue's next unit is missing in front of the batch; ``from_offset`` is where the log may still have it."""
+
+    def __init__(self, from_offset: int) -> None:
+        super().__init__(f"units are missing from physical offset {from_offset} on")
+        self.from_offset = from_offset
+
+
+class QueueDispatcher:
+    """Puts every consumable record into its queue.
+
+    ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units.
+    """
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        delay_levels_ms: Sequence[int],
+        checkpoint: StoreCheckpoint,
+        on_arrival: Arrival | None = None,
+    ) -> None:
+        self._queues = queues
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._checkpoint = checkpoint
+        self._on_arrival = on_arrival
+        self._numbers = QueueNumbers()
+        self._by_number: list[ConsumeQueue | None] = []
+        self.added = 0
+
+    def dispatch(self, batch: RecordBatch, *, fill_gaps: bool = True) -> None:
+        """Dispatch one batch; units that are there already are passed over.
+
+        With ``fill_gaps`` the slots of units that the log does not have any more become pre-blanks, else a gap raises
+        QueueGapError before anything of its queue is written. Raises DiskFullError; the same batch may come again.
+        """
+        batch.believe_places()
+        numbers = self._numbers.assign(batch, self._add_queue)
+        missing = self._missing(batch, numbers)
+        if not missing.all():
+            batch, numbers = batch.take(missing), numbers[missing]
+        if not batch.count:
+            return
+        units, order, starts = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
+        for number in np.flatnonzero(np.diff(starts)):
+            queue = self._by_number[number]
+            run = slice(int(starts[number]), int(starts[number + 1]))
+            if queue is not None:
+                self._append(queue, units[run], batch.columns[:, order[run]], fill_gaps=fill_gaps)
+        last = batch.count - 1
+        self._checkpoint.note_queue_entry(
+            int(batch.columns[codes.STORE_TIMESTAMP, last]), int(batch.columns[codes.PHY_OFFSET, last])
+        )
+
+    def _missing(self, batch: RecordBatch, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which records are consumable and not yet in their queue."""
+        have = np.array([queue.max_physic_offset if queue else -1 for queue in self._by_number] or [-1], np.int64)
+        ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
+        return (numbers >= 0) & (ends > have[np.maximum(numbers, 0)])
+
+    def _append(
+        self, queue: ConsumeQueue, units: NDArray[np.uint8], columns: NDArray[np.int64], *, fill_gaps: bool
+    ) -> None:
+        """Append the units of one queue, whose records ``columns`` has, run by run of consecutive queue offsets."""
+        offsets, stored = columns[codes.QUEUE_OFFSET], columns[codes.STORE_TIMESTAMP]
+        cuts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+        before = queue.max_offset
+        for start, end in pairwise(cuts):
+            first = int(offsets[start])
+            if first > queue.max_offset and not fill_gaps:
+                raise QueueGapError(queue.max_physic_offset)
+            phy_end = int(columns[codes.PHY_OFFSET, end - 1] + columns[codes.SIZE, end - 1])
+            queue.append_units(first, units[start:end].reshape(-1).data, stored[start:end], phy_end)
+        self.added += queue.max_offset - before
+        if self._on_arrival is not None:
+            self._on_arrival(queue.topic, queue.queue_id, queue.max_offset)
+
+    def _add_queue(self, topic: bytes, queue_id: int) -> None:
+        name = decode_utf8(topic)
+        storable = is_topic_storable(name) and queue_id >= 0
+        self._by_number.append(self._queues.get_or_create(name, queue_id) if storable else None)

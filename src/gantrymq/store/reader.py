@@ -1,0 +1,210 @@
+"""Reading a store without its lock and without writing a byte, while a writer may be at work on it.
+
+What is shown is what a recovery would leave: the recovery itself runs over a private view of the files
+(:mod:`gantrymq.fs.overlay`). Of a store that is being written, the reader sees what was there when it was opened.
+
+    with StoreReader.open("/data/store") as reader:
+        for message in reader.messages("orders"):
+            ...
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+from gantrymq.format.record import CheckCRC
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.geometry import require_store
+from gantrymq.store.index_dispatch import IndexDispatcher
+from gantrymq.store.index_service import EVERYTHING_MS, IndexService
+from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.lookup import MAX_PULL_BYTES, GetMessageResult, MessageLookup, TagFilter
+from gantrymq.store.opening import StoreParts, load_index, load_parts
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.recovery import Progress, Recovery, RecoveryReport, index_begin
+
+
+class StoreReader:
+    """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
+
+    def __init__(
+        self, path: Path, config: MessageStoreConfig, given: Collection[str], clock: Clock, progress: Progress | None
+    ) -> None:
+        self._fs = OverlayFileSystem()
+        self._paths = StorePaths(path)
+        self._given = given
+        self._guard = threading.Lock()
+        self._index: IndexService | None = None
+        require_store(self._fs, path)
+        self._parts: StoreParts = load_parts(self._fs, self._paths, config, given)
+        parts = self._parts
+        dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)
+        recovery = Recovery(
+            parts.log,
+            parts.queues,
+            parts.checkpoint,
+            dispatcher,
+            None,
+            parts.config,
+            clock,
+            parts.last_exit_ok,
+            [],
+            progress,
+        )
+        self.recovery: RecoveryReport = recovery.run()
+        self._lookup = MessageLookup(parts.log, parts.queues, self._recovered_index, parts.config)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        config: MessageStoreConfig | None = None,
+        *,
+        given: Collection[str] = (),
+        clock: Clock | None = None,
+        progress: Progress | None = None,
+    ) -> StoreReader:
+        """Open the store at ``path`` for reading; the arguments are those of ``MessageStore.open``.
+
+        Raises NotAStoreError, WrongFileSizeError, StorePermissionError.
+        """
+        return cls(Path(path), config or MessageStoreConfig(), given, clock or SystemClock(), progress)
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        """The settings, with the file sizes that the files say."""
+        return self._parts.config
+
+    @property
+    def last_exit_ok(self) -> bool:
+        """Whether the last writer closed the store; False also while one is at work."""
+        return self._parts.last_exit_ok
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint page as it is on the disk."""
+        return self._parts.checkpoint.page
+
+    @property
+    def log(self) -> CommitLog:
+        """The commit log, ending where the recovery ended it."""
+        return self._parts.log
+
+    @property
+    def consume_queues(self) -> ConsumeQueues:
+        """The consume queues as the recovery left them."""
+        return self._parts.queues
+
+    @property
+    def min_phy_offset(self) -> int:
+        """The first physical offset; -1 where the log is empty."""
+        return self.log.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Behind the last record."""
+        return self.log.max_offset
+
+    def _recovered_index(self) -> IndexService | None:
+        """The index as a recovery would leave it; made when first asked for, for it may take a while."""
+        with self._guard:
+            if self._index is None and self.config.message_index_enable:
+                self._index = self._recover_index()
+            return self._index
+
+    def _recover_index(self) -> IndexService:
+        parts = self._parts
+        index, dropped = load_index(self._fs, self._paths, parts, self._given)
+        if not self.log.queue.files:
+            return index
+        begin = index_begin(self.recovery, index, dropped, self.log)
+        dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
+        start = max(begin - begin % self.log.file_size, self.log.min_offset)
+        scanner = LogScanner(self.log, start, self.max_phy_offset, CheckCRC.OFF)
+        while True:
+            for batch in scanner:
+                dispatcher.dispatch(batch, None)
+            if scanner.stop is None or not scanner.skip_file():
+                return index
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_msgs: int = 32,
+        max_bytes: int = MAX_PULL_BYTES,
+        tags: str = "*",
+    ) -> GetMessageResult:
+        """As ``MessageStore.get``."""
+        return self._lookup.get(topic, queue_id, offset, max_msgs, max_bytes, TagFilter(tags))
+
+    def message_at(self, phy_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None."""
+        return self._lookup.by_offset(phy_offset)
+
+    def message_by_id(self, msg_id: str) -> StoredMessage | None:
+        """The message of an offset message id, or None; raises ValueError where that is no such id."""
+        return self._lookup.by_id(msg_id)
+
+    def query(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+    ) -> list[StoredMessage]:
+        """As ``MessageStore.query``."""
+        return self._lookup.query(topic, key, begin_ms, end_ms, max_num)
+
+    def query_offsets(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+    ) -> list[int]:
+        """What the index answers: physical offsets, newest first; some may point at what is gone."""
+        limit = max_num or self.config.max_msgs_num_batch
+        return self._lookup.query_offsets(topic, key, begin_ms, end_ms, limit)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """As ``MessageStore.offset_at``."""
+        return self._lookup.offset_at(topic, queue_id, timestamp_ms)
+
+    def entries(
+        self, queue: ConsumeQueue, begin: int | None = None, end: int | None = None
+    ) -> Iterator[tuple[int, QueueEntry, StoredMessage | None]]:
+        """(queue offset, unit, message or None where it is unreadable) of a queue, pre-blanks passed over."""
+        low = queue.min_offset if begin is None else max(begin, queue.min_offset)
+        high = queue.max_offset if end is None else min(end, queue.max_offset)
+        for offset, entry in self._lookup.iterate(queue, low, high):
+            if entry.size_bytes != BLANK_UNIT_SIZE:
+                yield offset, entry, self.log.read(entry.phy_offset, entry.size_bytes)
+
+    def messages(self, topic: str | None = None) -> Iterator[StoredMessage]:
+        """Every readable message, or those of one topic, in queue order."""
+        for queue in self.consume_queues:
+            if topic is None or queue.topic == topic:
+                for _, _, message in self.entries(queue):
+                    if message is not None:
+                        yield message
+
+    def close(self) -> None:
+        """Close the files."""
+        self._parts.close()
+
+    def __enter__(self) -> StoreReader:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,238 @@
+"""Bringing a store back to what its commit log says, after whatever ended the last writer.
+
+The steps, in RocketMQ's order: find the end of every queue; choose the file to begin with (``recover_start``); read
+forward with CRC, dispatching what queues and index miss; the first thing that is no record ends the log, and all
+behind it goes, in the log and in the queues; correct the queues' first offsets. An empty log drops the queues.
+
+Nothing before the start file is judged or cut. It is read once more only where something of it is missing: for queues
+whose units do not join on, and for the index files that were dropped.
+
+Plan and apply are one code: over an overlay file system it changes nothing, and its report is the plan.
+
+Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.clock import Clock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
+from gantrymq.kernels import codes
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.index_dispatch import IndexDispatcher
+from gantrymq.store.index_service import IndexService
+from gantrymq.store.log_scanner import LogScanner, RecordBatch
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
+from gantrymq.store.recover_start import FirstRecord, StartRule
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints."""
+
+    last_exit_ok: bool
+    rule: str
+    start_offset: int = -1
+    queues_max_phy_offset: int = -1
+    min_phy_offset: int = -1
+    max_phy_offset: int = 0
+    stop_reason: str = ""
+    cut_bytes: int = 0
+    removed_files: list[Path] = field(default_factory=list)
+    queue_bytes_cut: int = 0
+    queue_units_cut: int = 0
+    queue_units_added: int = 0
+    queues_destroyed: int = 0
+    index_files_dropped: list[Path] = field(default_factory=list)
+    index_entries_added: int = 0
+    scanned_bytes: int = 0
+    steps_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Recovery:
+    """One recovery over the opened parts of a store. Use :meth:`run` once.
+
+    ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
+    ``progress(step, done, total)`` is called now and then with bytes.
+    """
+
+    log: CommitLog
+    queues: ConsumeQueues
+    checkpoint: StoreCheckpoint
+    queue_dispatcher: QueueDispatcher
+    index_dispatcher: IndexDispatcher | None
+    config: MessageStoreConfig
+    clock: Clock
+    last_exit_ok: bool
+    dropped_index: list[tuple[Path, int]]
+    progress: Progress | None = None
+
+    def run(self) -> RecoveryReport:
+        """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
+        report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
+        report.index_files_dropped = [path for path, _ in self.dropped_index]
+        with self._step(report, "recoverConsumeQueue"):
+            report.queue_bytes_cut = self.queues.recover(wipe=not self.last_exit_ok)
+        if not self.log.queue.files:
+            report.queues_destroyed = len(self.queues.destroy())
+            return report
+        with self._step(report, "recoverCommitLog"):
+            end = self._recover_log(report)
+        with self._step(report, "truncateDirtyFiles"):
+            self._truncate(report, end)
+        with self._step(report, "recoverTopicQueueTable"):
+            self.queues.correct_min_offset(self.log.min_offset)
+        report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
+        report.queue_units_added = self.queue_dispatcher.added
+        report.index_entries_added = self.index_dispatcher.added if self.index_dispatcher else 0
+        return report
+
+    @contextmanager
+    def _step(self, report: RecoveryReport, name: str) -> Iterator[None]:
+        began_s = self.clock.monotonic_s()
+        yield
+        report.steps_ms[name] = round((self.clock.monotonic_s() - began_s) * 1000, 3)
+
+    @property
+    def _check(self) -> CheckCRC:
+        if not self.config.check_crc_on_recover:
+            return CheckCRC.OFF
+        return CheckCRC.WHOLE_RECORD if self.config.force_verify_prop_crc else CheckCRC.BODY
+
+    # The log
+
+    def _recover_log(self, report: RecoveryReport) -> int:
+        """Read forward from the start file; returns the end of the log."""
+        files = self.log.queue.files
+        rule = StartRule(self.config, self.checkpoint.page, self.queues.max_phy_offset, self.last_exit_ok)
+        start = files[rule.choose(files, self._first_record)].file_from_offset
+        report.start_offset = start
+        report.queues_max_phy_offset = rule.queues_max_phy_offset
+        self._begin_index(report, start)
+        log_min, limited = self.log.min_offset, self.config.commit_log_recover_max_num > 0
+        begin = start
+        while True:
+            fill_gaps = limited or begin <= log_min
+            try:
+                self._queues_again(begin, start, fill_gaps=fill_gaps)
+                return self._read_forward(report, start, fill_gaps=fill_gaps)
+            except QueueGapError as gap:
+                # Further back, to where the queue breaks off, or else to where the log begins.
+                begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
+                begin = max(begin, log_min)
+
+    def _first_record(self, file: MappedFile) -> FirstRecord | None:
+        layout = self.log.check(file.file_from_offset, self._check)
+        if not isinstance(layout, Layout):
+            return None
+        message = decode_record(file.array.data, 0, layout)
+        return FirstRecord(message.phy_offset, message.store_timestamp_ms)
+
+    def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
+        scanner = LogScanner(self.log, start, None, self._check)
+        total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
+        for batch in scanner:
+            right = self._leading_right(batch)
+            confirmed = self._confirmed(right)
+            self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
+            if self.index_dispatcher is not None:
+                self.index_dispatcher.dispatch(confirmed, None)
+            if right.count < batch.count:
+                scanner.offset = right.end_offset if right.count else batch.start_offset
+                scanner.stop = RecordStop.HALF
+                break
+            self._report_progress(batch.end_offset - start, total)
+        report.stop_reason = scanner.stop.value if scanner.stop else ""
+        report.scanned_bytes = scanner.offset - start
+        return scanner.offset
+
+    def _leading_right(self, batch: RecordBatch) -> RecordBatch:
+        """With checkCommitLogOffsetOnRecover: the records up to the first one that says it lies elsewhere."""
+        if not self.config.check_commit_log_offset_on_recover:
+            return batch
+        places = batch.columns[codes.POS, : batch.count] + batch.base
+        wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
+        if not len(wrong):
+            return batch
+        return RecordBatch(batch.file, batch.buffer, batch.columns, int(wrong[0]))
+
+    def _confirmed(self, batch: RecordBatch) -> RecordBatch:
+        """With duplicationEnable only what is confirmed is dispatched."""
+        if not self.config.duplication_enable:
+            return batch
+        ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
+        count = int(np.searchsorted(ends, self.checkpoint.page.confirm_phy_offset, side="right"))
+        return RecordBatch(batch.file, batch.buffer, batch.columns, count)
+
+    def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
+        """Put what the queues miss of [begin, end)."""
+        for batch in self._unjudged(begin, end):
+            self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
+
+    def _begin_index(self, report: RecoveryReport, start: int) -> None:
+        """Index again what the dropped index files held of the records in front of ``start``."""
+        if self.index_dispatcher is None:
+            return
+        begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
+        self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
+        for batch in self._unjudged(begin - begin % self.log.file_size, start):
+            self.index_dispatcher.dispatch(batch, None)
+
+    def _unjudged(self, begin: int, end: int) -> Iterator[RecordBatch]:
+        """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
+        if begin >= end:
+            return
+        scanner = LogScanner(self.log, begin, end, CheckCRC.OFF)
+        while True:
+            for batch in scanner:
+                yield batch
+                self._report_progress(batch.end_offset - begin, end - begin)
+            if scanner.stop is None or not scanner.skip_file():
+                return
+
+    def _report_progress(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress("recoverCommitLog", done, total)
+
+    # What goes
+
+    def _truncate(self, report: RecoveryReport, end: int) -> None:
+        report.queue_units_cut = self.queues.truncate(end)
+        report.cut_bytes = self._dirty_bytes(report, end)
+        wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
+        report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
+
+    def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
+        """How many bytes behind ``end`` are not just zeros, for the report; nothing where the log ended in zeros."""
+        file = self.log.queue.find(end)
+        if file is None or report.stop_reason in ("", RecordStop.ZEROS.value):
+            return 0
+        written = np.flatnonzero(file.array[end - file.file_from_offset :])
+        behind = sum(other.size for other in self.log.queue.files if other.file_from_offset > end)
+        return behind + (int(written[-1]) + 1 if len(written) else 0)
+
+
+def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
+    """From where the log must be indexed.
+
+    After a clean exit that is what the queues miss too; else what was dropped, or what is read again. An index with no
+    file at all was lost, and is made anew.
+    """
+    if report.last_exit_ok:
+        return max(report.queues_max_phy_offset, log.min_offset)
+    if not index.files and not dropped:
+        return log.min_offset
+    return max(min([begin for _, begin in dropped] + [report.start_offset]), log.min_offset)
