@@ -140,7 +140,8 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
 
 
 def _is_proved(array: Bytes, pair: tuple[int, int]) -> bool:
+    from gantrymq.kernels.arrays import read_only
     from gantrymq.kernels.index import index_geometry_check
 
     header = decode_header(array[:HEADER_SIZE].data)
-    return bool(index_geometry_check(array, pair[0], pair[1], header.index_count))
+    return bool(index_geometry_check(read_only(array.data), pair[0], pair[1], header.index_count))

@@ -1,32 +1,33 @@
-"""Index entries of records (stand-in until the kernel lands)."""
+"""The index entries of a batch of records."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.index import index_keys, key_hash
-from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
-from gantrymq.model.flags import is_indexable
-from gantrymq.model.java import decode_utf8
 from gantrymq.store.log_scanner import RecordBatch
 
 Longs = NDArray[np.int64]
+_WITH_TAGS = 1
+_HASHES_A_RECORD = 4
 
 
 def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
-    """(key hashes, physical offsets, store timestamps) in RocketMQ's order."""
-    hashes, offsets, times = [], [], []
-    buf = batch.buffer.data
-    for i in range(batch.count):
-        c = batch.columns[:, i].tolist()
-        if not is_indexable(c[codes.SYS_FLAG]):
-            continue
-        topic = decode_utf8(bytes(buf[c[codes.TOPIC_AT] : c[codes.TOPIC_AT] + c[codes.TOPIC_LENGTH]]))
-        raw = bytes(buf[c[codes.PROPERTIES_AT] : c[codes.PROPERTIES_AT] + c[codes.PROPERTIES_LENGTH]])
-        for key in index_keys(decode_properties(raw)):
-            hashes.append(key_hash(topic, key))
-            offsets.append(c[codes.PHY_OFFSET])
-            times.append(c[codes.STORE_TIMESTAMP])
-    return np.array(hashes, np.int64), np.array(offsets, np.int64), np.array(times, np.int64)
+    """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order."""
+    from gantrymq.kernels.index import MAX_HASHES_OF_RECORD, index_hashes
+
+    hashes: list[Longs] = []
+    records: list[Longs] = []
+    done, room = 0, _HASHES_A_RECORD * batch.count
+    while done < batch.count:
+        some, of = (
+            np.empty(max(room, MAX_HASHES_OF_RECORD), np.int64),
+            np.empty(max(room, MAX_HASHES_OF_RECORD), np.int64),
+        )
+        count, done = index_hashes(batch.buffer, batch.columns, done, batch.count, _WITH_TAGS, some, of)
+        hashes.append(some[:count])
+        records.append(of[:count])
+    record_of = np.concatenate(records)
+    offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
+    return np.concatenate(hashes), offsets[record_of], stored[record_of]

@@ -66,11 +66,14 @@ class IndexFile:
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
         """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
+        from gantrymq.kernels.arrays import read_only
         from gantrymq.kernels.index import index_select
 
         out = np.empty(max_num, np.int64)
         numbers = np.array(astuple(self.header), np.int64)
-        found = index_select(self._array, self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, max_num, out)
+        found = index_select(
+            read_only(self._array.data), self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, max_num, out
+        )
         return [int(offset) for offset in out[:found]]
 
     def _write_header(self) -> None:

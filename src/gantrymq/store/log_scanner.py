@@ -116,7 +116,7 @@ class LogScanner:
     def _scan_file(self, file: MappedFile) -> Iterator[RecordBatch]:
         from gantrymq.kernels.scan import scan
 
-        buffer = read_only(file.array)
+        buffer = read_only(file.array.data)
         base = file.file_from_offset
         limit = file.size
         stop_at = limit if self._end is None else min(limit, self._end - base)

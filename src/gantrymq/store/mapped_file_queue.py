@@ -80,7 +80,7 @@ class MappedFileQueue:
         entries = [entry for entry in self._fs.scan(self.directory) if not entry.is_directory]
         while entries and entries[-1].size_bytes == 0:
             self._fs.remove(self.directory / entries.pop().name)
-        files = []
+        files: list[MappedFile] = []
         for entry in entries:
             path = self.directory / entry.name
             offset = parse_offset_name(entry.name)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.checkpoint import StoreCheckpoint
@@ -22,7 +23,7 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.queue_units import queue_units
+from gantrymq.store.queue_units import QueueUnits, queue_units
 
 Arrival = Callable[[str, int, int], None]
 
@@ -69,12 +70,11 @@ class QueueDispatcher:
             batch, numbers = batch.take(missing), numbers[missing]
         if not batch.count:
             return
-        units, order, starts = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
-        for number in np.flatnonzero(np.diff(starts)):
+        grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
+        for number in np.flatnonzero(np.diff(grouped.starts)):
             queue = self._by_number[number]
-            run = slice(int(starts[number]), int(starts[number + 1]))
             if queue is not None:
-                self._append(queue, units[run], batch.columns[:, order[run]], fill_gaps=fill_gaps)
+                self._append(queue, grouped, int(grouped.starts[number]), int(grouped.starts[number + 1]), fill_gaps)
         last = batch.count - 1
         self._checkpoint.note_queue_entry(
             int(batch.columns[codes.STORE_TIMESTAMP, last]), int(batch.columns[codes.PHY_OFFSET, last])
@@ -86,19 +86,21 @@ class QueueDispatcher:
         ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
         return (numbers >= 0) & (ends > have[np.maximum(numbers, 0)])
 
-    def _append(
-        self, queue: ConsumeQueue, units: NDArray[np.uint8], columns: NDArray[np.int64], *, fill_gaps: bool
-    ) -> None:
-        """Append the units of one queue, whose records ``columns`` has, run by run of consecutive queue offsets."""
-        offsets, stored = columns[codes.QUEUE_OFFSET], columns[codes.STORE_TIMESTAMP]
-        cuts = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
+        """Append units ``begin`` to ``end``, all of one queue, run by run of consecutive queue offsets."""
+        offsets = grouped.queue_offsets
+        cuts = [begin, *(np.flatnonzero(np.diff(offsets[begin:end]) != 1) + begin + 1).tolist(), end]
         before = queue.max_offset
-        for start, end in pairwise(cuts):
+        for start, stop in pairwise(cuts):
             first = int(offsets[start])
             if first > queue.max_offset and not fill_gaps:
                 raise QueueGapError(queue.max_physic_offset)
-            phy_end = int(columns[codes.PHY_OFFSET, end - 1] + columns[codes.SIZE, end - 1])
-            queue.append_units(first, units[start:end].reshape(-1).data, stored[start:end], phy_end)
+            queue.append_units(
+                first,
+                grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data,
+                grouped.store_times_ms[start:stop],
+                int(grouped.phy_ends[stop - 1]),
+            )
         self.added += queue.max_offset - before
         if self._on_arrival is not None:
             self._on_arrival(queue.topic, queue.queue_id, queue.max_offset)

@@ -1,4 +1,7 @@
-"""Numbers for queues, so that kernels can group records by them (stand-in until the kernel lands)."""
+"""Numbers for queues, so that kernels can group records by queue.
+
+Thread rule: belongs to one dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
-from gantrymq.model.flags import is_consumable
 from gantrymq.store.log_scanner import RecordBatch
 
 
@@ -16,22 +18,26 @@ class QueueNumbers:
     """Gives each (topic, queue id) the next number when it is first seen."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[bytes, int], int] = {}
+        from gantrymq.kernels.queues import new_table
+
+        self._table = new_table()
+        self._known = 0
 
     def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> NDArray[np.int64]:
-        """The number of each record's queue; -1 for a record that enters none."""
-        out = np.empty(batch.count, np.int64)
-        buf = batch.buffer.data
-        for i in range(batch.count):
-            column = batch.columns[:, i]
-            if not is_consumable(int(column[codes.SYS_FLAG])):
-                out[i] = -1
-                continue
-            at, length = int(column[codes.TOPIC_AT]), int(column[codes.TOPIC_LENGTH])
-            key = (bytes(buf[at : at + length]), int(column[codes.QUEUE_ID]))
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self._numbers)
-                add_queue(*key)
-            out[i] = number
-        return out
+        """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
+
+        ``add_queue(topic, queue_id)`` is called for each new number, in their order.
+        """
+        from gantrymq.kernels.queues import assign_queues, grow, queue_count, queue_of
+
+        numbers = np.empty(batch.count, np.int64)
+        done, code = 0, codes.STOP_TABLE_FULL
+        while code == codes.STOP_TABLE_FULL:
+            done, code, _ = assign_queues(batch.buffer, batch.columns, done, batch.count, self._table, numbers)
+            if code == codes.STOP_TABLE_FULL:
+                self._table = grow(self._table)
+        count = queue_count(self._table)
+        for number in range(self._known, count):
+            add_queue(*queue_of(self._table, number))
+        self._known = count
+        return numbers

@@ -1,30 +1,42 @@
-"""Units of records, grouped by queue (stand-in until the kernel lands)."""
+"""The units of a batch of records, grouped by queue."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.properties import decode_properties
-from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry, encode_entry, tags_code
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
-from gantrymq.model.java import decode_utf8
 from gantrymq.store.log_scanner import RecordBatch
+
+
+class QueueUnits(NamedTuple):
+    """``units`` (uint8, 20 bytes each) and what belongs to them (int64), in the order of the log within each queue.
+
+    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``.
+    """
+
+    units: NDArray[np.uint8]
+    queue_offsets: NDArray[np.int64]
+    phy_ends: NDArray[np.int64]
+    store_times_ms: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 def queue_units(
     batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """(units uint8[n, 20] grouped by queue, record index of each, start of each queue's group)."""
+) -> QueueUnits:
+    """Encode the units of ``batch``, whose queues ``numbers`` (none is negative) gives."""
+    from gantrymq.kernels.queues import encode_units, tags_codes
+
+    count = batch.count
+    tags = np.empty(count, np.int64)
+    tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
+    units = np.empty(count * UNIT_SIZE, np.uint8)
+    queue_offsets, starts = np.empty(count, np.int64), np.empty(n_queues + 1, np.int64)
+    encode_units(batch.columns, count, numbers, tags, n_queues, units, queue_offsets, starts)
     order = np.argsort(numbers, kind="stable")
-    starts = np.searchsorted(numbers[order], np.arange(n_queues + 1))
-    out = bytearray()
-    buf = batch.buffer.data
-    levels = delay_levels_ms.tolist()
-    for i in order:
-        c = batch.columns[:, i].tolist()
-        topic = decode_utf8(bytes(buf[c[codes.TOPIC_AT] : c[codes.TOPIC_AT] + c[codes.TOPIC_LENGTH]]))
-        raw = bytes(buf[c[codes.PROPERTIES_AT] : c[codes.PROPERTIES_AT] + c[codes.PROPERTIES_LENGTH]])
-        code = tags_code(topic, decode_properties(raw), c[codes.STORE_TIMESTAMP], levels)
-        out += encode_entry(QueueEntry(c[codes.PHY_OFFSET], c[codes.SIZE], code))
-    return np.frombuffer(out, np.uint8).reshape(-1, UNIT_SIZE), order, starts
+    ends = batch.columns[codes.PHY_OFFSET, :count] + batch.columns[codes.SIZE, :count]
+    return QueueUnits(units, queue_offsets, ends[order], batch.columns[codes.STORE_TIMESTAMP, :count][order], starts)
