@@ -146,11 +146,11 @@ def _crc_property(buf: Bytes, start: int, stop: int) -> int:
 def _is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
     if check in (CHECK_BODY, CHECK_MARK):
         length, at = columns[BODY_LENGTH, i], columns[BODY_AT, i]
-        return bool(length == 0 or int(crc_of(buf, at, at + length)) & _CRC_MASK == columns[BODY_CRC, i])
+        return bool(length == 0 or np.int64(crc_of(buf, at, at + length)) & _CRC_MASK == columns[BODY_CRC, i])
     if check in (CHECK_WHOLE_RECORD, CHECK_MARK_WHOLE_RECORD):
         at, end = columns[POS, i], columns[POS, i] + columns[SIZE, i]
         expected = _crc_property(buf, columns[PROPERTIES_AT, i], end)
-        return bool(int(crc_of(buf, at, end - CRC_PROPERTY_SIZE)) & _CRC_MASK == expected)
+        return bool(np.int64(crc_of(buf, at, end - CRC_PROPERTY_SIZE)) & _CRC_MASK == expected)
     return True
 
 

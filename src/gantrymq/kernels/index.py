@@ -1,0 +1,245 @@
+"""Index files: the hashes that records are indexed under, and the files' hash tables.
+
+``file`` is a uint8 view of a whole index file, ``slots`` and ``entries`` its geometry (maxHashSlotNum, maxIndexNum);
+``header`` is an int64 array of the six numbers of its header, in their order: beginTimestamp, endTimestamp,
+beginPhyOffset, endPhyOffset, hashSlotCount, indexCount. Bytes are described in ``gantrymq.format.index``.
+
+Source: IndexFile.putKey and selectPhyOffset, IndexService.buildIndex.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, MAX_TIME_DIFF_S, SLOT_SIZE
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, SYS_FLAG, TOPIC_AT, TOPIC_LENGTH
+from gantrymq.kernels.entries import find_byte, next_entry, same_bytes
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import load_i32, load_i64, prefetch, store_i32, store_i64
+from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
+from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+
+MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
+_UNIQ_KEY, _KEYS, _TAGS = (
+    np.frombuffer(name.encode(), np.uint8) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)
+)
+_KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
+_TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
+_SPACE = 0x20
+_BEGIN_TIMESTAMP, _END_TIMESTAMP, _BEGIN_PHY_OFFSET, _END_PHY_OFFSET, _SLOT_COUNT, _INDEX_COUNT = range(6)
+_AHEAD = 24  # entries between asking for a slot's memory and using it
+
+
+@helper
+def _positive(code: Any) -> int:
+    """IndexFile.indexKeyHashMethod: the absolute value of a hash, 0 where that overflows."""
+    number = abs(int(signed_hash(code)))
+    return 0 if number == 1 << 31 else number
+
+
+@helper
+def _hash_record(buf: Bytes, columns: Int64s, i: int, with_tags: bool, hashes: Int64s, count: int) -> int:
+    """Write record i's hashes to ``hashes[count:]``; the count with them, or -1 where they do not fit."""
+    start = columns[PROPERTIES_AT, i]
+    stop = start + columns[PROPERTIES_LENGTH, i]
+    unique, unique_end, key, keys_end, tags, tags_end = 0, 0, 0, 0, 0, 0
+    while start < stop:
+        at, separator, end = next_entry(buf, start, stop)
+        length = separator - at
+        if length == _UNIQ_KEY.size and same_bytes(buf, at, _UNIQ_KEY, 0, _UNIQ_KEY.size):
+            unique, unique_end = separator + 1, end
+        elif length == _KEYS.size and same_bytes(buf, at, _KEYS, 0, _KEYS.size):
+            key, keys_end = separator + 1, end
+        elif length == _TAGS.size and same_bytes(buf, at, _TAGS, 0, _TAGS.size):
+            tags, tags_end = separator + 1, end
+        start = end + 1
+    topic = columns[TOPIC_AT, i]
+    prefix = hash_text(np.uint64(0), buf, topic, topic + columns[TOPIC_LENGTH, i])
+    prefix = hash_ascii(prefix, _KEY_SEPARATOR, 0, 1)
+    if unique_end:
+        if count == hashes.size:
+            return -1
+        hashes[count] = _positive(hash_text(prefix, buf, unique, unique_end))
+        count += 1
+    while key < keys_end:
+        end = find_byte(buf, key, keys_end, _SPACE)
+        if end > key:
+            if count == hashes.size:
+                return -1
+            hashes[count] = _positive(hash_text(prefix, buf, key, end))
+            count += 1
+        key = end + 1
+    if tags_end and with_tags:
+        if count == hashes.size:
+            return -1
+        hashes[count] = _positive(hash_text(hash_ascii(prefix, _TAG_PREFIX, 0, 2), buf, tags, tags_end))
+        count += 1
+    return count
+
+
+@kernel
+def index_hashes(
+    buf: Bytes, columns: Int64s, start: int, n: int, with_tags: int, hashes: Int64s, record_of: Int64s
+) -> tuple[int, int]:
+    """What records ``start`` to ``n`` are indexed under; returns (count, done).
+
+    ``hashes[:count]`` are the key hashes (0 .. 2**31 - 1) in RocketMQ's order: for each record UNIQ_KEY, every key,
+    and with ``with_tags`` (0 or 1) T#tags; rollback records have none. ``record_of[:count]`` are the records they
+    belong to. ``done`` is n, or the record to go on from when ``hashes`` was full; room for
+    ``MAX_HASHES_OF_RECORD`` is always enough for one record. Malformed UTF-8 counts as what it reads as.
+    """
+    count = 0
+    for i in range(start, n):
+        if columns[SYS_FLAG, i] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            continue
+        after = _hash_record(buf, columns, i, with_tags != 0, hashes, count)
+        if after < 0:
+            return count, i
+        record_of[count:after] = i
+        count = after
+    return count, n
+
+
+@helper
+def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    if begin_timestamp <= 0:
+        return 0
+    return int(min(max(store_timestamp - begin_timestamp, 0) // 1000, MAX_TIME_DIFF_S))
+
+
+@kernel
+def index_put(
+    file: Bytes,
+    slots: int,
+    entries: int,
+    header: Int64s,
+    hashes: Int64s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    start: int,
+    stop: int,
+) -> int:
+    """Put entries ``start`` to ``stop`` of the three int64 arrays until the file is full; returns how many went in.
+
+    ``file`` is writable. ``header`` is brought up to date; its bytes in the file are the caller's to write.
+    """
+    first_entry = HEADER_SIZE + slots * SLOT_SIZE
+    stop = min(stop, start + max(entries - header[_INDEX_COUNT], 0))
+    for i in range(start, stop):
+        if i + _AHEAD < stop:
+            prefetch(file, HEADER_SIZE + hashes[i + _AHEAD] % slots * SLOT_SIZE)
+        count = header[_INDEX_COUNT]
+        slot_at = HEADER_SIZE + hashes[i] % slots * SLOT_SIZE
+        previous = load_i32(file, slot_at)
+        if previous <= 0 or previous > count:
+            previous = 0
+            header[_SLOT_COUNT] += 1
+        entry_at = first_entry + count * ENTRY_SIZE
+        store_i32(file, entry_at, hashes[i])
+        store_i64(file, entry_at + 4, phy_offsets[i])
+        store_i32(file, entry_at + 12, _time_diff(store_timestamps[i], header[_BEGIN_TIMESTAMP]))
+        store_i32(file, entry_at + 16, previous)
+        store_i32(file, slot_at, count)
+        if count <= 1:
+            header[_BEGIN_PHY_OFFSET] = phy_offsets[i]
+            header[_BEGIN_TIMESTAMP] = store_timestamps[i]
+        header[_INDEX_COUNT] = count + 1
+        header[_END_PHY_OFFSET] = phy_offsets[i]
+        header[_END_TIMESTAMP] = store_timestamps[i]
+    return int(max(stop - start, 0))
+
+
+@kernel
+def index_select(
+    file: Bytes,
+    slots: int,
+    entries: int,
+    header: Int64s,
+    key_hash: int,
+    begin_ms: int,
+    end_ms: int,
+    max_n: int,
+    out: Int64s,
+) -> int:
+    """Write the phyOffsets found under ``key_hash`` to ``out``, newest first; returns how many, at most ``max_n``.
+
+    The loop of selectPhyOffset with its breaks. A number that points out of the file ends it, and so do more steps
+    than the file has entries: chains of a damaged file may go in circles.
+    """
+    first_entry = HEADER_SIZE + slots * SLOT_SIZE
+    count, begin_timestamp = header[_INDEX_COUNT], header[_BEGIN_TIMESTAMP]
+    number = load_i32(file, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
+    if number <= 0 or number > count or count <= 1:
+        return 0
+    found, max_n = 0, min(max_n, out.size)
+    for _ in range(entries):
+        at = first_entry + number * ENTRY_SIZE
+        if found >= max_n or at + ENTRY_SIZE > file.size:
+            break
+        time_diff = load_i32(file, at + 12)
+        if time_diff < 0:
+            break
+        time = begin_timestamp + time_diff * 1000
+        if load_i32(file, at) == key_hash and begin_ms <= time <= end_ms:
+            out[found] = load_i64(file, at + 4)
+            found += 1
+        previous = load_i32(file, at + 16)
+        if previous <= 0 or previous > count or previous == number or time < begin_ms:
+            break
+        number = previous
+    return found
+
+
+@helper
+def _fits(file: Bytes, slots: int, entries: int, slot: int, number: int) -> bool:
+    """Whether the number in a slot is that of an entry whose hash belongs there."""
+    at = HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
+    return bool(0 < number < entries and load_i32(file, at) % slots == slot)
+
+
+@kernel
+def index_geometry_check(file: Bytes, slots: int, entries: int, index_count: int) -> int:
+    """Whether (``slots``, ``entries``) can be the geometry of this file: 0 if it cannot.
+
+    Every slot is to be empty or to name an entry whose keyHash % slots is that slot, also one from ``index_count``
+    on (a killed broker has written it, but not the header), and every entry below ``index_count`` is to have a hash
+    that is not negative and an older entry as its predecessor. Otherwise 1 + the number of used slots: 1 proves
+    nothing.
+    """
+    first_entry = HEADER_SIZE + slots * SLOT_SIZE
+    if slots <= 0 or index_count > entries or first_entry + entries * ENTRY_SIZE > file.size:
+        return 0
+    for number in range(1, index_count):
+        at = first_entry + number * ENTRY_SIZE
+        if load_i32(file, at) < 0 or not 0 <= load_i32(file, at + 16) < number:
+            return 0
+    used = 0
+    for slot in range(slots):
+        number = load_i32(file, HEADER_SIZE + slot * SLOT_SIZE)
+        if number:
+            if not _fits(file, slots, entries, slot, number):
+                return 0
+            used += 1
+    return 1 + used
+
+
+@kernel
+def index_geometry_score(file: Bytes, slots: int, entries: int) -> tuple[int, int]:
+    """How well the slots fit a geometry: (slots that name an entry of theirs, used slots).
+
+    For files that no geometry passes :func:`index_geometry_check` with: when a killed broker goes on with a file
+    whose header was old, it leaves slots that name entries which are other keys' by now. The true geometry still
+    explains a large share of the slots, any other one only 1 in ``slots``.
+    """
+    fitting, used = 0, 0
+    if slots <= 0 or HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE > file.size:
+        return 0, 0
+    for slot in range(slots):
+        number = load_i32(file, HEADER_SIZE + slot * SLOT_SIZE)
+        if number:
+            used += 1
+            if _fits(file, slots, entries, slot, number):
+                fitting += 1
+    return fitting, used

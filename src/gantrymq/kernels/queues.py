@@ -1,0 +1,253 @@
+"""Dispatch to consume queues: which queue each record of a column matrix enters, and the units to append.
+
+``buf`` (uint8, read-only) and ``columns`` (see ``gantrymq.kernels.codes``) are what ``scan`` read or ``encode_batch``
+wrote. A queue is a pair of topic (its bytes) and queue id; a :class:`QueueTable` numbers the queues in the order in
+which they turn up and keeps their names, so that it serves any number of buffers.
+
+Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo, MessageExtBrokerInner.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import (
+    PHY_OFFSET,
+    POS,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    SIZE,
+    STOP_DONE,
+    STOP_TABLE_FULL,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+)
+from gantrymq.kernels.entries import next_entry, same_bytes
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import copy, load_word, store_i32, store_i64
+from gantrymq.kernels.text import hash_text, signed_hash
+from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
+
+UNKNOWN_LEVEL_DELAY_MS = 1000
+_TAGS = np.frombuffer(PROPERTY_TAGS.encode(), np.uint8)
+_DELAY = np.frombuffer(PROPERTY_DELAY.encode(), np.uint8)
+_SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
+_COUNT, _POOLED = 0, 1
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_FOLD = np.uint64(32)
+_MANY = 1 << 40
+
+
+class QueueTable(NamedTuple):
+    """An open-addressing hash table of queues, in arrays that belong to the caller.
+
+    ``slots`` (a power of two, at least twice as many as queues) hold ordinal + 1, or 0. For each ordinal there is a
+    hash, a queue id, and the place of its topic in ``pool``. ``counts`` are the queues and the used bytes of the pool.
+    """
+
+    slots: Int64s
+    hashes: NDArray[np.uint64]
+    queue_ids: Int64s
+    topic_at: Int64s
+    topic_length: Int64s
+    pool: Bytes
+    counts: Int64s
+
+
+def new_table(queues: int = 512, pool_bytes: int = 1 << 16) -> QueueTable:
+    """An empty table; ``queues`` is a power of two, ``pool_bytes`` at least 32767, so that any topic finds room."""
+    ids, at, length = (np.zeros(queues, np.int64) for _ in range(3))
+    slots, hashes = np.zeros(2 * queues, np.int64), np.zeros(queues, np.uint64)
+    return QueueTable(slots, hashes, ids, at, length, np.zeros(pool_bytes, np.uint8), np.zeros(2, np.int64))
+
+
+def grow(table: QueueTable) -> QueueTable:
+    """A table of twice the size with the same queues under the same ordinals."""
+    larger = new_table(2 * table.queue_ids.size, 2 * table.pool.size)
+    arrays: Any = zip(table, larger, strict=True)
+    for old, new in arrays:
+        new[: old.size] = old
+    larger.slots[:] = 0
+    mask = larger.slots.size - 1
+    for ordinal in range(queue_count(table)):
+        slot = int(table.hashes[ordinal]) & mask
+        while larger.slots[slot]:
+            slot = slot + 1 & mask
+        larger.slots[slot] = ordinal + 1
+    return larger
+
+
+def queue_count(table: QueueTable) -> int:
+    """How many queues the table knows: their ordinals are the numbers below."""
+    return int(table.counts[_COUNT])
+
+
+def queue_of(table: QueueTable, ordinal: int) -> tuple[bytes, int]:
+    """The topic's bytes and the queue id of a queue."""
+    at = int(table.topic_at[ordinal])
+    return table.pool[at : at + int(table.topic_length[ordinal])].tobytes(), int(table.queue_ids[ordinal])
+
+
+@helper
+def _hash_queue(buf: Bytes, at: int, length: int, queue_id: int) -> Any:
+    code = (np.uint64(queue_id) << _FOLD ^ np.uint64(length)) * _MIX
+    for i in range(0, length - 8, 8):
+        code = (code ^ load_word(buf, at + i)) * _MIX
+        code ^= code >> _FOLD
+    # The last eight bytes, which may overlap; in front of a topic there is always a whole record's head.
+    last = load_word(buf, at + length - 8)
+    if length < 8:
+        last = last >> np.uint64(64 - 8 * length) if length else np.uint64(0)
+    code = (code ^ last) * _MIX
+    return code ^ code >> _FOLD
+
+
+@helper
+def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, length: int) -> int:
+    """Give the next ordinal to a topic; -1 where the table has no room."""
+    ordinal, pooled = table.counts[_COUNT], table.counts[_POOLED]
+    if ordinal == table.queue_ids.size or pooled + length > table.pool.size:
+        return -1
+    copy(table.pool, pooled, buf, at, length)
+    table.slots[slot] = ordinal + 1
+    table.hashes[ordinal] = code
+    table.topic_at[ordinal] = pooled
+    table.topic_length[ordinal] = length
+    table.counts[_COUNT] = ordinal + 1
+    table.counts[_POOLED] = pooled + length
+    return int(ordinal)
+
+
+@helper
+def _find_queue(table: QueueTable, buf: Bytes, at: int, length: int, queue_id: int) -> int:
+    """The ordinal of a queue, which is added if it is new; -1 where the table has no room."""
+    code = _hash_queue(buf, at, length, queue_id)
+    mask = table.slots.size - 1
+    slot = np.int64(code) & mask
+    while table.slots[slot]:
+        ordinal = table.slots[slot] - 1
+        if (
+            table.hashes[ordinal] == code
+            and table.queue_ids[ordinal] == queue_id
+            and table.topic_length[ordinal] == length
+            and same_bytes(table.pool, table.topic_at[ordinal], buf, at, length)
+        ):
+            return int(ordinal)
+        slot = slot + 1 & mask
+    ordinal = _add_queue(table, slot, code, buf, at, length)
+    if ordinal >= 0:
+        table.queue_ids[ordinal] = queue_id
+    return int(ordinal)
+
+
+@kernel
+def assign_queues(
+    buf: Bytes, columns: Int64s, start: int, n: int, table: QueueTable, ordinals: Int64s
+) -> tuple[int, int, int]:
+    """Find the queue of records ``start`` to ``n``; returns (done, stop code, stop position).
+
+    ``ordinals[i]`` is the ordinal of record i's queue, -1 where it enters none (prepared, rollback). ``done`` is n,
+    or with STOP_TABLE_FULL the record to go on from with a grown table; the stop position is that record's.
+    """
+    for i in range(start, n):
+        transaction = columns[SYS_FLAG, i] & TRANSACTION_MASK
+        if transaction not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            ordinals[i] = -1
+            continue
+        ordinal = _find_queue(table, buf, columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i], columns[QUEUE_ID, i])
+        if ordinal < 0:
+            return i, STOP_TABLE_FULL, columns[POS, i]
+        ordinals[i] = ordinal
+    return n, STOP_DONE, 0
+
+
+@helper
+def _level(buf: Bytes, start: int, stop: int) -> int:
+    """The delay level written in ``buf[start:stop]``: 0 where these are not digits, never above ``_MANY``."""
+    level = 0
+    for i in range(start, stop):
+        digit = int(buf[i]) - 48
+        if digit < 0 or digit > 9:
+            return 0
+        level = min(level * 10 + digit, _MANY)
+    return level
+
+
+@helper
+def _deliver_time(level: int, store_timestamp: int, delay_levels_ms: Int64s) -> int:
+    if delay_levels_ms.size == 0:
+        return store_timestamp + UNKNOWN_LEVEL_DELAY_MS
+    return int(store_timestamp + delay_levels_ms[min(level, delay_levels_ms.size) - 1])
+
+
+@kernel
+def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, codes: Int64s) -> None:
+    """``codes[i]``, for i below n: what ``format.queue_entry.tags_code`` gives for record i.
+
+    ``delay_levels_ms[i]`` is the delay of level i + 1. Malformed UTF-8 counts as what it reads as.
+    """
+    for i in range(n):
+        start = columns[PROPERTIES_AT, i]
+        stop = start + columns[PROPERTIES_LENGTH, i]
+        tags, tags_end, level, level_end = 0, 0, 0, 0
+        while start < stop:
+            at, separator, end = next_entry(buf, start, stop)
+            if separator - at == _TAGS.size and same_bytes(buf, at, _TAGS, 0, _TAGS.size):
+                tags, tags_end = separator + 1, end
+            elif separator - at == _DELAY.size and same_bytes(buf, at, _DELAY, 0, _DELAY.size):
+                level, level_end = separator + 1, end
+            start = end + 1
+        if level_end and columns[TOPIC_LENGTH, i] == _SCHEDULE_TOPIC.size:
+            delay_level = _level(buf, level, level_end)
+            if delay_level > 0 and same_bytes(buf, columns[TOPIC_AT, i], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
+                codes[i] = _deliver_time(delay_level, columns[STORE_TIMESTAMP, i], delay_levels_ms)
+                continue
+        codes[i] = signed_hash(hash_text(np.uint64(0), buf, tags, tags_end))
+
+
+@kernel
+def encode_units(
+    columns: Int64s,
+    n: int,
+    ordinals: Int64s,
+    codes: Int64s,
+    queues: int,
+    units: Bytes,
+    queue_offsets: Int64s,
+    group_start: Int64s,
+) -> int:
+    """Encode the units of n records, grouped by queue and within a queue in the records' order.
+
+    ``units`` (uint8, writable, 20 bytes each) and ``queue_offsets`` take the units and their queue offsets; those of
+    queue q are number ``group_start[q]`` to ``group_start[q + 1]``. ``queues`` is above every ordinal,
+    ``group_start`` has ``queues`` + 1 elements. Returns how many units there are: records of ordinal -1 have none.
+    """
+    group_start[:] = 0
+    for i in range(n):
+        if ordinals[i] >= 0:
+            group_start[ordinals[i] + 1] += 1
+    for queue in range(queues):
+        group_start[queue + 1] += group_start[queue]
+    for i in range(n):
+        if ordinals[i] < 0:
+            continue
+        place = group_start[ordinals[i]]
+        group_start[ordinals[i]] = place + 1  # each start moves to the next one's place
+        store_i64(units, place * UNIT_SIZE, columns[PHY_OFFSET, i])
+        store_i32(units, place * UNIT_SIZE + 8, columns[SIZE, i])
+        store_i64(units, place * UNIT_SIZE + 12, codes[i])
+        queue_offsets[place] = columns[QUEUE_OFFSET, i]
+    for queue in range(queues, 0, -1):
+        group_start[queue] = group_start[queue - 1]
+    group_start[0] = 0
+    return int(group_start[queues])

@@ -1,0 +1,219 @@
+"""Index kernels against a plain loop over format.index, written after IndexFile."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, replayable, seeds
+from test_queues import plain_records, scanned
+
+from gantrymq.format.index import (
+    HEADER_SIZE,
+    IndexEntry,
+    IndexHeader,
+    decode_entry,
+    decode_header,
+    encode_entry,
+    file_size,
+    index_keys,
+    key_hash,
+)
+from gantrymq.format.properties import decode_properties
+from gantrymq.kernels.arrays import int64s, read_only
+from gantrymq.kernels.index import (
+    MAX_HASHES_OF_RECORD,
+    index_geometry_check,
+    index_geometry_score,
+    index_hashes,
+    index_put,
+    index_select,
+)
+from gantrymq.model.flags import is_indexable
+from gantrymq.model.java import decode_utf8
+
+
+def plain_hashes(raw: bytes, *, with_tags: bool) -> list[tuple[int, int]]:
+    found = []
+    for i, (topic, message, properties) in enumerate(plain_records(raw)):
+        decoded = decode_properties(properties)
+        if not with_tags:
+            decoded.pop("TAGS", None)
+        if is_indexable(message.sys_flag):
+            found += [(i, key_hash(decode_utf8(topic), key)) for key in index_keys(decoded)]
+    return found
+
+
+def assert_hashes(raw: bytes, room: int = MAX_HASHES_OF_RECORD) -> None:
+    buf, columns, n = scanned(raw)
+    for with_tags in (True, False):
+        found, done = [], 0
+        while done < n:
+            hashes, record_of = np.zeros(room, np.int64), np.zeros(room, np.int64)
+            count, done = index_hashes(buf, columns, done, n, int(with_tags), hashes, record_of)
+            found += zip(record_of[:count].tolist(), hashes[:count].tolist(), strict=True)
+        assert found == plain_hashes(raw, with_tags=with_tags)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hashes_of_golden_stores(name: str) -> None:
+    for raw in golden_logs(name):
+        assert_hashes(raw, 100)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_hashes_of_random_logs(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_index.py -k hashes_of_random") as rng:
+        raw = random_log(rng, 40)
+        assert_hashes(raw, 200)
+        for _ in range(10):
+            assert_hashes(broken(rng, raw), 200)
+
+
+class PlainIndexFile:
+    """IndexFile.putKey and selectPhyOffset, one at a time."""
+
+    def __init__(self, slots: int, entries: int) -> None:
+        self.slots, self.entries, self.header = slots, entries, IndexHeader()
+        self.raw = bytearray(file_size(slots, entries))
+
+    def slot_at(self, code: int) -> int:
+        return HEADER_SIZE + code % self.slots * 4
+
+    def entry_at(self, number: int) -> int:
+        return HEADER_SIZE + self.slots * 4 + number * 20
+
+    def put(self, code: int, phy_offset: int, timestamp: int) -> bool:
+        header = self.header
+        if header.index_count >= self.entries:
+            return False
+        (previous,) = struct.unpack_from(">i", self.raw, self.slot_at(code))
+        previous = previous if 0 < previous <= header.index_count else 0
+        seconds = max(timestamp - header.begin_timestamp_ms, 0) // 1000 if header.begin_timestamp_ms > 0 else 0
+        entry = encode_entry(IndexEntry(code, phy_offset, min(seconds, 2**31 - 1), previous))
+        at = self.entry_at(header.index_count)
+        self.raw[at : at + 20] = entry
+        struct.pack_into(">i", self.raw, self.slot_at(code), header.index_count)
+        if header.index_count <= 1:
+            header.begin_phy_offset, header.begin_timestamp_ms = phy_offset, timestamp
+        header.hash_slot_count += previous == 0
+        header.index_count += 1
+        header.end_phy_offset, header.end_timestamp_ms = phy_offset, timestamp
+        return True
+
+    def select(self, code: int, begin: int, end: int, limit: int) -> list[int]:
+        header, found = self.header, []
+        (number,) = struct.unpack_from(">i", self.raw, self.slot_at(code))
+        if not 0 < number <= header.index_count or header.index_count <= 1:
+            return []
+        for _ in range(self.entries):
+            if len(found) >= limit or self.entry_at(number) + 20 > len(self.raw):
+                break
+            entry = decode_entry(bytes(self.raw), self.entry_at(number))
+            if entry.time_diff_s < 0:
+                break
+            time = header.begin_timestamp_ms + entry.time_diff_s * 1000
+            if entry.key_hash == code and begin <= time <= end:
+                found.append(entry.phy_offset)
+            if not 0 < entry.previous <= header.index_count or entry.previous == number or time < begin:
+                break
+            number = entry.previous
+        return found
+
+
+def numbers(header: IndexHeader) -> list[int]:
+    return [getattr(header, name) for name in IndexHeader.__slots__]
+
+
+def filled(rng, slots: int, entries: int, count: int):
+    """A plain file and a kernel's file with the same random entries."""
+    plain = PlainIndexFile(slots, entries)
+    if rng.random() < 0.5:  # begun after a full file
+        plain.header = IndexHeader(1_700_000_000_000, 1_700_000_000_000, 77, 77)
+    file, header = np.frombuffer(bytearray(plain.raw), np.uint8), int64s(numbers(plain.header))
+    clock, keys = 1_700_000_000_000, [0, 1, 2**31 - 1] + [rng.randrange(2**31) for _ in range(8)]
+    hashes = int64s([rng.choice(keys) for _ in range(count)])
+    offsets = int64s([rng.randrange(2**45) for _ in range(count)])
+    times = int64s([clock + rng.choice([-3000, 0, 999, 1000, 10**7, 10**14]) for _ in range(count)])
+    start = 0
+    while start < count:
+        stop = min(start + rng.randrange(1, 9), count)
+        put = index_put(file, slots, entries, header, hashes, offsets, times, start, stop)
+        expected = sum(plain.put(int(hashes[i]), int(offsets[i]), int(times[i])) for i in range(start, stop))
+        assert put == expected
+        start = stop
+    assert file.tobytes() == bytes(plain.raw)
+    assert header.tolist() == numbers(plain.header)
+    return plain, file, header, keys
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_put_and_select(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_index.py -k put_and_select") as rng:
+        slots, entries = rng.choice([1, 3, 50]), rng.choice([1, 2, 30, 100])
+        plain, file, header, keys = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
+        for _ in range(12):
+            code, limit = rng.choice(keys), rng.choice([0, 1, 3, 64])
+            begin = rng.choice([0, 1_700_000_000_000, 1_700_000_002_000])
+            end = begin + rng.choice([0, 3000, 2**61])
+            out = np.zeros(64, np.int64)
+            found = index_select(read_only(file), slots, entries, header, code, begin, end, limit, out)
+            assert out[:found].tolist() == plain.select(code, begin, end, limit)
+            plain.raw = bytearray(broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0"))  # ever more
+            file = np.frombuffer(bytes(plain.raw), np.uint8)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_put_goes_on_over_a_broken_file(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_index.py -k goes_on_over") as rng:
+        plain, file, header, _ = filled(rng, 20, 60, 30)
+        raw = broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")
+        plain.raw, file = bytearray(raw), np.frombuffer(bytearray(raw), np.uint8)
+        plain.header.index_count = rng.choice([1, 7, 30])
+        header[5] = plain.header.index_count
+        hashes, offsets = int64s([rng.randrange(99) for _ in range(40)]), int64s(range(40))
+        put = index_put(file, 20, 60, header, hashes, offsets, offsets, 0, 40)
+        assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
+        assert file.tobytes() == bytes(plain.raw)
+        assert header.tolist() == numbers(plain.header)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_index_files_of_golden_stores(name: str) -> None:
+    config = json.loads((golden_folder(name) / "about.json").read_text())["config"]
+    geometry = config["maxHashSlotNum"], config["maxIndexNum"]
+    for path in (golden_folder(name) / "store" / "index").glob("[0-9]*"):
+        raw = path.read_bytes()
+        count = decode_header(raw).index_count
+        words = (len(raw) - HEADER_SIZE) // 4
+        pairs = [(slots, (words - slots) // 5) for slots in range(words % 5 or 5, words, 5)]
+        assert [pair for pair in pairs if index_geometry_check(read_only(raw), *pair, count) > 1] == [geometry]
+        good, used = index_geometry_score(read_only(raw), *geometry)
+        assert good == used >= decode_header(raw).hash_slot_count > 0
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_geometry_of_random_files(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_index.py -k geometry_of_random") as rng:
+        plain, file, _, _ = filled(rng, 50, 100, rng.choice([0, 20, 110]))
+        count = plain.header.index_count
+        used = len({number for number in struct.unpack_from(">50i", plain.raw, HEADER_SIZE) if number})
+        assert index_geometry_check(read_only(file), 50, 100, count) == 1 + used
+        assert index_geometry_score(read_only(file), 50, 100) == (used, used)
+        if used:
+            at = HEADER_SIZE + 4 * next(i for i in range(50) if file[HEADER_SIZE + 4 * i :][:4].any())
+            file[at : at + 4] = 0xFF
+            assert index_geometry_check(read_only(file), 50, 100, count) == 0
+            assert index_geometry_score(read_only(file), 50, 100) == (used - 1, used)
+        assert index_geometry_check(read_only(file), 51, 100, count) == 0
+        assert index_geometry_check(read_only(file), 50, count - 1, count) == 0
+
+
+def test_a_circle_in_a_chain_ends() -> None:
+    plain = PlainIndexFile(1, 10)
+    for i in range(3):
+        plain.put(5, i, 1_700_000_000_000)
+    struct.pack_into(">i", plain.raw, plain.entry_at(1) + 16, 3)  # 3 → 2 → 1 → 3
+    out, header = np.zeros(64, np.int64), int64s(numbers(plain.header))
+    found = index_select(read_only(plain.raw), 1, 10, header, 5, 0, 2**62, 64, out)
+    assert out[:found].tolist() == [2, 1, 0, 2, 1, 0, 2, 1, 0, 2]

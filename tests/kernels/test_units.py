@@ -1,0 +1,71 @@
+"""Reading units against a plain loop over format.queue_entry."""
+
+import bisect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_cases import NAMES, golden_folder, replayable, seeds
+
+from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.kernels.arrays import read_only
+from gantrymq.kernels.units import first_unit_at_or_after, recover_units, truncate_units
+
+EXT_ADDRESSES = [-(2**31) - 1, -(2**31), -(2**63), 5, -1]
+
+
+def plain_run(raw: bytes, start: int, stop: int, bound: int | None):
+    last, real, ext, position = -1, -1, 1, start
+    while position + UNIT_SIZE <= stop:
+        entry = decode_entry(raw, position)
+        if not entry.is_valid or (bound is not None and entry.phy_offset >= bound):
+            break
+        last = (entry.phy_offset + entry.size_bytes + 2**63) % 2**64 - 2**63  # as Java's long
+        real = real if (entry.phy_offset, entry.size_bytes) == (0, 0x7FFFFFFF) else last
+        ext = entry.tags_code if entry.tags_code < -(2**31) else ext
+        position += UNIT_SIZE
+    return position - start, last, real, ext
+
+
+def assert_same(raw: bytes, start: int, stop: int, bounds: list[int]) -> None:
+    buf = read_only(raw)
+    assert recover_units(buf, start, stop) == plain_run(raw, start, stop, None)
+    for bound in bounds:
+        assert truncate_units(buf, start, stop, bound) == plain_run(raw, start, stop, bound)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_queues(name: str) -> None:
+    for path in (golden_folder(name) / "store" / "consumequeue").glob("*/*/*"):
+        raw = path.read_bytes()
+        assert_same(raw, 0, len(raw), [0, 100_000, 10**12])
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_random_runs(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_units.py -k random_runs") as rng:
+        offset, entries = 0, [PRE_BLANK] * rng.randrange(4)
+        for _ in range(rng.randrange(30)):
+            offset += rng.randrange(300)
+            entries.append(QueueEntry(offset, rng.randrange(1, 500), rng.choice(EXT_ADDRESSES)))
+        strange = [QueueEntry(-1, 5, 0), QueueEntry(7, 0, 0), QueueEntry(2**63 - 1, 2**31 - 1, 0), QueueEntry(3, -1, 0)]
+        entries += rng.choice([[], [rng.choice(strange)]]) + [QueueEntry(offset, 9, -3)] * rng.randrange(2)
+        raw = b"".join(map(encode_entry, entries)) + bytes(rng.randrange(60))
+        start = UNIT_SIZE * rng.randrange(len(entries) + 1)
+        for stop in (len(raw), rng.randrange(start, len(raw) + 1)):
+            assert_same(raw, start, stop, [0, -5, offset, offset // 2, 2**63 - 1])
+
+
+@given(st.binary(max_size=100))
+def test_anything(raw: bytes) -> None:
+    assert_same(raw, 0, len(raw), [2**40])
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_first_unit_at_or_after(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_units.py -k first_unit") as rng:
+        offsets = sorted([0] * rng.randrange(3) + [rng.randrange(1000) for _ in range(rng.randrange(20))])
+        raw = bytes(40) + b"".join(encode_entry(QueueEntry(offset, 1, 0)) for offset in offsets) + bytes(7)
+        for bound in [-1, 0, 1, 2**62, *offsets, *(offset + 1 for offset in offsets)]:
+            expected = 40 + UNIT_SIZE * bisect.bisect_left(offsets, bound)
+            assert first_unit_at_or_after(read_only(raw), 40, len(raw), bound) == expected
