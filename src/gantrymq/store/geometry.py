@@ -2,7 +2,7 @@
 
 The commit log and the consume queues say it plainly. An index file's length allows many pairs of slots and entries;
 the right one is proved by its content: the first entry is the one that the header names, the last one is the head of
-its chain, and every entry is reached from the slot of its key hash.
+its chain, and a sample of entries is where the slots of their key hashes say.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from gantrymq.store.paths import StorePaths
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
+_MANY_ENTRIES = 256
+_SAMPLED_ENTRIES = 4096
+_PROVED_SHARE = 0.5
 
 
 def require_store(fs: FileSystem, root: Path) -> None:
@@ -81,27 +84,44 @@ def find_index_geometry(
     """
     if all(key in given for key in INDEX_KEYS):
         return config
-    names = [entry for entry in fs.scan(paths.index) if is_index_name(entry.name) and entry.size_bytes]
-    if not names:
-        return config
     pairs: list[tuple[int, int]] | None = None
-    for entry in names:
-        file = fs.open(paths.index / entry.name)
-        array = file.map()
-        if pairs is None:
-            pairs = _keep_given(_candidate_pairs(array), config, given)
-        pairs = [pair for pair in pairs if file_size(*pair) == len(array) and _is_proved(array, pair)]
-        file.close()
+    for entry in fs.scan(paths.index):
+        if not is_index_name(entry.name) or not entry.size_bytes:
+            continue
+        pairs = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
         if not pairs:
             raise WrongFileSizeError(
                 paths.index / entry.name, entry.size_bytes, "a geometry that all index files share"
             )
         if len(pairs) == 1:
             break
-    assert pairs is not None
+    if not pairs:
+        return config
     if len(pairs) > 1:
         raise AmbiguousGeometryError(paths.index, pairs, INDEX_KEYS)
     return replace(config, max_hash_slot_num=pairs[0][0], max_index_num=pairs[0][1])
+
+
+def _pairs_of(
+    fs: FileSystem,
+    path: Path,
+    pairs: list[tuple[int, int]] | None,
+    config: MessageStoreConfig,
+    given: Collection[str],
+) -> list[tuple[int, int]]:
+    """Which of ``pairs`` (None: of all) the file at ``path`` may have."""
+    file = fs.open(path)
+    try:
+        array = file.map()
+        usual = (config.max_hash_slot_num, config.max_index_num)
+        if pairs is None and _holds_many(array) and _share_explained(array, usual) == 1:
+            # So many entries where this pair puts them are no chance; the search is for other geometries.
+            return [usual]
+        if pairs is None:
+            pairs = _keep_given(_candidate_pairs(array), config, given)
+        return [pair for pair in pairs if _share_explained(array, pair) > _PROVED_SHARE]
+    finally:
+        file.close()
 
 
 def _keep_given(
@@ -139,9 +159,28 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
     return (words[at].astype(np.int64) << 32) | low
 
 
-def _is_proved(array: Bytes, pair: tuple[int, int]) -> bool:
-    from gantrymq.kernels.arrays import read_only
-    from gantrymq.kernels.index import index_geometry_check
+def _holds_many(array: Bytes) -> bool:
+    return len(array) >= HEADER_SIZE and decode_header(array[:HEADER_SIZE].data).index_count > _MANY_ENTRIES
 
-    header = decode_header(array[:HEADER_SIZE].data)
-    return bool(index_geometry_check(read_only(array.data), pair[0], pair[1], header.index_count))
+
+def _share_explained(array: Bytes, pair: tuple[int, int]) -> float:
+    """The share of a sample of entries that a geometry explains; 1 where there is nothing to explain.
+
+    An entry is explained when the slot of its hash names it or a newer one, and an older one precedes it. The true
+    geometry explains all of them, or nearly all in a file whose header was old when its broker was killed and that
+    was written on.
+    """
+    if file_size(*pair) != len(array):
+        return 0
+    count = decode_header(array[:HEADER_SIZE].data).index_count
+    if count > pair[1]:
+        return 0
+    words = array[HEADER_SIZE:].view(">i4")
+    numbers = np.unique(np.linspace(1, count - 1, min(count - 1, _SAMPLED_ENTRIES)).astype(np.int64))
+    if not len(numbers):
+        return 1
+    at = pair[0] + _WORDS_AN_ENTRY * numbers
+    hashes, previous = words[at].astype(np.int64), words[at + _WORDS_AN_ENTRY - 1].astype(np.int64)
+    heads = words[np.maximum(hashes, 0) % pair[0]].astype(np.int64)
+    explained = (hashes >= 0) & (heads >= numbers) & (heads < pair[1]) & (previous >= 0) & (previous < numbers)
+    return float(explained.mean())

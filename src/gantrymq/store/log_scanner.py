@@ -6,6 +6,7 @@ Thread rule: one scanner belongs to one thread; it reads what was written before
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,3 +131,16 @@ class LogScanner:
                 yield RecordBatch(file, buffer, columns, count)
             if code != codes.STOP_FULL:
                 return
+
+
+def one_ahead(scanner: LogScanner) -> Iterator[RecordBatch]:
+    """The batches of ``scanner``, the next one scanned by a second thread while the caller is at work on this one.
+
+    The scanner's ``offset`` and ``stop`` run ahead with it; they are right when the iteration has ended.
+    """
+    batches = iter(scanner)
+    with ThreadPoolExecutor(1, "LogScanner") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch

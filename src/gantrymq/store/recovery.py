@@ -15,6 +15,7 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner, RecordBatch
+from gantrymq.store.log_scanner import LogScanner, RecordBatch, one_ahead
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.recover_start import FirstRecord, StartRule
@@ -144,20 +145,29 @@ class Recovery:
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
         scanner = LogScanner(self.log, start, None, self._check)
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
-        for batch in scanner:
-            right = self._leading_right(batch)
-            confirmed = self._confirmed(right)
-            self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
-            if self.index_dispatcher is not None:
-                self.index_dispatcher.dispatch(confirmed, None)
-            if right.count < batch.count:
-                scanner.offset = right.end_offset if right.count else batch.start_offset
-                scanner.stop = RecordStop.HALF
-                break
-            self._report_progress(batch.end_offset - start, total)
+        stray = None
+        with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
+            for batch in one_ahead(scanner):
+                right = self._leading_right(batch)
+                self._dispatch(pool, self._confirmed(right), fill_gaps=fill_gaps)
+                if right.count < batch.count:
+                    stray = right.end_offset if right.count else batch.start_offset
+                    break
+                self._report_progress(batch.end_offset - start, total)
+        if stray is not None:
+            scanner.offset, scanner.stop = stray, RecordStop.HALF
         report.stop_reason = scanner.stop.value if scanner.stop else ""
         report.scanned_bytes = scanner.offset - start
         return scanner.offset
+
+    def _dispatch(self, pool: Executor, batch: RecordBatch, *, fill_gaps: bool) -> None:
+        """Queues here and the index beside it: they share nothing but the batch."""
+        indexing = pool.submit(self.index_dispatcher.dispatch, batch, None) if self.index_dispatcher else None
+        try:
+            self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
+        finally:
+            if indexing is not None:
+                indexing.result()
 
     def _leading_right(self, batch: RecordBatch) -> RecordBatch:
         """With checkCommitLogOffsetOnRecover: the records up to the first one that says it lies elsewhere."""
