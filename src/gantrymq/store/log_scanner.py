@@ -5,7 +5,7 @@ Thread rule: one scanner belongs to one thread; it reads what was written before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -99,9 +99,8 @@ class LogScanner:
             if file is None:
                 self.stop = self.stop or RecordStop.NO_BLANK
                 return
-            self.stop = None
-            yield from self._scan_file(file)
-            if self.stop is not RecordStop.BLANK:
+            stop = yield from self._scan_file(file)
+            if stop is not RecordStop.BLANK:
                 return
             following = self._log.roll_next_file(self.offset)
             if self._log.queue.find(following) is None:
@@ -114,7 +113,7 @@ class LogScanner:
         self.stop = None
         return self._log.queue.find(self.offset) is not None and (self._end is None or self.offset < self._end)
 
-    def _scan_file(self, file: MappedFile) -> Iterator[RecordBatch]:
+    def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, RecordStop | None]:
         from gantrymq.kernels.scan import scan
 
         buffer = read_only(file.array.data)
@@ -130,7 +129,7 @@ class LogScanner:
             if count:
                 yield RecordBatch(file, buffer, columns, count)
             if code != codes.STOP_FULL:
-                return
+                return self.stop
 
 
 def one_ahead(scanner: LogScanner) -> Iterator[RecordBatch]:
