@@ -59,8 +59,16 @@ def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
     The next one is sought from one past that end. Without any the start is ``stop``.
     """
     while start < stop:
-        end = find_byte(buf, start, stop, PROPERTY_SEPARATOR)
-        separator = find_byte(buf, start, end, NAME_VALUE_SEPARATOR)
+        ends, separators = np.uint64(0), np.uint64(0)
+        if start + WINDOW <= buf.size:  # both separators of a usual entry with one look
+            ends = match_window(buf, start, PROPERTY_SEPARATOR)
+            separators = match_window(buf, start, NAME_VALUE_SEPARATOR)
+        if ends and separators:
+            end = min(start + int(trailing_zeros(ends)), stop)
+            separator = min(start + int(trailing_zeros(separators)), end)
+        else:
+            end = find_byte(buf, start, stop, PROPERTY_SEPARATOR)
+            separator = find_byte(buf, start, end, NAME_VALUE_SEPARATOR)
         if start < separator < end - 1:
             return start, separator, end
         start = end + 1

@@ -13,10 +13,17 @@ import numpy as np
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, MAX_TIME_DIFF_S, SLOT_SIZE
 from gantrymq.kernels.arrays import Bytes, Int64s
-from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, SYS_FLAG, TOPIC_AT, TOPIC_LENGTH
+from gantrymq.kernels.codes import (
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    RECORDS_AHEAD,
+    SYS_FLAG,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+)
 from gantrymq.kernels.entries import find_byte, next_entry, same_bytes
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import load_i32, load_i64, prefetch, store_i32, store_i64
+from gantrymq.kernels.machine import CACHE_LINE, load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
@@ -92,6 +99,9 @@ def index_hashes(
     """
     count = 0
     for i in range(start, n):
+        if i + RECORDS_AHEAD < n:
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD] + CACHE_LINE)
         if columns[SYS_FLAG, i] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             continue
         after = _hash_record(buf, columns, i, with_tags != 0, hashes, count)

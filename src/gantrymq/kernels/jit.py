@@ -42,7 +42,12 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """A function for kernels to call: compiled into each of them, not cached for itself."""
+    """A function for kernels to call: compiled into every place of its call, not cached for itself."""
+    return njit(nogil=True, error_model="numpy", forceinline=True)(function)
+
+
+def rare_helper(function: Callable[..., Any]) -> Any:
+    """The same for what seldom runs: a call costs more, but its caller stays small."""
     return njit(nogil=True, error_model="numpy")(function)
 
 

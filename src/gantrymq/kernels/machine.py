@@ -23,6 +23,7 @@ _WINDOW = ir.VectorType(_I8, 64)
 _BLOCK = ir.VectorType(_I8, 16)
 WINDOW = 64  # bytes that match_window looks at
 BLOCK = 16  # bytes of a lane, and of hash_block
+CACHE_LINE = 64
 HAS_CLMUL = "pclmul" in cpu_features()  # a constant of the compilation, and part of the cache's key
 
 Lane = Any  # what type checkers see of one

@@ -23,6 +23,7 @@ from gantrymq.kernels.codes import (
     PROPERTIES_LENGTH,
     QUEUE_ID,
     QUEUE_OFFSET,
+    RECORDS_AHEAD,
     SIZE,
     STOP_DONE,
     STOP_TABLE_FULL,
@@ -32,8 +33,8 @@ from gantrymq.kernels.codes import (
     TOPIC_LENGTH,
 )
 from gantrymq.kernels.entries import next_entry, same_bytes
-from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import copy, load_word, store_i32, store_i64
+from gantrymq.kernels.jit import helper, kernel, rare_helper
+from gantrymq.kernels.machine import CACHE_LINE, copy, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
@@ -113,40 +114,49 @@ def _hash_queue(buf: Bytes, at: int, length: int, queue_id: int) -> Any:
 
 
 @helper
-def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, length: int) -> int:
-    """Give the next ordinal to a topic; -1 where the table has no room."""
+def _find_queue(
+    slots: Int64s,
+    hashes: NDArray[np.uint64],
+    queue_ids: Int64s,
+    topic_at: Int64s,
+    topic_length: Int64s,
+    pool: Bytes,
+    code: Any,
+    buf: Bytes,
+    at: int,
+    length: int,
+    queue_id: int,
+) -> tuple[int, int]:
+    """A queue's (ordinal, slot); without one -1 and the slot where it belongs."""
+    mask = slots.size - 1
+    slot = np.int64(code) & mask
+    while slots[slot]:
+        ordinal = slots[slot] - 1
+        if (
+            hashes[ordinal] == code
+            and queue_ids[ordinal] == queue_id
+            and topic_length[ordinal] == length
+            and same_bytes(pool, topic_at[ordinal], buf, at, length)
+        ):
+            return int(ordinal), int(slot)
+        slot = slot + 1 & mask
+    return -1, int(slot)
+
+
+@rare_helper
+def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, length: int, queue_id: int) -> int:
+    """Give the next ordinal to a queue; -1 where the table has no room."""
     ordinal, pooled = table.counts[_COUNT], table.counts[_POOLED]
     if ordinal == table.queue_ids.size or pooled + length > table.pool.size:
         return -1
     copy(table.pool, pooled, buf, at, length)
     table.slots[slot] = ordinal + 1
     table.hashes[ordinal] = code
+    table.queue_ids[ordinal] = queue_id
     table.topic_at[ordinal] = pooled
     table.topic_length[ordinal] = length
     table.counts[_COUNT] = ordinal + 1
     table.counts[_POOLED] = pooled + length
-    return int(ordinal)
-
-
-@helper
-def _find_queue(table: QueueTable, buf: Bytes, at: int, length: int, queue_id: int) -> int:
-    """The ordinal of a queue, which is added if it is new; -1 where the table has no room."""
-    code = _hash_queue(buf, at, length, queue_id)
-    mask = table.slots.size - 1
-    slot = np.int64(code) & mask
-    while table.slots[slot]:
-        ordinal = table.slots[slot] - 1
-        if (
-            table.hashes[ordinal] == code
-            and table.queue_ids[ordinal] == queue_id
-            and table.topic_length[ordinal] == length
-            and same_bytes(table.pool, table.topic_at[ordinal], buf, at, length)
-        ):
-            return int(ordinal)
-        slot = slot + 1 & mask
-    ordinal = _add_queue(table, slot, code, buf, at, length)
-    if ordinal >= 0:
-        table.queue_ids[ordinal] = queue_id
     return int(ordinal)
 
 
@@ -159,14 +169,23 @@ def assign_queues(
     ``ordinals[i]`` is the ordinal of record i's queue, -1 where it enters none (prepared, rollback). ``done`` is n,
     or with STOP_TABLE_FULL the record to go on from with a grown table; the stop position is that record's.
     """
+    slots, hashes, queue_ids, topic_at, topic_length, pool, _ = table
     for i in range(start, n):
+        if i + RECORDS_AHEAD < n:
+            prefetch(buf, columns[TOPIC_AT, i + RECORDS_AHEAD])
         transaction = columns[SYS_FLAG, i] & TRANSACTION_MASK
         if transaction not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
             ordinals[i] = -1
             continue
-        ordinal = _find_queue(table, buf, columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i], columns[QUEUE_ID, i])
+        at, length, queue_id = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i], columns[QUEUE_ID, i]
+        code = _hash_queue(buf, at, length, queue_id)
+        ordinal, slot = _find_queue(
+            slots, hashes, queue_ids, topic_at, topic_length, pool, code, buf, at, length, queue_id
+        )
         if ordinal < 0:
-            return i, STOP_TABLE_FULL, columns[POS, i]
+            ordinal = _add_queue(table, slot, code, buf, at, length, queue_id)
+            if ordinal < 0:
+                return i, STOP_TABLE_FULL, columns[POS, i]
         ordinals[i] = ordinal
     return n, STOP_DONE, 0
 
@@ -197,6 +216,9 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
     ``delay_levels_ms[i]`` is the delay of level i + 1. Malformed UTF-8 counts as what it reads as.
     """
     for i in range(n):
+        if i + RECORDS_AHEAD < n:
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD] + CACHE_LINE)
         start = columns[PROPERTIES_AT, i]
         stop = start + columns[PROPERTIES_LENGTH, i]
         tags, tags_end, level, level_end = 0, 0, 0, 0

@@ -53,7 +53,7 @@ from gantrymq.kernels.codes import (
 from gantrymq.kernels.crc import crc_of
 from gantrymq.kernels.entries import find_value
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import load_i16, load_i32, load_i64, prefetch
+from gantrymq.kernels.machine import CACHE_LINE, load_i16, load_i32, load_i64, prefetch
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.message import PROPERTY_CRC32
 
@@ -191,8 +191,8 @@ def scan(buf: Bytes, start: int, stop: int, limit: int, check: int, columns: Int
 def _prefetch_record(buf: Bytes, position: int, size: int) -> None:
     """Ask for both ends of a record that is guessed to lie at ``position``; a wrong guess costs little."""
     prefetch(buf, position)
-    prefetch(buf, position + 64)
-    prefetch(buf, position + size - 64)
+    prefetch(buf, position + CACHE_LINE)
+    prefetch(buf, position + size - CACHE_LINE)
 
 
 @kernel
