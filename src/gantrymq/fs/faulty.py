@@ -1,0 +1,148 @@
+"""A file system whose k-th operation fails, so that a test can loop over k until nothing fails any more.
+
+Counted is everything that a real disk can refuse: not the sizes of open files, not writes to a mapping.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from gantrymq.errors import DiskFullError
+from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem
+
+
+def disk_full(path: Path) -> Exception:
+    """The error of a disk without room."""
+    return DiskFullError(path, 0)
+
+
+class FaultyFile:
+    """A file of a :class:`FaultyFileSystem`; see :class:`gantrymq.fs.api.File`."""
+
+    def __init__(self, inner: File, count: Callable[[str, Path], None]) -> None:
+        self._inner = inner
+        self._count = count
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._inner.path
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self._inner.size()
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """As the inner file, or the error."""
+        self._count("read_at", self.path)
+        return self._inner.read_at(position, length)
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """As the inner file, or the error and nothing written."""
+        self._count("write_at", self.path)
+        self._inner.write_at(position, data)
+
+    def zero(self, position: int, length: int) -> None:
+        """As the inner file, or the error."""
+        self._count("zero", self.path)
+        self._inner.zero(position, length)
+
+    def resize(self, size_bytes: int) -> None:
+        """As the inner file, or the error."""
+        self._count("resize", self.path)
+        self._inner.resize(size_bytes)
+
+    def reserve(self, position: int, length: int) -> None:
+        """As the inner file, or the error."""
+        self._count("reserve", self.path)
+        self._inner.reserve(position, length)
+
+    def map(self) -> Bytes:
+        """As the inner file, or the error."""
+        self._count("map", self.path)
+        return self._inner.map()
+
+    def sync(self) -> None:
+        """As the inner file, or the error and nothing durable."""
+        self._count("sync", self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        """As the inner file."""
+        self._inner.close()
+
+
+class FaultyFileSystem:
+    """``inner``, but operation number ``fail_at`` (from 1 on) raises ``error(path)``; see :class:`FileSystem`.
+
+    ``operations`` are those so far, in order: after a run that was shorter than ``fail_at`` nothing failed.
+    ``fail_at`` may be set anew at any time, and ``keeps_failing`` says that all later ones fail too.
+    """
+
+    def __init__(
+        self,
+        inner: FileSystem,
+        fail_at: int = 0,
+        error: Callable[[Path], Exception] = disk_full,
+        *,
+        keeps_failing: bool = False,
+    ) -> None:
+        self.inner = inner
+        self.fail_at = fail_at
+        self.error = error
+        self.keeps_failing = keeps_failing
+        self.operations: list[tuple[str, Path]] = []
+        self._guard = threading.Lock()
+
+    def _count(self, operation: str, path: Path) -> None:
+        with self._guard:
+            self.operations.append((operation, path))
+            number = len(self.operations)
+        if number == self.fail_at or (self.keeps_failing and 0 < self.fail_at < number):
+            raise self.error(path)
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> FaultyFile:
+        """As the inner file system, or the error."""
+        self._count("open", path)
+        return FaultyFile(self.inner.open(path, writable=writable, create=create), self._count)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """As the inner file system, or the error."""
+        self._count("scan", path)
+        return self.inner.scan(path)
+
+    def exists(self, path: Path) -> bool:
+        """As the inner file system."""
+        return self.inner.exists(path)
+
+    def make_directory(self, path: Path) -> None:
+        """As the inner file system, or the error."""
+        self._count("make_directory", path)
+        self.inner.make_directory(path)
+
+    def remove(self, path: Path) -> None:
+        """As the inner file system, or the error."""
+        self._count("remove", path)
+        self.inner.remove(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """As the inner file system, or the error."""
+        self._count("remove_directory", path)
+        self.inner.remove_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As the inner file system, or the error."""
+        self._count("rename", source)
+        self.inner.rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        """As the inner file system, or the error."""
+        self._count("sync_directory", path)
+        self.inner.sync_directory(path)
+
+    def lock(self, path: Path, text: bytes) -> FileLock:
+        """As the inner file system, or the error."""
+        self._count("lock", path)
+        return self.inner.lock(path, text)

@@ -1,0 +1,292 @@
+"""A file system in memory that knows what was synced: for tests of what a power cut or a full disk leaves.
+
+Two states are kept. The live one is what programs see; the durable one is what the disk holds for certain. ``sync``
+carries the bytes and the length of a file over, ``sync_directory`` the names of a directory. In between a kernel
+writes back what it likes and when it likes: :meth:`MemoryFileSystem.crash_clone` lets chance decide, page by page, and
+gives the disk after the power came back. Names are lost from some change on, because file systems journal them in
+order; bytes are lost without any order.
+
+Space is counted in pages. A mapped page that was written but never reserved is found at the next sync and fails the
+test: on a full disk it would have been a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import DiskFullError, StoreLockedError
+from gantrymq.fs.api import Bytes, Entry
+
+PAGE_SIZE = 4096
+_Item = TypeVar("_Item", np.uint8, np.bool_)
+
+
+class _Inode:
+    """The bytes of one file, as programs see them and as the disk has them; ``reserved`` says which pages have space.
+
+    A directory is an inode too, without bytes.
+    """
+
+    def __init__(self, content: Bytes, *, is_directory: bool = False) -> None:
+        self.is_directory = is_directory
+        self.live = content
+        self.durable = content.copy()
+        self.reserved: NDArray[np.bool_] = np.any(_in_units(content, PAGE_SIZE), axis=1)
+        self.is_mapped = False
+        self.modified_ms = 0
+
+    def after_power_cut(self, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
+        """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
+        length = len(self.live) if chance(1)[0] else len(self.durable)
+        content = _resized(self.durable, length)
+        newer, older = _in_units(_resized(self.live, length), unit_bytes), _in_units(content, unit_bytes)
+        dirty = np.flatnonzero((newer != older).any(axis=1))
+        got = dirty[chance(len(dirty))]
+        older[got] = newer[got]
+        return _Inode(older.reshape(-1)[:length].copy(), is_directory=self.is_directory)
+
+
+class MemoryFile:
+    """An open file; see :class:`gantrymq.fs.api.File`. It must not be resized once it is mapped."""
+
+    def __init__(self, fs: MemoryFileSystem, path: Path, inode: _Inode, *, writable: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self._inode = inode
+        self._writable = writable
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or was when it was opened."""
+        return self._path
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        return len(self._inode.live)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``position``."""
+        return self._inode.live[position : position + length].tobytes()
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """Write all of ``data`` at ``position``, or nothing of it."""
+        self._fs.reserve(self._path, self._written(), position, len(data))
+        if position + len(data) > self.size():
+            self.resize(position + len(data))
+        self._inode.live[position : position + len(data)] = np.frombuffer(data, np.uint8)
+
+    def zero(self, position: int, length: int) -> None:
+        """Zero the bytes; whole pages of them give their space back."""
+        end = min(position + length, self.size())
+        self._written().live[position:end] = 0
+        last = len(self._inode.reserved) if end == self.size() else end // PAGE_SIZE
+        self._inode.reserved[-(-position // PAGE_SIZE) : last] = False
+
+    def resize(self, size_bytes: int) -> None:
+        """Set the length."""
+        assert not self._inode.is_mapped, f"{self._path} is mapped and cannot be resized here"
+        self._written().live = _resized(self._inode.live, size_bytes)
+        self._inode.reserved = _resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
+
+    def reserve(self, position: int, length: int) -> None:
+        """Take the space of these bytes now; the file grows to hold them."""
+        self._fs.reserve(self._path, self._written(), position, length)
+        if position + length > self.size():
+            self.resize(position + length)
+
+    def map(self) -> Bytes:
+        """The file's own bytes."""
+        self._inode.is_mapped = True
+        array = self._inode.live.view()
+        array.flags.writeable = self._writable
+        return array
+
+    def sync(self) -> None:
+        """Carry bytes and length over to the disk."""
+        pages = _in_units(self._inode.live, PAGE_SIZE).any(axis=1)
+        stray = np.flatnonzero(pages & ~self._inode.reserved)
+        assert not len(stray), f"{self._path}: page {stray[0]} was written through a mapping without space of its own"
+        self._inode.durable = self._inode.live.copy()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _written(self) -> _Inode:
+        assert self._writable, f"{self._path} is open for reading only"
+        self._inode.modified_ms = self._fs.clock.now_ms()
+        return self._inode
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What became of names of one directory in one step: another file, or None."""
+
+    directory: Path
+    names: dict[Path, _Inode | None]
+
+    def apply(self, to: dict[Path, _Inode]) -> None:
+        for path, inode in self.names.items():
+            if inode is None:
+                to.pop(path, None)
+            else:
+                to[path] = inode
+
+
+class _MemoryLock:
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._held.discard(self._path)
+
+
+class MemoryFileSystem:
+    """Files and directories in memory; see :class:`gantrymq.fs.api.FileSystem`.
+
+    ``capacity_bytes`` is the size of the disk: who wants more gets a DiskFullError. It may be changed at any time.
+    ``pretended_used_ratio`` overrules :meth:`used_ratio`.
+    """
+
+    def __init__(self, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.pretended_used_ratio: float | None = None
+        self.clock = clock or SystemClock()
+        self._live: dict[Path, _Inode] = {}
+        self._durable: dict[Path, _Inode] = {}
+        self._journal: list[_Change] = []  # what is not durable yet, oldest first
+        self._locked: set[Path] = set()
+        self._guard = threading.RLock()
+
+    def crash_clone(self, unsynced_fraction: float, seed: int, *, unit_bytes: int = PAGE_SIZE) -> MemoryFileSystem:
+        """The disk after a power cut now; this one stays as it is.
+
+        Of what was not synced about ``unsynced_fraction`` (0.0 to 1.0) is there all the same: 1.0 is what the kill of
+        a process leaves. ``unit_bytes`` is what a disk writes in one piece: a page, or a sector of 512 bytes.
+        """
+        rng = np.random.default_rng(seed)
+
+        def chance(count: int) -> NDArray[np.bool_]:
+            return rng.random(count) < unsynced_fraction
+
+        clone = MemoryFileSystem(self.capacity_bytes, self.clock)
+        with self._guard:
+            names = dict(self._durable)
+            for change in self._journal:
+                if not chance(1)[0]:
+                    break
+                change.apply(names)
+            clone._live = {path: names[path].after_power_cut(chance, unit_bytes) for path in sorted(names)}
+        clone._durable = dict(clone._live)
+        return clone
+
+    def used_ratio(self, path: Path) -> float:
+        """How full the disk is that ``path`` lies on, 0.0 to 1.0."""
+        if self.pretended_used_ratio is not None:
+            return self.pretended_used_ratio
+        return self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
+
+    def _used_bytes(self) -> int:
+        return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE
+
+    def reserve(self, path: Path, inode: _Inode, position: int, length: int) -> None:
+        """Take the pages of these bytes of ``inode``; for :class:`MemoryFile`."""
+        if length <= 0:
+            return
+        with self._guard:
+            wanted = np.arange(position // PAGE_SIZE, -(-(position + length) // PAGE_SIZE))
+            inode.reserved = _resized(inode.reserved, max(len(inode.reserved), int(wanted[-1]) + 1))
+            needed = int((~inode.reserved[wanted]).sum()) * PAGE_SIZE
+            if self.capacity_bytes is not None and self._used_bytes() + needed > self.capacity_bytes:
+                raise DiskFullError(path, needed)
+            inode.reserved[wanted] = True
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> MemoryFile:
+        """Open a file."""
+        with self._guard:
+            inode = self._live.get(path)
+            if inode is None and not (create and self.exists(path.parent)):
+                raise FileNotFoundError(path)
+            if inode is None:
+                inode = _Inode(np.zeros(0, np.uint8))
+                self._change({path: inode})
+            return MemoryFile(self, path, inode, writable=writable)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """What is in a directory, sorted by name."""
+        with self._guard:
+            here = sorted((name, inode) for name, inode in self._live.items() if name.parent == path)
+        return [Entry(name.name, len(node.live), node.is_directory, node.modified_ms) for name, node in here]
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory."""
+        return path in self._live or path == path.parent
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; their names are durable at once."""
+        with self._guard:
+            for one in (*reversed(path.parents), path):
+                if not self.exists(one):
+                    self._live[one] = self._durable[one] = _Inode(np.zeros(0, np.uint8), is_directory=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        with self._guard:
+            if path in self._live:
+                self._change({path: None})
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        with self._guard:
+            if not self.scan(path):
+                self.remove(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file over another of its directory in one step."""
+        assert source.parent == target.parent, "a rename across directories is not modelled"
+        with self._guard:
+            self._change({target: self._live[source], source: None})
+
+    def sync_directory(self, path: Path) -> None:
+        """Carry the names of a directory over to the disk."""
+        with self._guard:
+            for change in self._journal:
+                if change.directory == path:
+                    change.apply(self._durable)
+            self._journal = [change for change in self._journal if change.directory != path]
+
+    def lock(self, path: Path, text: bytes) -> _MemoryLock:
+        """Take the lock of this file system."""
+        with self._guard:
+            if path in self._locked:
+                raise StoreLockedError(path.parent, "is already open")
+            self.open(path, writable=True, create=True).write_at(0, text)
+            self._locked.add(path)
+            return _MemoryLock(self._locked, path)
+
+    def _change(self, names: dict[Path, _Inode | None]) -> None:
+        change = _Change(next(iter(names)).parent, names)
+        change.apply(self._live)
+        self._journal.append(change)
+
+
+def _resized(array: NDArray[_Item], length: int) -> NDArray[_Item]:
+    """A copy of ``array`` with ``length`` items, cut off or filled up with zeros."""
+    out = np.zeros(length, array.dtype)
+    kept = min(len(array), length)
+    out[:kept] = array[:kept]
+    return out
+
+
+def _in_units(content: Bytes, unit_bytes: int) -> NDArray[np.uint8]:
+    """The content as rows of ``unit_bytes``, filled up with zeros."""
+    return _resized(content, -(-len(content) // unit_bytes) * unit_bytes).reshape(-1, unit_bytes)

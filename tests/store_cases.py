@@ -1,0 +1,237 @@
+"""What the tests of the store share: small files, odd messages, and a store's content in comparable shapes."""
+
+import hashlib
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gantrymq.clock import ManualClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.append import PutMessageResult
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.reader import StoreReader
+
+Line = dict[str, Any]
+QueueKey = tuple[str, int]
+
+ROOT = Path("/store")
+NOON_MS = 1_700_000_000_000
+SMALL = MessageStoreConfig(
+    mapped_file_size_commit_log=16_384,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=50,
+    max_index_num=200,
+)
+# The same for Java.
+SMALL_KEYS: dict[str, str | int | float | bool] = {
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 200,
+}
+GEOMETRY_KEYS = frozenset(SMALL_KEYS)
+BARE = replace(SMALL, message_index_enable=False)
+
+TOPICS = ("orders", "%RETRY%billing", "主题", "t" * 127, "long-" + "x" * 200)
+TAGS = ("", "paid", "Aa", "BB", "标签", "🏷", "two words", "t" * 300)
+KEYS = ("AaAa", "BBBB", "AaBB", "ключ", "订单-7", "🔑", "k" * 200)
+HOST_V4 = Host(bytes([10, 1, 2, 3]), 10911)
+HOST_V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 65535)
+
+
+def open_store(
+    fs: FileSystem | None = None, path: Path = ROOT, config: MessageStoreConfig = SMALL, **options: Any
+) -> MessageStore:
+    """A store with small files whose settings all hold."""
+    return MessageStore.open(path, config, given=GEOMETRY_KEYS, fs=fs, **options)
+
+
+def open_reader(path: Path, config: MessageStoreConfig = SMALL) -> StoreReader:
+    """A reader with the same settings."""
+    return StoreReader.open(path, config, given=GEOMETRY_KEYS)
+
+
+def odd_message(rng: random.Random, *, most: int = 600) -> Message:
+    """A message from the corners of what the format allows; ``most`` bounds its body."""
+    body = rng.randbytes(rng.choice((0, 1, rng.randrange(most), rng.randrange(most))))
+    message = Message(rng.choice(TOPICS), body, queue_id=rng.choice((0, 0, 1, 7)))
+    message.tags = rng.choice(TAGS)
+    message.keys = rng.sample(KEYS, rng.randrange(3))
+    if rng.random() < 0.5:
+        message.properties["UNIQ_KEY"] = rng.randbytes(16).hex().upper()
+    if rng.random() < 0.3:
+        message.properties[rng.choice(("region", "数量", "a b"))] = rng.choice(("v", "naïve 😀", "=", "w" * 500))
+    if rng.random() < 0.1:
+        message.delay_level = rng.randrange(1, 25)
+    if rng.random() < 0.3:
+        message.flag = rng.randrange(-(1 << 31), 1 << 31)
+        message.reconsume_times = rng.randrange(17)
+    if rng.random() < 0.15:
+        message.sys_flag = rng.choice(
+            (flags.TRANSACTION_PREPARED, flags.TRANSACTION_COMMIT, flags.TRANSACTION_ROLLBACK, flags.MULTI_TAGS)
+        )
+        message.prepared_transaction_offset = rng.randrange(1 << 40)
+    if rng.random() < 0.5:
+        message.born_timestamp_ms = NOON_MS - rng.randrange(10_000)
+    message.born_host = rng.choice((HOST_V4, HOST_V6, Host(rng.randbytes(4), rng.randrange(65536))))
+    message.store_host = rng.choice((None, HOST_V4, HOST_V6))
+    return message
+
+
+def fill(store: MessageStore, count: int, rng: random.Random, *, most: int = 600) -> list[PutMessageResult]:
+    """Put odd messages, all of which are accepted."""
+    results = [store.put(odd_message(rng, most=most)) for _ in range(count)]
+    assert {result.status for result in results} == {PutMessageStatus.PUT_OK}
+    return results
+
+
+def numbered(count: int, *, first: int = 0, topic: str = "orders", queue_id: int = 0) -> list[Message]:
+    """Messages of equal length whose bodies are their numbers."""
+    return [Message(topic, b"%08d" % number, queue_id=queue_id, tags="paid") for number in range(first, first + count)]
+
+
+def bodies(store: MessageStore | StoreReader, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+    """The bodies of a queue from its first offset on."""
+    return [message.body for message in queue_messages(store, topic, queue_id)]
+
+
+def queue_messages(store: MessageStore | StoreReader, topic: str, queue_id: int) -> Iterator[StoredMessage]:
+    """Every message of a queue, as a consumer gets them."""
+    offset = store.get(topic, queue_id, -1).next_begin_offset
+    while found := store.get(topic, queue_id, offset):
+        if found.next_begin_offset == offset or offset >= found.max_offset:
+            return
+        yield from found.messages
+        offset = found.next_begin_offset
+
+
+def await_dispatch(store: MessageStore, seconds: float = 20) -> None:
+    """Return when everything that was put can be got."""
+    deadline = time.monotonic() + seconds
+    while store.dispatch_behind_bytes:
+        assert time.monotonic() < deadline, f"{store.dispatch_behind_bytes} bytes are not dispatched: {store.failures}"
+        time.sleep(0.001)
+
+
+def content(store: MessageStore | StoreReader) -> dict[QueueKey, dict[int, StoredMessage]]:
+    """Every message by queue and queue offset."""
+    if isinstance(store, MessageStore):
+        await_dispatch(store)
+        keys = [(topic, queue_id) for topic, queue_id, _, _ in store.queues()]
+    else:
+        keys = [(queue.topic, queue.queue_id) for queue in store.consume_queues]
+    return {key: {message.queue_offset: message for message in queue_messages(store, *key)} for key in keys}
+
+
+def dump(reader: StoreReader) -> list[Line]:
+    """The lines of ``gantrymq store dump --json``, made the plain way."""
+    lines: list[Line] = [
+        {"kind": "store", "minPhyOffset": reader.min_phy_offset, "maxPhyOffset": reader.max_phy_offset, "loaded": True}
+    ]
+    for queue in reader.consume_queues:
+        place = {"topic": queue.topic, "queueId": queue.queue_id}
+        lines.append({"kind": "queue", **place, "minOffset": queue.min_offset, "maxOffset": queue.max_offset})
+    for queue in reader.consume_queues:
+        for offset, entry, message in reader.entries(queue):
+            place = {
+                "topic": queue.topic,
+                "queueId": queue.queue_id,
+                "queueOffset": offset,
+                "phyOffset": entry.phy_offset,
+            }
+            if message is None:
+                lines.append({"kind": "unreadable", **place})
+            else:
+                size = {"size": entry.size_bytes, "tagsCode": queue.tags_code(entry)}
+                lines.append({"kind": "message", **place, **size, **message_fields(message)})
+    return lines
+
+
+def message_fields(message: StoredMessage) -> Line:
+    """What a dumped line says of a record beside its place."""
+    return {
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": str(message.born_host),
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": str(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "bodyCRC": message.body_crc,
+        "properties": message.properties,
+        "bodyLength": len(message.body),
+        "bodySha256": hashlib.sha256(message.body).hexdigest(),
+        "msgId": message.msg_id,
+    }
+
+
+def index_questions(lines: Iterable[Line]) -> set[tuple[str, str]]:
+    """Every (topic, key) that dumped messages are indexed under."""
+    questions = set()
+    for line in lines:
+        properties = line.get("properties", {})
+        keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
+        questions |= {(line["topic"], key) for key in keys if key}
+    return questions
+
+
+def tree(path: Path) -> dict[str, tuple[int, str]]:
+    """Every file below ``path``: its length and a hash of its bytes."""
+    return {
+        str(file.relative_to(path)): (file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+def files_of(fs: FileSystem, path: Path = ROOT) -> dict[Path, bytes]:
+    """Every file below ``path`` of a file system, with its bytes."""
+    found: dict[Path, bytes] = {}
+    for entry in fs.scan(path):
+        child = path / entry.name
+        if entry.is_directory:
+            found |= files_of(fs, child)
+        else:
+            found[child] = fs.open(child).read_at(0, entry.size_bytes)
+    return found
+
+
+def copy_files(source: FileSystem, target: FileSystem, root: Path = ROOT, to: Path = ROOT) -> None:
+    """Copy a store from one file system into another."""
+    for path, data in files_of(source, root).items():
+        copy = to / path.relative_to(root)
+        target.make_directory(copy.parent)
+        file = target.open(copy, writable=True, create=True)
+        file.resize(len(data))
+        file.write_at(0, data)
+        file.sync()
+        file.close()
+        target.sync_directory(copy.parent)
+
+
+def to_disk(fs: MemoryFileSystem, path: Path) -> Path:
+    """Copy a store out of memory, so that others can open it; returns ``path``."""
+    copy_files(fs, RealFileSystem(), to=path)
+    return path
+
+
+def killed(fs: MemoryFileSystem) -> MemoryFileSystem:
+    """The disk as the kill of the process leaves it now: everything that was written is there."""
+    return fs.crash_clone(1.0, 0)
+
+
+def memory_store(config: MessageStoreConfig = SMALL, **options: Any) -> tuple[MemoryFileSystem, MessageStore]:
+    """A new store in memory whose clock stands still."""
+    fs = MemoryFileSystem()
+    return fs, open_store(fs, config=config, **{"clock": ManualClock(NOON_MS), **options})
