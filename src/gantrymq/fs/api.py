@@ -102,7 +102,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; fine where it exists."""
+        """Make a directory and those above it, names durable; fine where it exists."""
         ...
 
     def remove(self, path: Path) -> None:

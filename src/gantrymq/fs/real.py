@@ -115,6 +115,16 @@ class RealFile:
         self.close()
 
 
+def _entry(item: os.DirEntry[str]) -> Entry | None:
+    """None for a name that leads nowhere: a dangling link, or a file that was removed a moment ago."""
+    try:
+        status = item.stat()
+    except FileNotFoundError:
+        return None
+    is_directory = item.is_dir()
+    return Entry(item.name, 0 if is_directory else status.st_size, is_directory, status.st_mtime_ns // 1_000_000)
+
+
 def _map(descriptor: int, size: int, access: int) -> Bytes:
     if size == 0:
         return np.empty(0, np.uint8)
@@ -142,27 +152,28 @@ class RealFileSystem:
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""
-        entries = []
         with _named_errors(path):
             try:
                 with os.scandir(path) as names:
-                    for item in names:
-                        status = item.stat()
-                        is_directory = item.is_dir()
-                        size = 0 if is_directory else status.st_size
-                        entries.append(Entry(item.name, size, is_directory, status.st_mtime_ns // 1_000_000))
+                    entries = [_entry(item) for item in names]
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        return sorted(entries, key=lambda entry: entry.name)
+        return sorted(filter(None, entries), key=lambda entry: entry.name)
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or a directory."""
         return path.exists()
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it."""
-        with _named_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
+        """Make a directory and those above it; each name is synced, or a synced file below could be lost with it."""
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for one in reversed(missing):
+            with _named_errors(one):
+                one.mkdir(exist_ok=True)
+            self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""

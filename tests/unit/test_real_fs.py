@@ -1,0 +1,200 @@
+"""Local files: named errors, durable names, locks that other processes and this one respect."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import DiskFullError, StoreLockedError, StorePermissionError
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.fs.real import RealFileSystem
+
+FULL = Path("/dev/full")
+NOBODY = 65534
+
+
+@pytest.fixture
+def fs() -> RealFileSystem:
+    return RealFileSystem()
+
+
+def synced_directories(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    synced: list[str] = []
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return synced
+
+
+def test_new_directories_have_durable_names(
+    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = synced_directories(monkeypatch)
+    fs.make_directory(tmp_path / "a" / "b")
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+    fs.make_directory(tmp_path / "a" / "b")
+    assert len(synced) == 2
+
+
+def test_a_file_in_the_way_of_a_directory_is_an_error(fs: RealFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(OSError, match=r"File exists|Not a directory"):
+        fs.make_directory(tmp_path / "a" / "b")
+
+
+def test_files_read_back_what_was_written(fs: RealFileSystem, tmp_path: Path) -> None:
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    file.resize(20_000)
+    file.reserve(0, 20_000)
+    file.write_at(5, b"hello")
+    array = file.map()
+    array[10] = 0x21
+    assert fs.open(tmp_path / "file").read_at(4, 7) == b"\0hello!"
+    file.close()
+    file.close()
+    assert array[5] == ord("h")
+
+
+def test_zeroing_keeps_the_size_and_the_neighbours(fs: RealFileSystem, tmp_path: Path) -> None:
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    file.write_at(0, b"\7" * 20_000)
+    file.zero(5, 12_000)
+    file.zero(19_000, 0)
+    assert file.read_at(0, 20_000) == b"\7" * 5 + bytes(12_000) + b"\7" * 7_995
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_a_full_disk_has_a_name(fs: RealFileSystem) -> None:
+    with pytest.raises(DiskFullError, match="no room on the disk for 4 more bytes"):
+        fs.open(FULL, writable=True).write_at(0, b"text")
+
+
+def test_no_permission_has_a_name(fs: RealFileSystem, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)  # root may do everything
+    try:
+        for attempt in (fs.open, fs.scan):
+            with pytest.raises(StorePermissionError, match="Permission denied"):
+                attempt(closed / "file")
+    finally:
+        os.seteuid(user)
+
+
+def test_what_is_missing(fs: RealFileSystem, tmp_path: Path) -> None:
+    assert fs.scan(tmp_path / "nowhere") == []
+    assert not fs.exists(tmp_path / "nowhere")
+    fs.remove(tmp_path / "nowhere")
+    fs.remove_directory(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        fs.open(tmp_path / "nowhere")
+
+
+def test_a_directory_is_listed_by_name(fs: RealFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_bytes(b"123")
+    assert [(entry.name, entry.size_bytes, entry.is_directory) for entry in fs.scan(tmp_path)] == [
+        ("a", 3, False),
+        ("b", 0, True),
+    ]
+
+
+def test_a_dangling_link_in_a_directory_is_passed_over(fs: RealFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a").write_bytes(b"123")
+    assert [entry.name for entry in fs.scan(tmp_path)] == ["a"]
+
+
+# Locks
+
+HOLD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_that_another_process_holds_is_respected(fs: RealFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StoreLockedError, match="open in another process"):
+            fs.lock(path, b"lock")
+        other.communicate("")
+    fs.lock(path, b"lock").release()
+
+
+def test_our_lock_keeps_others_out(fs: RealFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = fs.lock(path, b"lock")
+    with pytest.raises(StoreLockedError, match="already open in this process"):
+        fs.lock(path, b"lock")
+    with pytest.raises(StoreLockedError, match="already open in this process"):
+        fs.lock(tmp_path / "." / "lock", b"lock")
+    refused = subprocess.run([sys.executable, "-c", HOLD, str(path)], capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in refused.stderr
+    held.release()
+    fs.lock(path, b"lock").release()
+    assert path.read_bytes() == b"lock"
+
+
+def test_a_refused_lock_leaves_the_held_one_alone(fs: RealFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = fs.lock(path, b"lock")
+    with pytest.raises(StoreLockedError):
+        fs.lock(path, b"lock")
+    refused = subprocess.run([sys.executable, "-c", HOLD, str(path)], capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in refused.stderr, "the second attempt dropped the lock of the first"
+    held.release()
+
+
+# The overlay: all of it can be changed and nothing is written
+
+
+def test_an_overlay_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old " * 50_000)
+    (tmp_path / "b").write_bytes(b"other")
+    view = OverlayFileSystem()
+    file = view.open(tmp_path / "a", writable=True)
+    file.write_at(0, b"new")
+    file.zero(100, 100)
+    file.map()[50] = 0
+    file.resize(300_000)
+    file.sync()
+    fresh = view.open(tmp_path / "c", writable=True, create=True)
+    fresh.write_at(10, b"x")
+    view.make_directory(tmp_path / "d" / "e")
+    view.remove(tmp_path / "b")
+    view.rename(tmp_path / "c", tmp_path / "f")
+    assert [entry.name for entry in view.scan(tmp_path)] == ["a", "d", "f"]
+    assert view.open(tmp_path / "a").read_at(0, 6) == b"new ol"
+    assert view.open(tmp_path / "f").read_at(9, 9) == b"\0x"
+    with pytest.raises(FileNotFoundError):
+        view.open(tmp_path / "b")
+    assert not view.exists(tmp_path / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert (tmp_path / "a").read_bytes() == b"old " * 50_000
+
+
+def test_an_overlay_asks_for_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    held = RealFileSystem().lock(path, b"lock")
+    OverlayFileSystem().lock(path, b"lock").release()
+    refused = subprocess.run([sys.executable, "-c", HOLD, str(path)], capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in refused.stderr
+    held.release()
