@@ -1,0 +1,231 @@
+"""Records into Arrow's buffers: values (uint8) and offsets (int32, one more than rows), lists and maps.
+
+``buf`` (uint8, read-only) and ``columns`` are what ``scan`` read. A part of each record is given by two int64 arrays,
+``at`` and ``length`` (rows of ``columns``, or from :func:`find_property`); a negative length is an empty part.
+
+Outputs are the caller's. Each function works on rows ``start`` to ``n`` and returns (done, stop code, used): STOP_FULL
+where an output was too small for row ``done``; ``used`` bytes or elements of it are filled. ``out_offsets[0]`` is row
+``start``'s. The source of every form of text is the module of ``gantrymq.format`` or ``gantrymq.model`` named there.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, STOP_DONE, STOP_FULL
+from gantrymq.kernels.entries import find_byte, find_value, next_entry, same_bytes
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import copy
+from gantrymq.kernels.text import copy_repaired, is_well_formed
+
+Int32s = NDArray[np.int32]
+MAX_ENTRIES = 8192  # of one record: 32767 bytes hold no more properties that count
+_MAX_REPAIRED = 3 * 32767
+_SPACE = 0x20
+
+
+@kernel
+def gather(
+    buf: Bytes, at: Int64s, length: Int64s, start: int, n: int, out_values: Bytes, out_offsets: Int32s
+) -> tuple[int, int, int]:
+    """Copy a part of each record, bytes as they are."""
+    used = 0
+    out_offsets[0] = 0
+    for i in range(start, n):
+        size = max(length[i], 0)
+        if used + size > out_values.size:
+            return i, STOP_FULL, used
+        copy(out_values, used, buf, at[i], size)
+        used += size
+        out_offsets[i - start + 1] = used
+    return n, STOP_DONE, used
+
+
+@helper
+def _copy_text(buf: Bytes, start: int, stop: int, out_values: Bytes, used: int) -> int:
+    """Copy text, repaired where it must be; the end of it, or -1 where ``out_values`` has no room."""
+    size = stop - start
+    if used + size > out_values.size:
+        return -1
+    if is_well_formed(buf, start, stop):
+        copy(out_values, used, buf, start, size)
+        return used + size
+    if used + 3 * size > out_values.size:
+        return -1
+    return int(copy_repaired(buf, start, stop, out_values, used))
+
+
+@kernel
+def gather_text(
+    buf: Bytes, at: Int64s, length: Int64s, start: int, n: int, out_values: Bytes, out_offsets: Int32s
+) -> tuple[int, int, int]:
+    """:func:`gather` for text: well-formed UTF-8 whatever is there (``model.java.decode_utf8``).
+
+    A row that is malformed is written only where three times its length are free.
+    """
+    used = 0
+    out_offsets[0] = 0
+    for i in range(start, n):
+        end = _copy_text(buf, at[i], at[i] + max(length[i], 0), out_values, used)
+        if end < 0:
+            return i, STOP_FULL, used
+        used = end
+        out_offsets[i - start + 1] = used
+    return n, STOP_DONE, used
+
+
+@kernel
+def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, length: Int64s) -> int:
+    """Where the value of the property ``name`` (uint8, read-only) of each record lies; how many records have one.
+
+    Both numbers are -1 where there is none (``format.properties``).
+    """
+    found = 0
+    for i in range(n):
+        start = columns[PROPERTIES_AT, i]
+        at[i], end = find_value(buf, start, start + columns[PROPERTIES_LENGTH, i], name)
+        length[i] = -1 if end < 0 else end - at[i]
+        found += end >= 0
+    return found
+
+
+class Scratch(NamedTuple):
+    """Working memory of :func:`properties_map`: four numbers for each entry of a record, and its repaired bytes."""
+
+    entries: Int64s
+    repaired: Bytes
+
+
+def new_scratch() -> Scratch:
+    """Scratch for one thread."""
+    return Scratch(np.empty((4, MAX_ENTRIES), np.int64), np.empty(_MAX_REPAIRED, np.uint8))
+
+
+@helper
+def _collect(text: Bytes, start: int, stop: int, entries: Int64s) -> int:
+    """The entries of one record's properties, (name, its length, value, its length); how many there are.
+
+    As in a dict the last value of a name takes the place of the first.
+    """
+    count = 0
+    while start < stop:
+        at, separator, end = next_entry(text, start, stop)
+        if at < stop:
+            size, k = separator - at, 0
+            while k < count and not (entries[1, k] == size and same_bytes(text, entries[0, k], text, at, size)):
+                k += 1
+            if k == count:
+                entries[0, k] = at
+                entries[1, k] = size
+                count += 1
+            entries[2, k] = separator + 1
+            entries[3, k] = end - separator - 1
+        start = end + 1
+    return count
+
+
+@kernel
+def properties_map(
+    buf: Bytes,
+    columns: Int64s,
+    start: int,
+    n: int,
+    scratch: Scratch,
+    map_offsets: Int32s,
+    name_values: Bytes,
+    name_offsets: Int32s,
+    item_values: Bytes,
+    item_offsets: Int32s,
+) -> tuple[int, int, int]:
+    """The properties of each record as Arrow's map<string, string> (``format.properties.decode_properties``).
+
+    Row i's entries are ``map_offsets[i - start]`` to the next. ``used`` counts entries; the bytes of both values end
+    at ``name_offsets[used]`` and ``item_offsets[used]``. Enough for any rows are three times the sum of their
+    PROPERTIES_LENGTH for each of the values (once, if all is well-formed) and that sum // 4 + their number for both
+    offsets, + 1.
+    """
+    entries, repaired = scratch
+    used, names, items = 0, 0, 0
+    map_offsets[0] = name_offsets[0] = item_offsets[0] = 0
+    for i in range(start, n):
+        begin = columns[PROPERTIES_AT, i]
+        end = begin + columns[PROPERTIES_LENGTH, i]
+        if is_well_formed(buf, begin, end):
+            count = _collect(buf, begin, end, entries)
+            done = _emit(buf, entries, count, used, names, items, name_values, name_offsets, item_values, item_offsets)
+        else:
+            stop = copy_repaired(buf, begin, end, repaired, 0)
+            count = _collect(repaired, 0, stop, entries)
+            done = _emit(
+                repaired, entries, count, used, names, items, name_values, name_offsets, item_values, item_offsets
+            )
+        if not done:
+            return i, STOP_FULL, used
+        used += count
+        names, items = name_offsets[used], item_offsets[used]
+        map_offsets[i - start + 1] = used
+    return n, STOP_DONE, used
+
+
+@helper
+def _emit(
+    text: Bytes,
+    entries: Int64s,
+    count: int,
+    used: int,
+    names: int,
+    items: int,
+    name_values: Bytes,
+    name_offsets: Int32s,
+    item_values: Bytes,
+    item_offsets: Int32s,
+) -> bool:
+    """Write collected entries to the outputs; False where one of them has no room for all."""
+    if used + count + 1 > min(name_offsets.size, item_offsets.size):
+        return False
+    for k in range(count):
+        if names + entries[1, k] > name_values.size or items + entries[3, k] > item_values.size:
+            return False
+        copy(name_values, names, text, entries[0, k], entries[1, k])
+        copy(item_values, items, text, entries[2, k], entries[3, k])
+        names += entries[1, k]
+        items += entries[3, k]
+        name_offsets[used + k + 1] = names
+        item_offsets[used + k + 1] = items
+    return True
+
+
+@kernel
+def split_keys(
+    buf: Bytes,
+    at: Int64s,
+    length: Int64s,
+    start: int,
+    n: int,
+    list_offsets: Int32s,
+    out_values: Bytes,
+    out_offsets: Int32s,
+) -> tuple[int, int, int]:
+    """The KEYS property of each record as list<string> (``model.message.StoredMessage.keys``); ``used`` counts keys.
+
+    Row i's keys are ``list_offsets[i - start]`` to the next; their bytes end at ``out_offsets[used]``.
+    """
+    used, filled = 0, 0
+    list_offsets[0] = out_offsets[0] = 0
+    for i in range(start, n):
+        key, stop = at[i], at[i] + max(length[i], 0)
+        count, after = used, filled
+        while key < stop:
+            end = find_byte(buf, key, stop, _SPACE)
+            if end > key:
+                after = _copy_text(buf, key, end, out_values, after)
+                if after < 0 or count + 1 >= out_offsets.size:
+                    return i, STOP_FULL, used
+                count += 1
+                out_offsets[count] = after
+            key = end + 1
+        used, filled = count, after
+        list_offsets[i - start + 1] = used
+    return n, STOP_DONE, used

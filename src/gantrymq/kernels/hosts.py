@@ -1,0 +1,121 @@
+"""Hosts and message ids of records as text, in Arrow's buffers.
+
+``at`` are the places of hosts in ``buf`` (rows BORN_HOST_AT or STORE_HOST_AT of a column matrix). Outputs and results
+are those of ``gantrymq.kernels.columns``.
+
+Source: ``gantrymq.model.host.Host`` and ``gantrymq.model.message.message_id``.
+"""
+
+import numpy as np
+
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import STOP_DONE, STOP_FULL
+from gantrymq.kernels.columns import Int32s
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import load_i16, load_i32
+from gantrymq.model.flags import STORE_HOST_V6
+
+MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
+_MAX_ID_TEXT = 56
+_COLON, _DOT, _MINUS = ord(":"), ord("."), ord("-")
+_LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+
+
+@helper
+def _write_number(out: Bytes, at: int, number: int) -> int:
+    """``number`` in decimal; the end of it."""
+    if number < 0:
+        out[at] = _MINUS
+        at += 1
+        number = -number
+    scale = 1
+    while scale * 10 <= number:
+        scale *= 10
+    while scale:
+        out[at] = _LOWER[number // scale % 10]
+        at += 1
+        scale //= 10
+    return at
+
+
+@helper
+def _write_group(out: Bytes, at: int, group: int) -> int:
+    """Two bytes of an IPv6 address in hexadecimal without leading zeros; the end of it."""
+    shift = 12
+    while shift and group >> shift == 0:
+        shift -= 4
+    while shift >= 0:
+        out[at] = _LOWER[group >> shift & 15]
+        at += 1
+        shift -= 4
+    return at
+
+
+@helper
+def _write_host(out: Bytes, used: int, buf: Bytes, at: int, is_v6: bool) -> int:
+    if is_v6:
+        for group in range(8):
+            used = _write_group(out, used, load_i16(buf, at + 2 * group) & 0xFFFF)
+            out[used] = _COLON
+            used += 1
+        return int(_write_number(out, used, load_i32(buf, at + 16)))
+    for i in range(4):
+        used = _write_number(out, used, np.int64(buf[at + i]))
+        out[used] = _DOT if i < 3 else _COLON
+        used += 1
+    return int(_write_number(out, used, load_i32(buf, at + 4)))
+
+
+@kernel
+def hosts_text(
+    buf: Bytes,
+    at: Int64s,
+    sys_flags: Int64s,
+    v6_bit: int,
+    start: int,
+    n: int,
+    out_values: Bytes,
+    out_offsets: Int32s,
+) -> tuple[int, int, int]:
+    """``ip:port`` of each record; ``v6_bit`` is BORN_HOST_V6 or STORE_HOST_V6.
+
+    A row is written only where ``MAX_HOST_TEXT`` bytes are free.
+    """
+    used = 0
+    out_offsets[0] = 0
+    for i in range(start, n):
+        if used + MAX_HOST_TEXT > out_values.size:
+            return i, STOP_FULL, used
+        used = _write_host(out_values, used, buf, at[i], sys_flags[i] & v6_bit != 0)
+        out_offsets[i - start + 1] = used
+    return n, STOP_DONE, used
+
+
+@kernel
+def message_ids(
+    buf: Bytes,
+    at: Int64s,
+    sys_flags: Int64s,
+    phy_offsets: Int64s,
+    start: int,
+    n: int,
+    out_values: Bytes,
+    out_offsets: Int32s,
+) -> tuple[int, int, int]:
+    """The offset message id of each record: its store host at ``at`` and its physical offset in upper-case hex."""
+    used = 0
+    out_offsets[0] = 0
+    for i in range(start, n):
+        if used + _MAX_ID_TEXT > out_values.size:
+            return i, STOP_FULL, used
+        for k in range(20 if sys_flags[i] & STORE_HOST_V6 else 8):
+            byte = buf[at[i] + k]
+            out_values[used] = _UPPER[byte >> 4]
+            out_values[used + 1] = _UPPER[byte & 15]
+            used += 2
+        for shift in range(60, -4, -4):
+            out_values[used] = _UPPER[phy_offsets[i] >> shift & 15]
+            used += 1
+        out_offsets[i - start + 1] = used
+    return n, STOP_DONE, used

@@ -1,0 +1,169 @@
+"""Encoding kernels against format.record.encode_record and format.properties.encode_properties."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_cases import TOPICS, random_host, random_properties, replayable, seeds
+
+from gantrymq.format.properties import encode_properties
+from gantrymq.format.record import body_crc, encode_record
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import int64s, new_columns, read_only
+from gantrymq.kernels.encode import HOST_SIZE, encode_batch
+from gantrymq.kernels.encode_properties import PropertyColumn, encode_properties_batch
+from gantrymq.kernels.scan import scan
+from gantrymq.model.message import StoredMessage
+
+
+def arrow(parts: list[bytes]):
+    """Arrow's values and offsets of some bytes."""
+    return read_only(b"".join(parts)), int64s(np.cumsum([0, *map(len, parts)]))
+
+
+def random_rows(rng: random.Random, n: int, one_topic: bool) -> list[tuple[StoredMessage, bytes, bytes]]:
+    rows, shared = [], rng.choice(TOPICS)
+    for _ in range(n):
+        topic = (shared if one_topic else rng.choice(TOPICS)).encode("utf-8", "replace")
+        sys_flag = rng.choice([0, 0x10, 0x20, 0x30, 0x301])
+        body = rng.randbytes(rng.choice([0, 1, 16, 100, 700]))
+        born, store = random_host(rng, v6=bool(sys_flag & 0x10)), random_host(rng, v6=bool(sys_flag & 0x20))
+        message = StoredMessage(
+            "", rng.randrange(9), rng.randrange(2**40), 0, 0, rng.randrange(-5, 5), sys_flag, rng.randrange(2**41),
+            born, rng.randrange(2**41), store, rng.randrange(3), rng.randrange(2**41), body_crc(body), body, {},
+            2 if len(topic) > 127 else 1,
+        )  # fmt: skip
+        rows.append((message, topic, random_properties(rng)))
+    return rows
+
+
+def number_columns(rows) -> np.ndarray:
+    columns = new_columns(len(rows))
+    columns[:] = -7
+    names = {
+        codes.QUEUE_ID: "queue_id", codes.FLAG: "flag", codes.QUEUE_OFFSET: "queue_offset",
+        codes.SYS_FLAG: "sys_flag", codes.BORN_TIMESTAMP: "born_timestamp_ms",
+        codes.STORE_TIMESTAMP: "store_timestamp_ms", codes.RECONSUME_TIMES: "reconsume_times",
+        codes.PREPARED_OFFSET: "prepared_transaction_offset",
+    }  # fmt: skip
+    for row, name in names.items():
+        columns[row, : len(rows)] = [getattr(message, name) for message, _, _ in rows]
+    return columns
+
+
+def plain_batch(rows, position: int, limit: int, base: int, start: int, append_crc: bool):
+    raw = b""
+    for i in range(start, len(rows)):
+        message, topic, properties = rows[i]
+        message.phy_offset = base + position + len(raw)
+        ends = properties + (b"\x02" if append_crc and properties and properties[-1] != 2 else b"")
+        if len(topic) > 32767 or len(ends) + 20 * append_crc > 32767:
+            return raw, i, codes.STOP_LENGTH
+        record = encode_record(message, topic, properties, append_crc=append_crc)
+        if position + len(raw) + len(record) + 8 > limit:
+            return raw, i, codes.STOP_FULL_FILE
+        raw += record
+    return raw, len(rows), codes.STOP_DONE
+
+
+def assert_encodes(rng: random.Random, rows, one_topic: bool, append_crc: bool) -> None:
+    bodies = arrow([message.body for message, _, _ in rows])
+    topics = arrow([topic for _, topic, _ in rows][: 1 if one_topic else None])
+    properties = arrow([given for _, _, given in rows])
+    born = read_only(b"".join(message.born_host.to_bytes().ljust(HOST_SIZE, b"?") for message, _, _ in rows))
+    store = read_only(b"".join(message.store_host.to_bytes().ljust(HOST_SIZE, b"?") for message, _, _ in rows))
+    columns, start, position, base = number_columns(rows), 0, rng.choice([0, 33]), rng.choice([0, 2**40])
+    while start < len(rows):
+        out = np.full(3500, 0x5A, np.uint8)
+        limit = rng.choice([3500, 3000])
+        done, code, end = encode_batch(
+            out, position, limit, base, *bodies, *topics, *properties, born, store, int(append_crc), columns, start,
+            len(rows),
+        )  # fmt: skip
+        raw, expected_done, expected_code = plain_batch(rows, position, limit, base, start, append_crc)
+        assert (done, code, end) == (expected_done, expected_code, position + len(raw))
+        assert out.tobytes() == (b"\x5a" * position + raw).ljust(3500, b"\x5a")
+        assert_columns_are_scanned(out, position, end, columns, start, done)
+        start, position = done + (done == start), 0  # pass over a record that fits nowhere
+
+
+def assert_columns_are_scanned(out, position, end, columns, start, done) -> None:
+    again = new_columns(64)
+    count, code, _ = scan(read_only(out), position, end, end, codes.CHECK_BODY, again)
+    assert (count, code) == (done - start, codes.STOP_RANGE)
+    assert (again[:, :count] == columns[:, start:done]).all()
+
+
+@pytest.mark.parametrize("seed", seeds(80))
+def test_encode_batch(seed: int) -> None:
+    with replayable(seed, "tests/kernels/test_encode.py -k encode_batch") as rng:
+        one_topic = rng.random() < 0.3
+        assert_encodes(rng, random_rows(rng, rng.choice([1, 2, 12]), one_topic), one_topic, seed % 2 == 0)
+
+
+@pytest.mark.parametrize("append_crc", [False, True])
+@pytest.mark.parametrize("length", [32767, 32766, 32747, 32746, 32768])
+def test_the_longest_topics_and_properties(length: int, append_crc: bool) -> None:
+    message = random_rows(random.Random(1), 1, False)[0][0]
+    for topic, properties in ((b"t" * length, b""), (b"t", b"a\x01".ljust(length, b"v"))):
+        message.version = 2 if len(topic) > 127 else 1
+        rows = [(message, topic, properties)]
+        out, columns = np.zeros(40_000, np.uint8), number_columns(rows)
+        host = message.born_host.to_bytes().ljust(HOST_SIZE), message.store_host.to_bytes().ljust(HOST_SIZE)
+        done, code, end = encode_batch(
+            out, 0, 40_000, 0, *arrow([message.body]), *arrow([topic]), *arrow([properties]),
+            read_only(host[0]), read_only(host[1]), int(append_crc), columns, 0, 1,
+        )  # fmt: skip
+        raw, expected_done, expected_code = plain_batch(rows, 0, 40_000, 0, 0, append_crc)
+        assert (done, code, out[:end].tobytes()) == (expected_done, expected_code, raw)
+
+
+def test_one_host_serves_every_row() -> None:
+    rng = random.Random(4)
+    rows = random_rows(rng, 5, False)
+    for message, _, _ in rows:
+        message.sys_flag, message.born_host = 0x10, rows[0][0].born_host
+        message.born_host = type(message.born_host)(bytes(range(16)), 9876)
+        message.store_host = type(message.born_host)(b"\x0a\x00\x00\x01", 10911)
+    out, columns = np.zeros(20_000, np.uint8), number_columns(rows)
+    done, code, end = encode_batch(
+        out, 0, 20_000, 0, *arrow([m.body for m, _, _ in rows]), *arrow([t for _, t, _ in rows]),
+        *arrow([p for _, _, p in rows]), read_only(rows[0][0].born_host.to_bytes()),
+        read_only(rows[0][0].store_host.to_bytes().ljust(HOST_SIZE)), 0, columns, 0, 5,
+    )  # fmt: skip
+    assert (done, code) == (5, codes.STOP_DONE)
+    assert out[:end].tobytes() == plain_batch(rows, 0, 20_000, 0, 0, False)[0]
+
+
+def bitmap(present: list[bool], shift: int) -> bytes:
+    number = sum(1 << (i + shift) for i, is_there in enumerate(present) if is_there)
+    return number.to_bytes((len(present) + shift) // 8 + 1, "little")
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_size=90)
+
+
+@given(st.lists(st.tuples(st.none() | TEXTS, TEXTS, st.none() | TEXTS), max_size=20), st.integers(0, 9))
+def test_properties_of_columns(rows: list[tuple[str | None, str, str | None]], shift: int) -> None:
+    names = ["TAGS", "KEYS", "ключ"]
+    columns = []
+    for name, values in zip(names, zip(*rows, strict=True) if rows else [(), (), ()], strict=True):
+        present = [value is not None for value in values]
+        parts = [b"what a null hides" if value is None else value.encode() for value in values]
+        # Arrow leaves the validity out where nothing is null.
+        validity = {} if all(present) else {"validity": read_only(bitmap(present, shift)), "validity_offset": shift}
+        columns.append(PropertyColumn(name.encode(), *arrow(parts), **validity))
+    values, offsets = encode_properties_batch(columns, len(rows))
+    for i, row in enumerate(rows):
+        expected = encode_properties({name: value for name, value in zip(names, row, strict=True) if value})
+        assert values[offsets[i] : offsets[i + 1]].tobytes() == expected
+    assert (offsets.size, offsets[-1]) == (len(rows) + 1, values.size)
+
+
+def test_separators_in_properties_are_refused() -> None:
+    with pytest.raises(ValueError, match="'KEYS' in row 1 holds"):
+        encode_properties_batch([PropertyColumn(b"KEYS", *arrow([b"a\x01", b"b\x02", b"c"]))], 3)
+    with pytest.raises(ValueError, match="holds a separator"):
+        encode_properties_batch([PropertyColumn(b"A\x01", *arrow([b"a"]))], 1)
