@@ -12,13 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gantrymq.format import record
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
-from gantrymq.model.message import StoredMessage, message_id
+from gantrymq.model.message import LOOPBACK, StoredMessage, message_id
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.batch_columns import BatchColumns
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.outgoing import OutgoingMessage
+from gantrymq.store.put_batch import PutBatchResult
+
+_HOST_ROW_SIZE = 20
 
 
 @dataclass(slots=True)
@@ -111,3 +119,79 @@ class MessageAppender:
             timestamp_ms,
             stored.store_host,
         )
+
+    def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:
+        """Append a plain batch and fill ``result``; raises DiskFullError, with the rows in front of it stored."""
+        offsets = _QueueOffsets(batch, self._next_offsets)
+        timestamp_ms = self.next_timestamp_ms(now_ms)
+        columns = batch.columns
+        columns[codes.STORE_TIMESTAMP, : batch.count] = timestamp_ms
+        born = columns[codes.BORN_TIMESTAMP, : batch.count]
+        born[born == 0] = timestamp_ms
+        columns[codes.QUEUE_OFFSET, : batch.count] = offsets.of_rows
+        done = 0
+        try:
+            while done < batch.count:
+                done = self._encode(batch, done, timestamp_ms)
+        finally:
+            offsets.take(done)
+            result.phy_offsets[:done] = columns[codes.PHY_OFFSET, :done]
+            result.queue_offsets[:done] = offsets.of_rows[:done]
+            result.sizes[:done] = columns[codes.SIZE, :done]
+
+    def _encode(self, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
+        """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
+        from gantrymq.kernels.encode import encode_batch
+
+        file = self._log.queue.last_for_append()
+        before = file.wrote_position
+        done, code, position = encode_batch(
+            file.array,
+            before,
+            file.size,
+            file.file_from_offset,
+            batch.bodies.values,
+            batch.bodies.offsets,
+            batch.topic_texts.values,
+            batch.topic_texts.offsets,
+            batch.properties.values,
+            batch.properties.offsets,
+            read_only(_host_row(LOOPBACK)),
+            read_only(_host_row(self._store_host)),
+            int(self._append_crc),
+            batch.columns,
+            start,
+            batch.count,
+        )
+        file.advance(position - before)
+        file.store_timestamp_ms = timestamp_ms
+        if code == codes.STOP_FULL_FILE:
+            self._log.fill_blank(file)
+        return int(done)
+
+
+def _host_row(host: Host) -> bytes:
+    return host.to_bytes().ljust(_HOST_ROW_SIZE, b"\0")
+
+
+class _QueueOffsets:
+    """The queue offsets of a batch: ``of_rows`` continues every queue in the order of the rows."""
+
+    def __init__(self, batch: BatchColumns, next_offsets: dict[tuple[str, int], int]) -> None:
+        self._next_offsets = next_offsets
+        queue_ids = batch.columns[codes.QUEUE_ID, : batch.count]
+        pairs, self._group = np.unique((batch.topic_of << 32) | queue_ids, return_inverse=True)
+        self._queues = [(batch.topics[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        first = np.array([next_offsets.get(queue, 0) for queue in self._queues], np.int64)
+        order = np.argsort(self._group, kind="stable")
+        counts = np.bincount(self._group, minlength=len(pairs))
+        rank = np.arange(batch.count) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.of_rows = np.empty(batch.count, np.int64)
+        self.of_rows[order] = first[self._group[order]] + rank
+
+    def take(self, rows: int) -> None:
+        """The first ``rows`` rows are stored: their offsets are used up."""
+        stored = np.bincount(self._group[:rows], minlength=len(self._queues)).tolist()
+        for queue, count in zip(self._queues, stored, strict=True):
+            if count:
+                self._next_offsets[queue] = self._next_offsets.get(queue, 0) + count

@@ -34,7 +34,7 @@ from gantrymq.store.lookup import MAX_PULL_BYTES, GetMessageResult, MessageLooku
 from gantrymq.store.opening import load_index, load_parts
 from gantrymq.store.outgoing import prepare
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.put_batch import PutBatchResult, messages_of
+from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
@@ -236,22 +236,28 @@ class MessageStore:
         on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
         """
         result = PutBatchResult.empty(len(batch))
-        now_ms = self._clock.now_ms()
+        columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
         with self._put_lock:
             if self._closed:
                 raise StoreClosedError(self._paths.root, "is closed")
-            for place, message in enumerate(messages_of(batch)):
-                outgoing = prepare(message, self.config, self._store_host)
-                if isinstance(outgoing, PutMessageStatus):
-                    result.rejected[place] = outgoing
-                    continue
-                one = self._appender.append(outgoing, now_ms)
-                result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
-                result.sizes[place] = one.size_bytes
+            if columns is not None:
+                self._appender.append_columns(columns, self._clock.now_ms(), result)
+            else:
+                self._put_one_by_one(batch, result)
         self._reput_runner.wake()
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and result.end_offset >= 0:
             result.status = self._flushed(result.end_offset)
         return result
+
+    def _put_one_by_one(self, batch: Sequence[Message] | pa.Table, result: PutBatchResult) -> None:
+        for place, message in enumerate(messages_of(batch)):
+            outgoing = prepare(message, self.config, self._store_host)
+            if isinstance(outgoing, PutMessageStatus):
+                result.rejected[place] = outgoing
+                continue
+            one = self._appender.append(outgoing, self._clock.now_ms())
+            result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
+            result.sizes[place] = one.size_bytes
 
     def _wait_for_flush(self, result: PutMessageResult, *, wait: bool) -> None:
         if wait:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.batch_columns import BatchColumns, of_messages, of_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +52,13 @@ class PutBatchResult:
     def end_offset(self) -> int:
         """Behind the last stored record; -1 where none was."""
         return int((self.phy_offsets + self.sizes).max(initial=-1))
+
+
+def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
+    """The columns of a plain batch; None for one whose messages must go one by one."""
+    if not len(batch):
+        return None
+    return of_messages(batch, config) if isinstance(batch, Sequence) else of_table(batch, config)
 
 
 def messages_of(batch: Sequence[Message] | pa.Table) -> Iterator[Message]:

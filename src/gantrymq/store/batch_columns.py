@@ -1,0 +1,204 @@
+"""A batch of messages as the columns that the encoding kernel takes.
+
+Only a plain batch becomes columns: no delay levels, transactions, or hosts of its own, and nothing in it that a put
+would refuse. For any other ``of_messages`` and ``of_table`` give None, and the messages go one by one.
+
+Source: MessageExtEncoder.encode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format import record
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.model.message import LOOPBACK, PROPERTY_KEYS, PROPERTY_TAGS, Message
+from gantrymq.store.consume_queues import is_topic_storable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INT_MAX = 0x7FFFFFFF
+_SEPARATORS = (1, 2)
+_NUMBERS = {
+    "queue_id": codes.QUEUE_ID,
+    "flag": codes.FLAG,
+    "born_timestamp_ms": codes.BORN_TIMESTAMP,
+    "reconsume_times": codes.RECONSUME_TIMES,
+}
+_SPECIAL = ("delay_level", "sys_flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of bytes as in Arrow: row i is ``values[offsets[i]:offsets[i + 1]]`` (uint8 read-only, int64)."""
+
+    values: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How long each row is."""
+        return np.diff(self.offsets)
+
+
+@dataclass(slots=True)
+class BatchColumns:
+    """A plain batch. ``topics`` are the distinct ones and ``topic_of`` says which is each row's.
+
+    ``columns`` (see ``gantrymq.kernels.codes``) has QUEUE_ID, FLAG, BORN_TIMESTAMP and RECONSUME_TIMES; SYS_FLAG and
+    PREPARED_OFFSET are 0.
+    """
+
+    count: int
+    bodies: Texts
+    topics: list[str]
+    topic_of: NDArray[np.int64]
+    topic_texts: Texts
+    properties: Texts
+    columns: NDArray[np.int64]
+
+
+def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:
+    """The columns of a list of messages, or None where it is not plain."""
+    import pyarrow as pa
+
+    for message in messages:
+        if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
+            return None
+        if message.store_host is not None or message.born_host is not LOOPBACK:
+            return None
+    table: dict[str, Any] = {
+        "topic": pa.array([message.topic for message in messages], pa.string()),
+        "body": pa.array([message.body for message in messages], pa.binary()),
+        "tags": pa.array([message.tags for message in messages], pa.string()),
+        "keys": pa.array([" ".join(message.keys) for message in messages], pa.string()),
+    }
+    for name in _NUMBERS:
+        table[name] = pa.array([getattr(message, name) for message in messages], pa.int64())
+    if any(message.properties for message in messages):
+        entries = [list(message.properties.items()) for message in messages]
+        table["properties"] = pa.array(entries, pa.map_(pa.string(), pa.string()))
+    return of_table(pa.table(table), config)
+
+
+def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
+    """The columns of an Arrow table, or None where it is not plain; raises KeyError where a column is missing."""
+    names = set(table.column_names)
+    for special in _SPECIAL:
+        if special in names and np.any(_numbers(table, special)):
+            return None
+    topic, body = table.column("topic"), table.column("body")
+    if not len(table) or topic.null_count or body.null_count:
+        return None
+    columns = new_columns(len(table))
+    columns[:, : len(table)] = 0
+    for name, row in _NUMBERS.items():
+        if name in names:
+            columns[row, : len(table)] = _numbers(table, name)
+    distinct = topic.combine_chunks().dictionary_encode()
+    topics = distinct.dictionary.to_pylist()
+    if not all(is_topic_storable(name) for name in topics):
+        return None
+    topic_of = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    properties = _properties(table, names)
+    if properties is None:
+        return None
+    taken = _texts(distinct.dictionary.take(distinct.indices))
+    batch = BatchColumns(len(table), _texts(body), topics, topic_of, taken, properties, columns)
+    return batch if _fits(batch, config) else None
+
+
+def _fits(batch: BatchColumns, config: MessageStoreConfig) -> bool:
+    queue_ids, topic_lengths = batch.columns[codes.QUEUE_ID, : batch.count], batch.topic_texts.lengths
+    property_lengths = batch.properties.lengths + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
+    sizes = record.MIN_RECORD_SIZE + 1 + batch.bodies.lengths + topic_lengths + property_lengths + record.BLANK_SIZE
+    return bool(
+        queue_ids.min() >= 0
+        and queue_ids.max() <= _INT_MAX
+        and batch.bodies.lengths.max() <= config.max_message_size_bytes
+        and property_lengths.max() <= record.MAX_PROPERTIES_LENGTH
+        and (config.auto_message_version_on_topic_len or topic_lengths.max() <= record.MAX_TOPIC_LENGTH_V1)
+        and sizes.max() <= config.mapped_file_size_commit_log
+    )
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    column = table.column(name).cast(pa.int64()).fill_null(0)
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+def _texts(column: Any) -> Texts:
+    """A string or binary column, as bytes; null rows are empty."""
+    import pyarrow as pa
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = array.cast(pa.large_binary() if pa.types.is_binary(array.type) else pa.large_string())
+    if array.null_count:
+        array = array.fill_null("" if pa.types.is_large_string(array.type) else b"")
+    _, offsets, values = array.buffers()
+    rows = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return Texts(read_only(values if values is not None else b""), rows.copy())
+
+
+def _properties(table: pa.Table, names: set[str]) -> Texts | None:
+    """The encoded properties of every row; None where a separator stands in one."""
+    from gantrymq.kernels.encode_maps import fill_map, size_map
+    from gantrymq.kernels.encode_properties import ALL_VALID, fill_property, size_property
+
+    count = len(table)
+    sizes = np.zeros(count + 1, np.int64)
+    entries = _entries(table.column("properties")) if "properties" in names else None
+    if entries is not None:
+        rows, keys, items = entries
+        size_map(rows, keys.offsets, items.offsets, count, sizes[1:])
+    given = [(PROPERTY_TAGS, "tags"), (PROPERTY_KEYS, "keys")]
+    texts = [(read_only(name.encode()), _joined(table.column(column))) for name, column in given if column in names]
+    for name, text in texts:
+        size_property(len(name), text.values, text.offsets, ALL_VALID, 0, count, sizes[1:])
+    checked = [text for _, text in texts] + ([entries[1], entries[2]] if entries is not None else [])
+    if any(_has_separator(text) for text in checked):
+        return None
+    ends = np.cumsum(sizes)
+    cursors, out = ends[:-1].copy(), np.empty(int(ends[-1]), np.uint8)
+    if entries is not None:
+        fill_map(rows, keys.values, keys.offsets, items.values, items.offsets, count, cursors, out)
+    for name, text in texts:
+        fill_property(name, text.values, text.offsets, ALL_VALID, 0, count, cursors, out)
+    return Texts(read_only(out.data), ends)
+
+
+def _has_separator(text: Texts) -> bool:
+    used = text.values[text.offsets[0] : text.offsets[-1]]
+    return any(bool((used == separator).any()) for separator in _SEPARATORS)
+
+
+def _joined(column: Any) -> Texts:
+    """A column of strings, or of lists of strings joined by one space."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
+    return _texts(column)
+
+
+def _entries(column: Any) -> tuple[NDArray[np.int64], Texts, Texts]:
+    """(row offsets, keys, items) of a map column; a null row has no entries, a null item is empty."""
+    import pyarrow as pa
+
+    array = pa.concat_arrays(column.chunks) if len(column.chunks) != 1 else column.chunk(0)
+    if array.null_count:
+        # Behind a null row there may be entries that do not count; written anew there are none.
+        array = pa.array([row or [] for row in array.to_pylist()], array.type)
+    return array.offsets.to_numpy().astype(np.int64), _texts(array.keys), _texts(array.items)
