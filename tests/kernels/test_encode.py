@@ -1,6 +1,7 @@
 """Encoding kernels against format.record.encode_record and format.properties.encode_properties."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from gantrymq.format.record import body_crc, encode_record
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import int64s, new_columns, read_only
 from gantrymq.kernels.encode import HOST_SIZE, encode_batch
+from gantrymq.kernels.encode_maps import fill_map, size_map
 from gantrymq.kernels.encode_properties import PropertyColumn, encode_properties_batch
 from gantrymq.kernels.scan import scan
 from gantrymq.model.message import StoredMessage
@@ -167,3 +169,24 @@ def test_separators_in_properties_are_refused() -> None:
         encode_properties_batch([PropertyColumn(b"KEYS", *arrow([b"a\x01", b"b\x02", b"c"]))], 3)
     with pytest.raises(ValueError, match="holds a separator"):
         encode_properties_batch([PropertyColumn(b"A\x01", *arrow([b"a"]))], 1)
+
+
+@given(st.lists(st.dictionaries(TEXTS, TEXTS, max_size=5), min_size=1, max_size=9), st.integers(0, 1))
+def test_properties_of_a_map(rows: list[dict[str, str]], skipped: int) -> None:
+    entries = [(key.replace("\x01", ""), value) for row in rows for key, value in row.items()]
+    ends = int64s(np.cumsum([0, *map(len, rows)]))[skipped:]
+    keys, items = (
+        arrow([text.encode() for text in texts]) for texts in (zip(*entries, strict=True) if entries else ((), ()))
+    )
+    n = len(ends) - 1
+    sizes = np.zeros(n + 1, np.int64)
+    size_map(ends, keys[1], items[1], n, sizes[1:])
+    cursors = np.cumsum(sizes)
+    out = np.zeros(int(cursors[-1]), np.uint8)
+    fill_map(ends, *keys, *items, n, cursors, out)
+    expected = [
+        b"".join(f"{key}\x01{value}\x02".encode() for key, value in entries[start:stop])
+        for start, stop in pairwise(ends)
+    ]
+    assert out.tobytes() == b"".join(expected)
+    assert sizes[1:].tolist() == [len(row) for row in expected]

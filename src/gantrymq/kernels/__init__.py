@@ -27,6 +27,10 @@ module                  what
 ``queues``, ``units``   dispatch to consume queues; units of consume queues
 ``index``               keys, index files
 ``encode``              records from columns
-``columns``             records into Arrow's buffers
+``encode_properties``,  their properties, from one column for each name, or from a map
+``encode_maps``
+``columns``, ``hosts``  records into Arrow's buffers; hosts and message ids as text
 ======================  ===============================================================================
+
+``python -m gantrymq.kernels`` compiles them all; that fills the cache from which later processes load them.
 """

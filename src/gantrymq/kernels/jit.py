@@ -16,6 +16,7 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 
 _PARTS = ("kernels", "format", "model")
+KERNELS: list[Any] = []  # every kernel of the modules that are imported
 
 
 @lru_cache(maxsize=1)
@@ -38,6 +39,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     """Compile ``function`` at its first call with given argument types, or load it from the cache."""
     dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
     dispatcher._cache = _cache(function)
+    KERNELS.append(dispatcher)
     return dispatcher
 
 
