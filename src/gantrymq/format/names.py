@@ -26,6 +26,7 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
+DELAY_OFFSET = "delayOffset.json"
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
 _TIME_DIGITS = 17

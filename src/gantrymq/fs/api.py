@@ -121,6 +121,10 @@ class FileSystem(Protocol):
         """Return when the names in a directory would survive a power cut."""
         ...
 
+    def used_ratio(self, path: Path) -> float:
+        """How much of the disk that holds ``path`` is used, from 0 to 1."""
+        ...
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """Take the record lock on byte 0 of ``path`` and write ``text`` into it; raises StoreLockedError."""
         ...

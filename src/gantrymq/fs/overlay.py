@@ -193,6 +193,10 @@ class OverlayFileSystem:
     def sync_directory(self, path: Path) -> None:
         """Nothing to write."""
 
+    def used_ratio(self, path: Path) -> float:
+        """That of the real disk."""
+        return self._real.used_ratio(path)
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """A view excludes nobody."""
         return _NoLock()

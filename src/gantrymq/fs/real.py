@@ -201,6 +201,12 @@ class RealFileSystem:
             finally:
                 os.close(fd)
 
+    def used_ratio(self, path: Path) -> float:
+        """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""
+        status = os.statvfs(path)
+        used = status.f_blocks - status.f_bfree
+        return -(-100 * used // max(used + status.f_bavail, 1)) / 100
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """Take the record lock on byte 0."""
         return _RecordLock(path, text)

@@ -104,7 +104,7 @@ class MessageAppender:
             version=outgoing.version,
         )
         raw = record.encode_record(stored, outgoing.topic_bytes, outgoing.properties, append_crc=self._append_crc)
-        file.array[position : position + len(raw)].data[:] = raw
+        file.write_array[position : position + len(raw)].data[:] = raw
         file.advance(len(raw))
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
         if consumable:
@@ -146,7 +146,7 @@ class MessageAppender:
         file = self._log.queue.last_for_append()
         before = file.wrote_position
         done, code, position = encode_batch(
-            file.array,
+            file.write_array,
             before,
             file.size,
             file.file_from_offset,

@@ -11,7 +11,7 @@ Source: CommitLog, in its parts that are about bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gantrymq.errors import CorruptRecordError
@@ -28,8 +28,10 @@ _LONG = struct.Struct(">q")
 class CommitLog:
     """The log in ``directory`` with files of ``file_size`` bytes."""
 
-    def __init__(self, fs: FileSystem, directory: Path, file_size: int) -> None:
-        self.queue = MappedFileQueue(fs, directory, file_size, reserve_space=True)
+    def __init__(
+        self, fs: FileSystem, directory: Path, file_size: int, equip: Callable[[MappedFile], None] | None = None
+    ) -> None:
+        self.queue = MappedFileQueue(fs, directory, file_size, reserve_space=True, equip=equip)
 
     @property
     def file_size(self) -> int:
@@ -75,7 +77,9 @@ class CommitLog:
         rest = file.size - file.wrote_position
         if rest >= record.BLANK_SIZE:
             start = file.wrote_position
-            file.array[start : start + record.BLANK_SIZE].data[:] = record.encode_blank(rest)
+            file.write_array[start : start + record.BLANK_SIZE].data[:] = record.encode_blank(rest)
+            if file.is_buffered:  # what an earlier file left in the buffer must not get into this one
+                file.write_array[start + record.BLANK_SIZE :] = 0
         file.advance(rest)
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
@@ -90,7 +94,7 @@ class CommitLog:
         try:
             buffer = file.array.data
             position = offset - file.file_from_offset
-            layout = record.read_layout(buffer, position, file.wrote_position)
+            layout = record.read_layout(buffer, position, file.committed_position)
             if not isinstance(layout, Layout) or (size is not None and layout.size != size):
                 return None
             message = record.decode_record(buffer, position, layout)

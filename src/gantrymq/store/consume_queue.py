@@ -122,6 +122,16 @@ class ConsumeQueue:
         if self._ext is not None and oldest is not None:
             self._ext.truncate_by_min_address(oldest.tags_code)
 
+    def remove_expired(self, min_phy_offset: int) -> int:
+        """Remove the files whose units all point in front of ``min_phy_offset``, never the last; returns how many."""
+        expired = 0
+        for file in self.files.files[:-1]:
+            last = self.entry((file.file_from_offset + file.size) // UNIT_SIZE - 1)
+            if last is None or last.phy_offset >= min_phy_offset:
+                break
+            expired += 1
+        return len(self.files.remove_before(expired))
+
     def find_first(self, phy_offset: int) -> int:
         """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
         first = self.files.first
@@ -212,7 +222,7 @@ class ConsumeQueue:
             return b""
         try:
             start = position - file.file_from_offset
-            limit = file.size if beyond_end else file.wrote_position
+            limit = file.size if beyond_end else file.committed_position
             return file.file.read_at(start, max(min(length, limit - start), 0))
         finally:
             file.release()

@@ -3,12 +3,14 @@
 The order that recovery relies on: queue units are flushed before the checkpoint says so, and a log's records before a
 producer hears of them.
 
-Source: CommitLog.FlushRealTimeService and GroupCommitService, ConsumeQueueStore.FlushConsumeQueueService.
+Source: CommitLog.FlushRealTimeService, CommitRealTimeService and GroupCommitService,
+ConsumeQueueStore.FlushConsumeQueueService.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from gantrymq.config.settings import MessageStoreConfig
@@ -58,6 +60,35 @@ class FlushRealTimeService:
             flush_log(self._log, self._checkpoint)
             if self._log.queue.flushed_where >= self._log.max_offset:
                 return
+
+
+class CommitRealTimeService:
+    """Writes the buffers of the TransientStorePool to their files, and wakes the flush when it wrote something."""
+
+    name = "CommitRealTimeService"
+
+    def __init__(self, log: CommitLog, config: MessageStoreConfig, committed: Callable[[], None]) -> None:
+        self.interval_ms = config.commit_interval_commit_log_ms
+        self._log = log
+        self._config = config
+        self._committed = committed
+        self._last_commit_ms = 0
+
+    def step(self, now_ms: int) -> bool:
+        """One commit; of everything where the last one is long enough ago."""
+        thorough = now_ms >= self._last_commit_ms + self._config.commit_commit_log_thorough_interval_ms
+        if not self._log.queue.commit(0 if thorough else self._config.commit_commit_log_least_pages):
+            self._committed()
+            thorough = True
+        if thorough:
+            self._last_commit_ms = now_ms
+        return False
+
+    def drain(self) -> None:
+        """Commit everything."""
+        for _ in range(_SHUTDOWN_TRIES):
+            while not self._log.queue.commit(0):
+                pass
 
 
 class GroupCommitService:

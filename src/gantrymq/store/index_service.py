@@ -129,6 +129,18 @@ class IndexService:
                 break
         return found
 
+    def remove_expired(self, min_phy_offset: int) -> list[Path]:
+        """Remove the files that end in front of ``min_phy_offset``, never the last; returns their paths."""
+        count = 0
+        while count < len(self._files) - 1 and self._files[count].header.end_phy_offset < min_phy_offset:
+            count += 1
+        expired, self._files = self._files[:count], self._files[count:]
+        for file in expired:
+            # A query that is under way keeps its view of the file.
+            file.close()
+            self._fs.remove(file.path)
+        return [file.path for file in expired]
+
     def flush(self) -> None:
         """Make every file durable; older files were flushed as they filled."""
         if self._files:

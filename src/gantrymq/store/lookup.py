@@ -62,8 +62,8 @@ class MessageLookup:
         index: Callable[[], IndexService | None],
         config: MessageStoreConfig,
     ) -> None:
-        self._log = log
-        self._queues = queues
+        self.log = log
+        self.queues = queues
         self._index = index
         self._config = config
 
@@ -71,7 +71,7 @@ class MessageLookup:
         self, topic: str, queue_id: int, offset: int, max_msgs: int, max_bytes: int, tags: TagFilter | None
     ) -> GetMessageResult:
         """Messages of a queue from ``offset`` on (DefaultMessageStore.getMessage)."""
-        queue = self._queues.get(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         if queue is None:
             return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         low, high = queue.min_offset, queue.max_offset
@@ -102,12 +102,12 @@ class MessageLookup:
             result.next_begin_offset = offset + 1
             if entry.phy_offset < gone_until or (tags is not None and not tags.matches_code(queue.tags_code(entry))):
                 continue
-            message = self._log.read(entry.phy_offset, entry.size_bytes)
+            message = self.log.read(entry.phy_offset, entry.size_bytes)
             if message is None:
                 if not result.messages:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                if entry.phy_offset < self._log.min_offset:
-                    gone_until = self._log.roll_next_file(entry.phy_offset)
+                if entry.phy_offset < self.log.min_offset:
+                    gone_until = self.log.roll_next_file(entry.phy_offset)
             elif tags is None or tags.matches_tags(message.tags):
                 result.messages.append(message)
                 result.status = GetMessageStatus.FOUND
@@ -125,38 +125,38 @@ class MessageLookup:
 
     def by_offset(self, phy_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None (lookMessageByOffset)."""
-        return self._log.read(phy_offset)
+        return self.log.read(phy_offset)
 
     def by_id(self, msg_id: str) -> StoredMessage | None:
         """The message of an offset message id, or None; raises ValueError where that is no such id."""
-        return self._log.read(parse_message_id(msg_id)[1])
+        return self.log.read(parse_message_id(msg_id)[1])
 
-    def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
-        """Physical offsets that the index answers with, newest first."""
+    def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int | None) -> list[int]:
+        """Physical offsets that the index answers with, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
         index = self._index()
-        return index.query(topic, key, max_num, begin_ms, end_ms) if index is not None else []
+        limit = max_num or self._config.max_msgs_num_batch
+        return index.query(topic, key, limit, begin_ms, end_ms) if index is not None else []
 
     def query(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
     ) -> list[StoredMessage]:
         """Messages under a key, newest first; those whose hash alone is the same stay in, as with RocketMQ."""
-        limit = max_num or self._config.max_msgs_num_batch
-        offsets = self.query_offsets(topic, key, begin_ms, end_ms, limit)
-        return [message for message in map(self._log.read, offsets) if message is not None]
+        offsets = self.query_offsets(topic, key, begin_ms, end_ms, max_num)
+        return [message for message in map(self.log.read, offsets) if message is not None]
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first queue offset whose message was stored at ``timestamp_ms`` or later; max_offset where none was.
 
         0 for a queue that is not there.
         """
-        queue = self._queues.get(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         if queue is None:
             return 0
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
             entry = queue.entry(middle)
-            stored = self._log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) if entry else -1
+            stored = self.log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) if entry else -1
             if stored < timestamp_ms:
                 low = middle + 1
             else:

@@ -1,7 +1,8 @@
 """One file of a queue of files: its positions, its bytes, and who holds it.
 
-Invariant: 0 ≤ flushed ≤ committed ≤ wrote ≤ size. Bytes below ``wrote`` never change while the file is held, and
-only they may be read. ``wrote`` moves after the bytes are in place, so a reader that saw it may read them.
+Invariant: 0 ≤ flushed ≤ committed ≤ wrote ≤ size. Bytes below ``committed`` never change while the file is held, and
+only they may be read. A position moves after the bytes are in place, so a reader that saw it may read them. Without a
+write buffer what is written is committed at once.
 
 Thread rule: one writer at a time (the put lock, or the dispatcher); any number of readers; flush from one thread.
 
@@ -36,6 +37,8 @@ class MappedFile:
         self._open_file = open_file
         self._file: File | None = None
         self._array: Bytes | None = None
+        self._buffer: Bytes | None = None
+        self._give_back: Callable[[Bytes], None] | None = None
         self._guard = threading.Lock()
         self._references = 1
         self._available = True
@@ -61,6 +64,20 @@ class MappedFile:
         return self._array
 
     @property
+    def write_array(self) -> Bytes:
+        """Where a writer puts bytes: the write buffer if there is one, else the mapping."""
+        return self.array if self._buffer is None else self._buffer
+
+    def write_into(self, buffer: Bytes, give_back: Callable[[Bytes], None]) -> None:
+        """Collect writes in ``buffer`` (as long as the file) until they are committed; it is given back when full."""
+        self._buffer, self._give_back = buffer, give_back
+
+    @property
+    def is_buffered(self) -> bool:
+        """Whether writes are collected in a buffer first."""
+        return self._buffer is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more goes in."""
         return self.wrote_position == self.size
@@ -73,7 +90,7 @@ class MappedFile:
     @property
     def end_offset(self) -> int:
         """The offset behind the last byte that may be read."""
-        return self.file_from_offset + self.wrote_position
+        return self.file_from_offset + self.committed_position
 
     def set_positions(self, position: int) -> None:
         """All three positions at once, as loading and truncating do."""
@@ -87,7 +104,20 @@ class MappedFile:
     def advance(self, length: int) -> None:
         """Say that ``length`` bytes behind the last one are in place."""
         self.wrote_position += length
-        self.committed_position = self.wrote_position
+        if self._buffer is None:
+            self.committed_position = self.wrote_position
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Write what is only in the buffer to the file; returns the committed position. Raises DiskFullError."""
+        buffer, begin, end = self._buffer, self.committed_position, self.wrote_position
+        pages = end // PAGE_SIZE - begin // PAGE_SIZE
+        if buffer is not None and begin < end and (self.is_full or pages >= least_pages):
+            self.file.write_at(begin, buffer[begin:end].data)
+            self.committed_position = end
+            if end == self.size and self._give_back is not None:
+                self._buffer = None
+                self._give_back(buffer)
+        return self.committed_position
 
     def is_able_to_flush(self, least_pages: int) -> bool:
         """Whether a flush that asks for ``least_pages`` dirty pages has something to do."""
@@ -111,7 +141,7 @@ class MappedFile:
 
     def select(self, position: int, length: int) -> SelectMappedBufferResult | None:
         """A held view of bytes that were written, or None where they were not (selectMappedBuffer)."""
-        if position < 0 or length < 0 or position + length > self.wrote_position or not self.hold():
+        if position < 0 or length < 0 or position + length > self.committed_position or not self.hold():
             return None
         return SelectMappedBufferResult(
             self.file_from_offset + position, self.array[position : position + length], length, self

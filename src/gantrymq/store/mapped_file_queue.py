@@ -19,7 +19,7 @@ from pathlib import Path
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.fs.api import File, FileSystem
-from gantrymq.store.mapped_file import MappedFile, SelectMappedBufferResult
+from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 
 _DESTROY_AT_ONCE_MS = 0
 
@@ -28,16 +28,27 @@ class MappedFileQueue:
     """The files of ``directory``, each ``file_size`` bytes long.
 
     ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
-    mapping must).
+    mapping must). ``equip`` is called with each new file before anything is written to it.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, reserve_space: bool) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        file_size: int,
+        *,
+        reserve_space: bool,
+        equip: Callable[[MappedFile], None] | None = None,
+    ) -> None:
         self.directory = directory
         self.file_size = file_size
         self.flushed_where = 0
         self.committed_where = 0
         self._fs = fs
         self._reserve_space = reserve_space
+        self._equip = equip
+        self._prepared: Path | None = None
+        self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
 
@@ -130,9 +141,46 @@ class MappedFileQueue:
         return self._create(offset)
 
     def _create(self, offset: int) -> MappedFile:
-        if not self._files:
-            self._fs.make_directory(self.directory)
         path = self.directory / offset_name(offset)
+        with self._making:
+            if self._prepared == path:
+                self._prepared = None
+            else:
+                self._make(path)
+        mapped = self._mapped(offset)
+        if self._equip is not None:
+            self._equip(mapped)
+        with self._guard:
+            self._files = (*self._files, mapped)
+        return mapped
+
+    def prepare_next(self, *, warm: bool) -> bool:
+        """Make the file behind the last one on the disk before it is needed; False where it is there already.
+
+        ``warm`` touches its pages too, so that writing does not have to wait for them. Raises DiskFullError.
+        """
+        with self._making:
+            last = self.last
+            if last is None or self._prepared is not None:
+                return False
+            path = self.directory / offset_name(last.file_from_offset + self.file_size)
+            self._make(path)
+            if warm:
+                file = self._fs.open(path, writable=True)
+                file.map()[::PAGE_SIZE] = 0
+                file.close()
+            self._prepared = path
+            return True
+
+    def drop_prepared(self) -> None:
+        """Remove the file that was made ahead and is not needed any more."""
+        with self._making:
+            if self._prepared is not None:
+                self._fs.remove(self._prepared)
+                self._prepared = None
+
+    def _make(self, path: Path) -> None:
+        self._fs.make_directory(self.directory)
         file = self._fs.open(path, writable=True, create=True)
         try:
             self._prepare(file)
@@ -142,10 +190,6 @@ class MappedFileQueue:
             raise
         file.close()
         self._fs.sync_directory(self.directory)
-        mapped = self._mapped(offset)
-        with self._guard:
-            self._files = (*self._files, mapped)
-        return mapped
 
     def _prepare(self, file: File) -> None:
         # The size first: a crash on the way leaves an empty file or a whole one, and load() knows both.
@@ -180,6 +224,25 @@ class MappedFileQueue:
         self.flushed_where = self.committed_where = min(offset, self.max_offset) if kept else offset
         return [file.path for file in removed]
 
+    def first_modified_ms(self) -> int:
+        """When the first file was last written to (its modification time)."""
+        first = self.first
+        for entry in self._fs.scan(self.directory) if first else ():
+            if first is not None and entry.name == first.path.name:
+                return entry.modified_ms
+        return 0
+
+    def remove_first(self, now_ms: int, interval_forcibly_ms: int) -> bool:
+        """Ask the first file to go, unless it is the last; True when it is gone, False while somebody holds it."""
+        files = self._files
+        if len(files) < 2 or not files[0].shutdown(now_ms, interval_forcibly_ms):
+            return False
+        with self._guard:
+            self._files = self._files[1:]
+        self._fs.remove(files[0].path)
+        self._fs.sync_directory(self.directory)
+        return True
+
     def remove_before(self, count: int) -> list[Path]:
         """Remove the first ``count`` files, never the last one; returns their paths."""
         files = self._files
@@ -196,6 +259,16 @@ class MappedFileQueue:
             self._fs.remove(file.path)
         if removed:
             self._fs.sync_directory(self.directory)
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Commit the file that ``committed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
+        file = self.find(self.committed_where, first_if_missing=self.committed_where == 0)
+        if file is None:
+            return True
+        where = file.file_from_offset + file.commit(least_pages)
+        unchanged = where == self.committed_where
+        self.committed_where = where
+        return unchanged
 
     def flush(self, least_pages: int = 0) -> bool:
         """Flush the file that ``flushed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""

@@ -18,32 +18,45 @@ from typing import TYPE_CHECKING
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import ConfigError, StoreClosedError
-from gantrymq.format.names import LOCK_TEXT
+from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.host import Host
-from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.service.runner import ServiceRunner
+from gantrymq.service.runner import Service, ServiceRunner
+from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.append import MessageAppender, PutMessageResult
-from gantrymq.store.flush import FlushConsumeQueueService, FlushRealTimeService, GroupCommitService
+from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.flush import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.index_service import EVERYTHING_MS
-from gantrymq.store.lookup import MAX_PULL_BYTES, GetMessageResult, MessageLookup, TagFilter
+from gantrymq.store.lookup import MessageLookup
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.opening import load_index, load_parts
 from gantrymq.store.outgoing import prepare
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
+from gantrymq.store.reading import ReadingStore
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
+from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
+from gantrymq.store.schedule import ScheduleMessageService
+from gantrymq.store.transient_pool import TransientStorePool
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FAILURES_KEPT = 63
 
-class MessageStore:
+
+class MessageStore(ReadingStore):
     """An open store. Make one with :meth:`open`; close it, or use it as a context manager.
 
     Thread rule: every method may be called from any thread. ``put`` returns when the message is acknowledged as
@@ -60,12 +73,15 @@ class MessageStore:
         clock: Clock,
         progress: Progress | None,
         on_arrival: Arrival | None,
+        housekeeping: bool,
     ) -> None:
         self._paths = paths = StorePaths(path)
         self._fs = fs
         self._clock = clock
         self._put_lock = threading.Lock()
         self._closed = False
+        self._flush_failed = False
+        self._pool: TransientStorePool | None = None
         self.failures: list[tuple[str, Exception]] = []
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
@@ -74,7 +90,7 @@ class MessageStore:
         except BaseException:
             self._lock.release()
             raise
-        self._start()
+        self._start(housekeeping)
 
     @classmethod
     def open(
@@ -88,12 +104,14 @@ class MessageStore:
         clock: Clock | None = None,
         progress: Progress | None = None,
         on_arrival: Arrival | None = None,
+        housekeeping: bool = True,
     ) -> MessageStore:
         """Open the store at ``path`` for writing, recovering it first; make it where it is missing (``create``).
 
         File sizes are what the files of an existing store say; ``given`` names RocketMQ keys whose value in ``config``
         must hold instead. ``progress(step, done_bytes, total_bytes)`` hears of the recovery, ``on_arrival(topic,
-        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread.
+        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread. With ``housekeeping`` what is
+        old is deleted and what was delayed is delivered while the store is open.
 
         Raises NotAStoreError, StoreLockedError, WrongFileSizeError, AmbiguousGeometryError, StorePermissionError,
         DiskFullError; after any of them the store is as it was.
@@ -102,7 +120,8 @@ class MessageStore:
         files = fs or RealFileSystem()
         if not create or files.scan(path):
             require_store(files, path)
-        return cls(path, config or MessageStoreConfig(), given, files, clock or SystemClock(), progress, on_arrival)
+        clock = clock or SystemClock()
+        return cls(path, config or MessageStoreConfig(), given, files, clock, progress, on_arrival, housekeeping)
 
     # Start
 
@@ -110,7 +129,7 @@ class MessageStore:
         self, config: MessageStoreConfig, given: Collection[str], progress: Progress | None, on_arrival: Arrival | None
     ) -> None:
         fs, paths = self._fs, self._paths
-        parts = load_parts(fs, paths, config, given)
+        parts = load_parts(fs, paths, config, given, self._equip)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = load_index(fs, paths, parts, given) if config.message_index_enable else (None, [])
         self._index, self.config = index, parts.config
@@ -146,8 +165,16 @@ class MessageStore:
         file.close()
         self._fs.sync_directory(self._paths.root)
 
-    def _start(self) -> None:
+    def _equip(self, file: MappedFile) -> None:
+        """A new commit log file gets a write buffer where transientStorePoolEnable is on."""
+        if self._pool is not None:
+            lend_buffer(self._pool, file, fail_fast=self.config.fast_fail_if_no_buffer_in_store_pool)
+
+    def _start(self, housekeeping: bool) -> None:
         config, log = self.config, self._log
+        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if config.transient_store_pool_enable and not sync_flush:
+            self._pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
         self._appender = MessageAppender(
             log, self._queues.next_offsets(), _store_host(config), append_crc=config.enabled_append_prop_crc
         )
@@ -156,18 +183,46 @@ class MessageStore:
         self._reput = ReputMessageService(
             log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
         )
-        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        flush_service = self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
-        # The order of starting. Stopping goes in the same order: what writes a thing is drained before what flushes it.
-        self._flush_runner = self._runner(flush_service)
+        self._space = DiskSpace(self._fs, self._paths, config)
+        self._flush_runner = self._runner(
+            self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
+        )
         self._reput_runner = self._runner(self._reput)
-        self._queue_runner = self._runner(FlushConsumeQueueService(self._queues, self._checkpoint, config))
-        self._runners = (self._flush_runner, self._reput_runner, self._queue_runner)
+        self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))
+        # The order of starting and of stopping: what writes a thing is drained before what flushes it.
+        self._runners = [
+            *(self._housekeepers() if housekeeping else ()),
+            self._runner(AllocateMappedFileService(log, warm=config.warm_maped_file_enable)),
+            self._commit_runner,
+            self._flush_runner,
+            self._reput_runner,
+            self._runner(FlushConsumeQueueService(self._queues, self._checkpoint, config)),
+        ]
         for runner in self._runners:
             runner.start()
 
-    def _runner(self, service: object) -> ServiceRunner:
-        return ServiceRunner(service, self._clock, lambda name, error: self.failures.append((name, error)))  # type: ignore[arg-type]
+    def _housekeepers(self) -> list[ServiceRunner]:
+        log, config = self._log, self.config
+        offsets = ConfigFile(self._fs, self._paths.config / DELAY_OFFSET)
+        queue_cleaner = self._runner(CleanConsumeQueueService(log, self._queues, self._index, config))
+        self._log_cleaner = CleanCommitLogService(
+            log, self._space, config, queue_cleaner.wake, start_ms=self._clock.now_ms()
+        )
+        schedule = ScheduleMessageService(log, self._queues, config, self._deliver, offsets)
+        return [self._runner(schedule), self._runner(self._log_cleaner), queue_cleaner]
+
+    def _deliver(self, message: Message) -> bool:
+        """Store a message whose delay is over; False where it must be tried again."""
+        return not self._closed and self.put(message).is_stored
+
+    def _runner(self, service: Service) -> ServiceRunner:
+        return ServiceRunner(service, self._clock, self._note_failure)
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        """Keep the last failures. After a failed sync nobody knows what is on the disk: no more puts."""
+        self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
+        if name in (FlushRealTimeService.name, GroupCommitService.name, CommitRealTimeService.name):
+            self._flush_failed = True
 
     def _dispatchable_end(self) -> int:
         return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
@@ -215,16 +270,40 @@ class MessageStore:
 
     # Writing
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether puts are taken: not while the disk is too full, nor after a sync has failed."""
+        return not self._space.refuses_puts and not self._flush_failed
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(self._paths.root, "is closed")
+
+    def _wake_after_put(self) -> None:
+        self._reput_runner.wake()
+        if self._pool is not None:
+            self._commit_runner.wake()
+        elif not self.config.flush_commit_log_timed:
+            self._flush_runner.wake()
+
+    def delete_expired_files(self) -> None:
+        """Let retention delete what is expired at any hour, for its next twenty runs (deleteFilesManually)."""
+        self._log_cleaner.delete_manually()
+
     def put(self, message: Message) -> PutMessageResult:
         """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
         outgoing = prepare(message, self.config, self._store_host)
+        if not isinstance(outgoing, PutMessageStatus) and not self.is_writable:
+            outgoing = PutMessageStatus.SERVICE_NOT_AVAILABLE
         if isinstance(outgoing, PutMessageStatus):
             return PutMessageResult(outgoing, message.topic, message.queue_id)
-        with self._put_lock:
-            if self._closed:
-                raise StoreClosedError(self._paths.root, "is closed")
-            result = self._appender.append(outgoing, self._clock.now_ms())
-        self._reput_runner.wake()
+        try:
+            with self._put_lock:
+                self._require_open()
+                result = self._appender.append(outgoing, self._clock.now_ms())
+        except NoBufferError:
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
+        self._wake_after_put()
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self._wait_for_flush(result, wait=message.wait_store_msg_ok)
         return result
@@ -236,15 +315,17 @@ class MessageStore:
         on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
         """
         result = PutBatchResult.empty(len(batch))
+        if not self.is_writable:
+            result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            return result
         columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
         with self._put_lock:
-            if self._closed:
-                raise StoreClosedError(self._paths.root, "is closed")
+            self._require_open()
             if columns is not None:
                 self._appender.append_columns(columns, self._clock.now_ms(), result)
             else:
                 self._put_one_by_one(batch, result)
-        self._reput_runner.wake()
+        self._wake_after_put()
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and result.end_offset >= 0:
             result.status = self._flushed(result.end_offset)
         return result
@@ -280,54 +361,9 @@ class MessageStore:
     # Reading
 
     @property
-    def min_phy_offset(self) -> int:
-        """The first physical offset; -1 while the log is empty."""
-        return self._log.min_offset
-
-    @property
-    def max_phy_offset(self) -> int:
-        """Behind the last record."""
-        return self._log.max_offset
-
-    @property
     def dispatch_behind_bytes(self) -> int:
         """How much of the log is not yet in queues and index."""
         return max(self._dispatchable_end() - self._reput.reput_from_offset, 0)
-
-    def queues(self) -> list[tuple[str, int, int, int]]:
-        """(topic, queue id, min offset, max offset) of every queue, sorted."""
-        return [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in self._queues]
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_msgs: int = 32,
-        max_bytes: int = MAX_PULL_BYTES,
-        tags: str = "*",
-    ) -> GetMessageResult:
-        """Messages of a queue from ``offset`` on that match ``tags`` ("A || B"), within both limits."""
-        return self._lookup.get(topic, queue_id, offset, max_msgs, max_bytes, TagFilter(tags))
-
-    def message_at(self, phy_offset: int) -> StoredMessage | None:
-        """The message at a physical offset, or None."""
-        return self._lookup.by_offset(phy_offset)
-
-    def message_by_id(self, msg_id: str) -> StoredMessage | None:
-        """The message of an offset message id, or None; raises ValueError where that is no such id."""
-        return self._lookup.by_id(msg_id)
-
-    def query(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
-    ) -> list[StoredMessage]:
-        """Messages under a key within a time, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
-        return self._lookup.query(topic, key, begin_ms, end_ms, max_num)
-
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; max_offset where there is none."""
-        return self._lookup.offset_at(topic, queue_id, timestamp_ms)
 
 
 def _store_host(config: MessageStoreConfig) -> Host:

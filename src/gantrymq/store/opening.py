@@ -7,7 +7,7 @@ Source: DefaultMessageStore.load.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import find_file_sizes, find_index_geometry
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 
 
@@ -37,14 +38,21 @@ class StoreParts:
         self.queues.close()
 
 
-def load_parts(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> StoreParts:
+def load_parts(
+    fs: FileSystem,
+    paths: StorePaths,
+    config: MessageStoreConfig,
+    given: Collection[str],
+    equip: Callable[[MappedFile], None] | None = None,
+) -> StoreParts:
     """Load log, queues and checkpoint; raises WrongFileSizeError, and nothing has changed then.
 
-    ``given`` are the keys whose values must hold; the other file sizes are what the files say.
+    ``given`` are the keys whose values must hold; the other file sizes are what the files say. ``equip`` is called
+    with each commit log file that is made later.
     """
     last_exit_ok = not fs.exists(paths.abort)
     config = find_file_sizes(fs, paths, config, given)
-    log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log)
+    log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log, equip)
     log.load()
     queues = ConsumeQueues(fs, paths, config)
     queues.load()

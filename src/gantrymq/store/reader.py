@@ -27,16 +27,17 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.index_service import EVERYTHING_MS, IndexService
+from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import LogScanner
-from gantrymq.store.lookup import MAX_PULL_BYTES, GetMessageResult, MessageLookup, TagFilter
+from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.opening import StoreParts, load_index, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.reading import ReadingStore
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport, index_begin
 
 
-class StoreReader:
+class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
     def __init__(
@@ -107,16 +108,6 @@ class StoreReader:
         """The consume queues as the recovery left them."""
         return self._parts.queues
 
-    @property
-    def min_phy_offset(self) -> int:
-        """The first physical offset; -1 where the log is empty."""
-        return self.log.min_offset
-
-    @property
-    def max_phy_offset(self) -> int:
-        """Behind the last record."""
-        return self.log.max_offset
-
     def _recovered_index(self) -> IndexService | None:
         """The index as a recovery would leave it; made when first asked for, for it may take a while."""
         with self._guard:
@@ -127,6 +118,7 @@ class StoreReader:
     def _recover_index(self) -> IndexService:
         parts = self._parts
         index, dropped = load_index(self._fs, self._paths, parts, self._given)
+        self.recovery.index_files_dropped = [path for path, _ in dropped]
         if not self.log.queue.files:
             return index
         begin = index_begin(self.recovery, index, dropped, self.log)
@@ -137,45 +129,8 @@ class StoreReader:
             for batch in scanner:
                 dispatcher.dispatch(batch, None)
             if scanner.stop is None or not scanner.skip_file():
+                self.recovery.index_entries_added = dispatcher.added
                 return index
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_msgs: int = 32,
-        max_bytes: int = MAX_PULL_BYTES,
-        tags: str = "*",
-    ) -> GetMessageResult:
-        """As ``MessageStore.get``."""
-        return self._lookup.get(topic, queue_id, offset, max_msgs, max_bytes, TagFilter(tags))
-
-    def message_at(self, phy_offset: int) -> StoredMessage | None:
-        """The message at a physical offset, or None."""
-        return self._lookup.by_offset(phy_offset)
-
-    def message_by_id(self, msg_id: str) -> StoredMessage | None:
-        """The message of an offset message id, or None; raises ValueError where that is no such id."""
-        return self._lookup.by_id(msg_id)
-
-    def query(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
-    ) -> list[StoredMessage]:
-        """As ``MessageStore.query``."""
-        return self._lookup.query(topic, key, begin_ms, end_ms, max_num)
-
-    def query_offsets(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
-    ) -> list[int]:
-        """What the index answers: physical offsets, newest first; some may point at what is gone."""
-        limit = max_num or self.config.max_msgs_num_batch
-        return self._lookup.query_offsets(topic, key, begin_ms, end_ms, limit)
-
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """As ``MessageStore.offset_at``."""
-        return self._lookup.offset_at(topic, queue_id, timestamp_ms)
 
     def entries(
         self, queue: ConsumeQueue, begin: int | None = None, end: int | None = None

@@ -1,0 +1,26 @@
+"""JSON as RocketMQ's fastjson writes it: the keys of a map of integers stand without quotes (``{0:32,1:32}``).
+
+Source: RemotingSerializable, ConfigManager. What is written here is standard JSON, which fastjson reads as well.
+"""
+
+import json
+import re
+from typing import Any
+
+# A string, passed over as it is; or an integer key behind a brace or a comma.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def loads(text: str) -> Any:
+    """Read fastjson's or standard JSON; raises ValueError."""
+    return json.loads(_TOKEN.sub(_quote_key, text))
+
+
+def _quote_key(match: re.Match[str]) -> str:
+    before, key, after = match.groups()
+    return match.group() if key is None else f'{before}"{key}"{after}'
+
+
+def dumps(value: Any) -> str:
+    """Standard JSON, indented by tabs as RocketMQ's configuration files are."""
+    return json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))

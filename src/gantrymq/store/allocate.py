@@ -1,0 +1,44 @@
+"""Making commit log files before they are needed, and giving them write buffers.
+
+Source: AllocateMappedFileService and MappedFile.init with a TransientStorePool.
+"""
+
+from __future__ import annotations
+
+from gantrymq.errors import GantrymqError
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.transient_pool import TransientStorePool
+
+
+class NoBufferError(GantrymqError):
+    """All buffers of the TransientStorePool are lent, and fastFailIfNoBufferInStorePool forbids to do without."""
+
+
+class AllocateMappedFileService:
+    """Keeps one file ahead of the log: whoever rolls over finds the next file there, its space taken."""
+
+    name = "AllocateMappedFileService"
+    interval_ms = 100
+
+    def __init__(self, log: CommitLog, *, warm: bool) -> None:
+        self._log = log
+        self._warm = warm
+
+    def step(self, now_ms: int) -> bool:
+        """Make the next file if it is not there."""
+        self._log.queue.prepare_next(warm=self._warm)
+        return False
+
+    def drain(self) -> None:
+        """A file that was made and not used goes again."""
+        self._log.queue.drop_prepared()
+
+
+def lend_buffer(pool: TransientStorePool, file: MappedFile, *, fail_fast: bool) -> None:
+    """Give ``file`` a write buffer; without one it writes to its mapping, or raises NoBufferError (``fail_fast``)."""
+    buffer = pool.borrow()
+    if buffer is not None:
+        file.write_into(buffer, pool.give_back)
+    elif fail_fast:
+        raise NoBufferError("no buffer is left in the TransientStorePool")

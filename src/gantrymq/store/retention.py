@@ -1,0 +1,172 @@
+"""What is old goes: commit log files past their time, then the queue and index files that point only at what is gone.
+
+=========================  ==============================================================================
+when                       what
+=========================  ==============================================================================
+the hour is in deleteWhen  files not modified for fileReservedTime hours, oldest first
+above diskMaxUsedSpace     the same, at any hour
+above 85 %                 the oldest files whatever their age (cleanFileForciblyEnable)
+above 90 %                 the same, and puts are refused until the use is back at 85 % or below
+asked for by hand          as with the hour, in the next twenty runs
+=========================  ==============================================================================
+
+The last file never goes. A file that a reader holds stays, and no younger one is touched before it; after
+destroyMapedFileIntervalForcibly its references are dropped by force. At most deleteFileBatchMax files go in one run,
+deleteCommitLogFilesInterval apart.
+
+Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService, MappedFileQueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.index_service import IndexService
+from gantrymq.store.paths import StorePaths
+
+FIRST_RUN_AFTER_MS = 60_000
+_MANUAL_RUNS = 20
+_HOUR_MS = 3_600_000
+
+
+class DiskSpace:
+    """How full the disks of the log and of the queues are, and whether puts are refused because of it.
+
+    ``refuses_puts`` goes on above the warning level and off again only at the forcible level or below; in between it
+    stays as it is. Both disks count equally.
+    """
+
+    def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._config = config
+        self.refuses_puts = False
+
+    def used_percent(self) -> float:
+        """The use of the fuller of the two disks."""
+        found = [path for path in (self._paths.commit_log, self._paths.consume_queue) if self._fs.exists(path)]
+        return max((self._fs.used_ratio(path) * 100 for path in found), default=0.0)
+
+    def update(self) -> tuple[bool, bool]:
+        """Look anew; (whether old files must go, whether they must go whatever their age)."""
+        used = self.used_percent()
+        warning = min(max(self._config.disk_space_warning_level_ratio, 35), 90)
+        forcible = min(max(self._config.disk_space_clean_forcibly_ratio, 30), 85)
+        if used > warning:
+            self.refuses_puts = True
+        elif used <= forcible:
+            self.refuses_puts = False
+        return used > min(self._config.disk_max_used_space_ratio, forcible), used > forcible
+
+
+class CleanCommitLogService:
+    """Removes commit log files, one a step. ``cleaned`` is called after a file went."""
+
+    name = "CleanCommitLogService"
+
+    def __init__(
+        self, log: CommitLog, space: DiskSpace, config: MessageStoreConfig, cleaned: Callable[[], None], start_ms: int
+    ) -> None:
+        self._log = log
+        self._space = space
+        self._config = config
+        self._cleaned = cleaned
+        self._next_run_ms = start_ms + FIRST_RUN_AFTER_MS
+        self._manual_runs = 0
+        self._left = 0
+        self._whatever_age = False
+        self._last_redelete_ms = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """Short between the files of one run."""
+        if self._left:
+            return max(self._config.delete_commit_log_files_interval_ms, 1)
+        return self._config.clean_resource_interval_ms
+
+    def delete_manually(self) -> None:
+        """Let the next twenty runs delete expired files at any hour (executeDeleteFilesManually)."""
+        self._manual_runs = _MANUAL_RUNS
+
+    def step(self, now_ms: int) -> bool:
+        """Begin a run if one is due, or remove the next file of the one that is on."""
+        if not self._left and now_ms >= self._next_run_ms:
+            self._begin_run(now_ms)
+        if self._left:
+            self._left = self._left - 1 if self._remove_first(now_ms) else 0
+        self._redelete_hanged(now_ms)
+        return False
+
+    def drain(self) -> None:
+        """Nothing: what is old goes the next time."""
+
+    def _begin_run(self, now_ms: int) -> None:
+        self._next_run_ms = now_ms + self._config.clean_resource_interval_ms
+        space_short, whatever_age = self._space.update()
+        manual = self._manual_runs > 0
+        if is_time_to_do(self._config.delete_when, now_ms) or space_short or manual:
+            self._manual_runs -= 1 if manual else 0
+            self._whatever_age = whatever_age and self._config.clean_file_forcibly_enable
+            self._left = self._config.delete_file_batch_max
+
+    def _remove_first(self, now_ms: int) -> bool:
+        reserved_ms = self._config.file_reserved_time_hours * _HOUR_MS
+        expired = self._whatever_age or now_ms >= self._log.queue.first_modified_ms() + reserved_ms
+        if not expired or not self._log.queue.remove_first(
+            now_ms, self._config.destroy_maped_file_interval_forcibly_ms
+        ):
+            return False
+        self._cleaned()
+        return True
+
+    def _redelete_hanged(self, now_ms: int) -> None:
+        """A file that was refused because somebody held it is tried again now and then."""
+        first = self._log.queue.first
+        if first is None or first.is_available:
+            return
+        if now_ms - self._last_redelete_ms > self._config.redelete_hanged_file_interval_ms:
+            self._last_redelete_ms = now_ms
+            force_ms = self._config.destroy_maped_file_interval_forcibly_ms
+            if self._log.queue.remove_first(now_ms, force_ms):
+                self._cleaned()
+
+
+class CleanConsumeQueueService:
+    """Removes queue and index files that point only at what the log no longer has, and corrects the queues' begin."""
+
+    name = "CleanConsumeQueueService"
+
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueues, index: IndexService | None, config: MessageStoreConfig
+    ) -> None:
+        self.interval_ms = config.clean_resource_interval_ms
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._last_min_offset = 0
+
+    def step(self, now_ms: int) -> bool:
+        """Look whether the log begins later than it did."""
+        min_offset = self._log.min_offset
+        if min_offset > self._last_min_offset:
+            self._last_min_offset = min_offset
+            for queue in self._queues:
+                queue.remove_expired(min_offset)
+                queue.correct_min_offset(min_offset)
+            if self._index is not None:
+                self._index.remove_expired(min_offset)
+        return False
+
+    def drain(self) -> None:
+        """Nothing: what is old goes the next time."""
+
+
+def is_time_to_do(when: str, now_ms: int) -> bool:
+    """Whether the local hour of ``now_ms`` is in ``when`` ("04", or a list like "04;16") (UtilAll.isItTimeToDo)."""
+    hour = datetime.fromtimestamp(now_ms / 1000).hour
+    return any(part.strip().isdigit() and int(part) == hour for part in when.split(";"))

@@ -1,0 +1,123 @@
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, queue = level - 1, until their time has come.
+
+A unit's tags code there is the deliver time in milliseconds. ``config/delayOffset.json`` keeps how far each level was
+delivered; it is written now and then, so a message may be delivered again after a crash, never lost.
+
+Thread rule: one runner steps; offsets are read from its thread only.
+
+Source: ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.model.message import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    Message,
+    StoredMessage,
+)
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queues import ConsumeQueues
+
+_ENTRIES_A_STEP = 256
+
+
+class ScheduleMessageService:
+    """Delivers what is due. ``put(message)`` stores it in its real topic and says whether that worked."""
+
+    name = "ScheduleMessageService"
+    interval_ms = 100
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        config: MessageStoreConfig,
+        put: Callable[[Message], bool],
+        file: ConfigFile,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._delay_levels_ms = config.delay_levels_ms
+        self._flush_interval_ms = config.flush_delay_offset_interval_ms
+        self._put = put
+        self._file = file
+        self._saved_ms = 0
+        self.offsets = self._load()
+        self._dirty = False
+
+    def _load(self) -> dict[int, int]:
+        """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
+        table = self._file.load().get("offsetTable", {})
+        offsets: dict[int, int] = {}
+        for level, offset in table.items() if isinstance(table, dict) else ():
+            if str(level).isdigit() and isinstance(offset, int):
+                queue = self._queues.get(SCHEDULE_TOPIC, int(level) - 1)
+                bounds = (queue.min_offset, queue.max_offset) if queue else (0, offset)
+                offsets[int(level)] = min(max(offset, bounds[0]), bounds[1])
+        return offsets
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due, some of each level; True where more is."""
+        more = False
+        for level, delay_ms in enumerate(self._delay_levels_ms, start=1):
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            if queue is not None:
+                more |= self._deliver(level, delay_ms, queue, now_ms)
+        if self._dirty and now_ms - self._saved_ms >= self._flush_interval_ms:
+            self._save(now_ms)
+        return more
+
+    def drain(self) -> None:
+        """Keep the offsets; what is not due waits for the next start."""
+        if self._dirty:
+            self._save(self._saved_ms)
+
+    def _deliver(self, level: int, delay_ms: int, queue: ConsumeQueue, now_ms: int) -> bool:
+        offset = min(max(self.offsets.get(level, 0), queue.min_offset), queue.max_offset)
+        units = queue.entries(offset, min(queue.max_offset - offset, _ENTRIES_A_STEP))
+        for unit in units.tolist():
+            entry = QueueEntry(*unit)
+            # A deliver time further away than the level allows is no deliver time: now.
+            if now_ms < queue.tags_code(entry) <= now_ms + delay_ms:
+                return False
+            message = self._log.read(entry.phy_offset, entry.size_bytes)
+            if message is not None and not self._put_due(message):
+                return False
+            offset += 1
+            self.offsets[level] = offset
+            self._dirty = True
+        return offset < queue.max_offset and len(units) > 0
+
+    def _put_due(self, message: StoredMessage) -> bool:
+        """Store the message where it was meant to go; one that does not say where is passed over."""
+        topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
+        queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
+        if not topic or not queue_id.isdigit():
+            return True
+        due = Message(
+            topic=topic,
+            body=message.body,
+            queue_id=int(queue_id),
+            properties=message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_host=message.store_host,
+            reconsume_times=message.reconsume_times,
+            wait_store_msg_ok=False,
+        )
+        return self._put(due)
+
+    def _save(self, now_ms: int) -> None:
+        self._file.save({"offsetTable": {str(level): offset for level, offset in sorted(self.offsets.items())}})
+        self._saved_ms = now_ms
+        self._dirty = False
