@@ -62,7 +62,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 
 def recover(golden: Golden, config: MessageStoreConfig | None = None) -> MessageStore:
     """The store opened for writing, and closed again."""
-    store = MessageStore.open(golden.store, config)
+    store = MessageStore.open(golden.store, config, housekeeping=False)
     store.close()
     assert not store.failures
     return store
