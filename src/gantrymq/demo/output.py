@@ -1,0 +1,36 @@
+"""The directory that a run leaves behind: made anew each time, but only where an earlier run had made it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gantrymq.demo.failure import DemoError
+
+MARK = "demo.txt"
+_MARK_TEXT = "Made by `gantrymq demo`, which replaces all that it left here when it runs again.\n"
+_OURS = ("store", "work")
+_FILES = ("report.html", "summary.json", "broker.conf")
+
+
+def prepare_output(out: Path, work: Path) -> None:
+    """Make ``out`` and ``work`` below it ready, with what an earlier run left there removed.
+
+    Raises DemoError where something is there that the demo did not make.
+    """
+    if out.exists() and not out.is_dir():
+        raise DemoError(f"{out} is a file; the demo needs a directory")
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()) and not (out / MARK).is_file():
+        raise DemoError(f"{out} is not empty, and was not made by the demo: give another directory with --out")
+    for name in _OURS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in _FILES:
+        (out / name).unlink(missing_ok=True)
+    (out / MARK).write_text(_MARK_TEXT, "utf-8")
+    work.mkdir()
+
+
+def store_size(store: Path) -> int:
+    """What the store's files take on the disk, in bytes (files are sparse)."""
+    return sum(file.stat().st_blocks * 512 for file in store.rglob("*") if file.is_file())

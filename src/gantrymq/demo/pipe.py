@@ -1,0 +1,53 @@
+"""What the writer says over its pipe, one JSON line each. A line that was sent is there even if the writer is killed.
+
+Times are seconds of the monotonic clock, which all processes of one machine share.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The store is open; storing begins with ``first_row``."""
+
+    at_s: float
+    first_row: int
+
+
+class Acknowledged(msgspec.Struct, tag="acknowledged", frozen=True):
+    """The rows [first_row, end_row) are stored: put_batch returned PUT_OK for them, none was rejected."""
+
+    at_s: float
+    first_row: int
+    end_row: int
+    end_phy_offset: int
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """The last row is stored. The store is still open: the writer waits for a word on its standard input."""
+
+    at_s: float
+    end_row: int
+
+
+class Closed(msgspec.Struct, tag="closed", frozen=True):
+    """Everything is dispatched and flushed, the checkpoint is written, ``abort`` is gone."""
+
+    at_s: float
+
+
+Word = Ready | Acknowledged | Finished | Closed
+_DECODER = msgspec.json.Decoder(Word)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode(word: Word) -> bytes:
+    """A line; shorter than PIPE_BUF, so it goes into the pipe whole or not at all."""
+    return _ENCODER.encode(word) + b"\n"
+
+
+def decode(line: bytes) -> Word:
+    """The inverse; raises msgspec.DecodeError."""
+    word: Word = _DECODER.decode(line)
+    return word

@@ -1,0 +1,148 @@
+"""The report: one HTML file that needs nothing else, neither a network nor a file beside it.
+
+The page is page/page.html.j2; here is what goes into it. Charts are Vega-Lite with its library put into the page, so
+that they fit any width, tell their numbers when touched, and follow the reader's choice of light and dark.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+import orjson
+import vl_convert
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from gantrymq.demo.chart import Figure
+from gantrymq.demo.flight_charts import flight_figures, worst_days
+from gantrymq.demo.screen import next_commands
+from gantrymq.demo.storing import Episode
+from gantrymq.demo.story import Story
+from gantrymq.demo.story_charts import story_figures
+
+_WORDS = {0: "no kill", 1: "one kill", 2: "two kills", 3: "three kills", 4: "four kills", 5: "five kills"}
+_DAYS_SHOWN = 5
+
+
+def write_report(story: Story) -> None:
+    """Write ``story.report``."""
+    story.report.write_text(render(story), "utf-8")
+
+
+def render(story: Story) -> str:
+    """The page."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    tables = story.answers.tables
+    return environment.from_string(_page("page.html.j2")).render(
+        headline=f"{story.rows:,} flights, {_WORDS.get(story.kills, f'{story.kills} kills')}, nothing lost",
+        lede=_lede(story),
+        tiles=_tiles(story),
+        story_figures=[_shown(figure) for figure in story_figures(story)],
+        flight_figures=[_shown(figure) for figure in flight_figures(tables)],
+        episodes=[_episode(number, one) for number, one in enumerate(story.episodes, 1)],
+        worst_days=worst_days(tables["days"].to_pylist(), _DAYS_SHOWN),
+        totals=_totals(story),
+        comparisons=story.comparisons,
+        numbers=f"{story.numbers:,}",
+        phases=story.phases,
+        commands=next_commands(story),
+        replay=story.replay,
+        versions=story.versions,
+        css=Markup(_page("page.css")),
+        js=Markup(_page("page.js")),
+        vega=Markup(_harmless(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"))),
+    )
+
+
+def _page(name: str) -> str:
+    return (files("gantrymq.demo") / "page" / name).read_text("utf-8")
+
+
+def _harmless(script: str) -> str:
+    """JavaScript or JSON that does not end the element it stands in."""
+    return script.replace("</", "<\\/")
+
+
+def _shown(figure: Figure) -> dict[str, Any]:
+    return {
+        "title": figure.title,
+        "note": figure.note,
+        "is_wide": figure.is_wide,
+        "json": Markup(_harmless(orjson.dumps(figure.spec).decode())),
+    }
+
+
+def _lede(story: Story) -> str:
+    began = datetime.fromtimestamp(story.origin_ms / 1000, UTC)
+    return (
+        f"On {began.day} {began:%B %Y} at {began:%H:%M} UTC every flight that had left New York's three airports in "
+        f"2013 became a message in a RocketMQ store. The process that stored them was killed with SIGKILL in the "
+        f"middle of its work, the store was recovered, and the next writer went on with the first row that was not "
+        f"there. Then Spark read the store and answered questions, and every number was checked against the input."
+    )
+
+
+def _tiles(story: Story) -> list[dict[str, str]]:
+    recoveries = story.recovery_s
+    answers = story.answers
+    topics = len({row["topic"] for row in answers.tables["queues"].to_pylist()})
+    queues = answers.tables["queues"].num_rows
+    return [
+        _tile(
+            f"{story.rows:,}",
+            "messages",
+            f"{topics} topics, {queues} queues, {story.body_bytes / 1e6:,.0f} MB of bodies",
+        ),
+        _tile("0", "lost or doubled", f"{story.unacknowledged:,} found that no writer had lived to acknowledge"),
+        _tile(f"{story.rows_per_s:,.0f}", "rows a second", "acknowledged, while a writer was writing"),
+        _tile(f"{max(recoveries, default=0):.2f} s", "to recover, at most", _recoveries(recoveries)),
+        _tile(f"{answers.rows / max(answers.read_s, 1e-9):,.0f}", "rows a second in Spark", "read and JSON parsed"),
+        _tile(f"{story.numbers:,}", "numbers checked", "all equal to those of the input"),
+    ]
+
+
+def _tile(value: str, what: str, more: str) -> dict[str, str]:
+    return {"value": value, "what": what, "more": more}
+
+
+def _recoveries(seconds: list[float]) -> str:
+    return "after each kill: " + ", ".join(f"{one:.2f} s" for one in seconds) if seconds else "nothing was killed"
+
+
+def _episode(number: int, episode: Episode) -> dict[str, Any]:
+    life, kill, recovered, audit = episode.life, episode.kill, episode.recovered, episode.audit
+    return {
+        "number": number,
+        "pid": life.pid,
+        "first_row": f"{life.first_row:,}",
+        "acknowledged": f"{life.acknowledged_row:,}",
+        "rate": f"{life.rows_per_s:,.0f}",
+        "kill": f"{kill.delay_ms:.1f} ms after row {kill.after_row:,}" if kill else None,
+        "recovered": f"{recovered.took_s:.2f} s" if recovered else "–",
+        "stored": f"{audit.stored:,}",
+        "unacknowledged": f"{audit.unacknowledged:,}" if kill else "–",
+    }
+
+
+_TOTAL_NAMES = {
+    "messages": "Messages",
+    "uniq_keys": "Different UNIQ_KEYs",
+    "departed": "Flights that departed",
+    "arrived": "Flights that arrived",
+    "dep_delay": "Minutes of departure delay",
+    "arr_delay": "Minutes of arrival delay",
+    "distance": "Miles",
+    "air_time": "Minutes in the air",
+    "planes": "Planes",
+    "destinations": "Destinations",
+}
+
+
+def _totals(story: Story) -> list[dict[str, str]]:
+    ours, expected = (tables["totals"].to_pylist()[0] for tables in (story.answers.tables, story.expected))
+    return [
+        {"name": label, "ours": f"{ours[name]:,}", "theirs": f"{expected[name]:,}"}
+        for name, label in _TOTAL_NAMES.items()
+    ]

@@ -1,0 +1,88 @@
+"""A quiet Spark of this machine alone: two cores, no web pages, its words in a log, no process left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_GOODBYE_S = 20
+
+
+@contextmanager
+def spark_session(work: Path) -> Iterator[SparkSession]:
+    """A session for the ``with`` block; all it writes is below ``work``, its log is ``work/spark.log``."""
+    from pyspark.sql import SparkSession
+
+    log4j = work / "log4j2.properties"
+    log4j.write_text(_LOG4J, "utf-8")
+    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("gantrymq demo")
+    for key, value in _settings(work, log4j).items():
+        builder = builder.config(key, value)
+    with _stderr_into(work / "spark.log"):
+        session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+        _end_java()
+
+
+def _settings(work: Path, log4j: Path) -> dict[str, str]:
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j.resolve()} "
+        f"-Djava.io.tmpdir={work.resolve()} -XX:+UseParallelGC",
+        "spark.local.dir": str(work.resolve()),
+        "spark.sql.warehouse.dir": str((work / "warehouse").resolve()),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """What is started in the ``with`` block says what it has to say into ``log``."""
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _end_java() -> None:
+    """End the Java process, which pyspark would leave running until this one ends."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    # It ends when its standard input does.
+    process.stdin.close()
+    process.wait(_GOODBYE_S)
