@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskFullError, StoreLockedError, StorePermissionError
+from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.real import RealFileSystem
 
@@ -44,7 +44,7 @@ def test_new_directories_have_durable_names(
 
 def test_a_file_in_the_way_of_a_directory_is_an_error(fs: RealFileSystem, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(OSError, match=r"File exists|Not a directory"):
+    with pytest.raises(NotAStoreError, match="is a file where a directory is needed"):
         fs.make_directory(tmp_path / "a" / "b")
 
 

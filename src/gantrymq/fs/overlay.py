@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.fs.api import Bytes, Entry, FileLock
-from gantrymq.fs.real import RealFileSystem, _named_errors
+from gantrymq.fs.real import RealFileSystem, open_descriptor
 
 _ZERO_STRETCH = 1 << 16
 
@@ -138,8 +138,7 @@ class OverlayFileSystem:
     def _open_source(self, path: Path, *, create: bool) -> OverlayFile:
         if path not in self._removed:
             try:
-                with _named_errors(path):
-                    return OverlayFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                return OverlayFile(path, open_descriptor(path, os.O_RDONLY))
             except FileNotFoundError:
                 if not create:
                     raise

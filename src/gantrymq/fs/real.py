@@ -14,6 +14,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +23,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from gantrymq.errors import DiskFullError, StoreLockedError, StorePermissionError
+from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs.api import Bytes, Entry, FileLock
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_WRONG_KIND = {
+    errno.EISDIR: "is a directory where a file is needed",
+    errno.EEXIST: "is a file where a directory is needed",
+    errno.ENOTDIR: "lies below a file where a directory is needed",
+}
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _ZERO_CHUNK = bytes(1 << 20)
 
@@ -41,7 +47,19 @@ def _named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
             raise DiskFullError(path, needed_bytes) from error
         if error.errno in _DENIED:
             raise StorePermissionError(path, os.strerror(error.errno)) from error
+        if error.errno in _WRONG_KIND:
+            raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
         raise
+
+
+def open_descriptor(path: Path, flags: int) -> int:
+    """A descriptor of a file, which is made where ``flags`` say so."""
+    with _named_errors(path):
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return fd
 
 
 class RealFile:
@@ -145,10 +163,8 @@ class RealFileSystem:
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False) -> RealFile:
         """Open a file."""
-        mode = os.O_RDWR if writable else os.O_RDONLY
-        with _named_errors(path):
-            fd = os.open(path, mode | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
-        return RealFile(path, fd, writable=writable)
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return RealFile(path, open_descriptor(path, flags), writable=writable)
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""
@@ -221,8 +237,7 @@ class _RecordLock:
     def __init__(self, path: Path, text: bytes) -> None:
         with self._guard:
             self._refuse_if_held_here(path)
-            with _named_errors(path):
-                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = open_descriptor(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             except OSError as error:

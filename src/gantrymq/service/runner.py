@@ -61,11 +61,15 @@ class ServiceRunner:
 
     def stop(self) -> None:
         """End the thread and drain the service; returns when both are done. Errors of the drain are raised."""
+        self.abandon()
+        self._service.drain()
+
+    def abandon(self) -> None:
+        """End the thread and leave undone what is; returns when it has ended. Doing so twice is harmless."""
         self._stopping = True
         self._awake.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._service.drain()
 
     def _run(self) -> None:
         while not self._stopping:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, NotAStoreError, WrongFileSizeError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
-from gantrymq.format.names import is_index_name
+from gantrymq.format.names import LOCK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, FileSystem
 from gantrymq.store.paths import StorePaths
@@ -34,7 +34,9 @@ def require_store(fs: FileSystem, root: Path) -> None:
     paths = StorePaths(root)
     if not fs.exists(root):
         raise NotAStoreError(root, "does not exist")
-    if not any(fs.exists(path) for path in (paths.commit_log, paths.consume_queue, paths.checkpoint)):
+    if [entry.name for entry in fs.scan(root)] == [LOCK]:
+        return  # it was about to be made when its maker was killed
+    if not any(fs.exists(path) for path in (paths.commit_log, paths.consume_queue, paths.checkpoint, paths.abort)):
         raise NotAStoreError(root, "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
 
 

@@ -83,14 +83,15 @@ class MessageStore(ReadingStore):
         self._flush_failed = False
         self._pool: TransientStorePool | None = None
         self.failures: list[tuple[str, Exception]] = []
+        _store_host(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
             self._load(config, given, progress, on_arrival)
+            self._start(housekeeping)
         except BaseException:
             self._lock.release()
             raise
-        self._start(housekeeping)
 
     @classmethod
     def open(
@@ -249,6 +250,9 @@ class MessageStore(ReadingStore):
             self._fs.remove(self._paths.abort)
             self._fs.sync_directory(self._paths.root)
         finally:
+            # Where a drain failed the services behind it still run, and must not outlive the lock.
+            for runner in self._runners:
+                runner.abandon()
             if self._index is not None:
                 self._index.close()
             self._log.close()

@@ -1,0 +1,371 @@
+"""Opening and closing a store: what is there afterwards, who is kept out, and what a failure leaves behind."""
+
+import itertools
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.errors import (
+    ConfigError,
+    DiskFullError,
+    GantrymqError,
+    NotAStoreError,
+    StoreClosedError,
+    StoreLockedError,
+    StorePermissionError,
+    WrongFileSizeError,
+)
+from gantrymq.format.checkpoint import decode_checkpoint
+from gantrymq.fs.faulty import FaultyFileSystem
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.reader import StoreReader
+from store_cases import (
+    BARE,
+    ROOT,
+    SMALL,
+    bodies,
+    files_of,
+    killed,
+    memory_store,
+    numbered,
+    open_reader,
+    open_store,
+    to_disk,
+    tree,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_service_is_left() -> Iterator[None]:
+    before = service_threads()
+    yield
+    assert service_threads() <= before
+
+
+def service_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.endswith("Service")}
+
+
+# What is there
+
+
+def test_a_clean_close_leaves_no_abort_and_a_checkpoint(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        results = [store.put(message) for message in numbered(50)]
+        assert (tmp_path / "abort").read_text().isdigit()
+    assert not (tmp_path / "abort").exists()
+    page = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
+    last = results[-1]
+    assert page.physic_msg_timestamp_ms == page.logics_msg_timestamp_ms == last.store_timestamp_ms
+    assert page.logics_physical_offset == last.phy_offset
+    assert page.confirm_phy_offset == last.end_offset
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+
+
+def test_no_service_outlives_its_store() -> None:
+    _, store = memory_store()
+    assert len(service_threads()) >= 3
+    store.close()
+
+
+def test_an_empty_store_opens_again() -> None:
+    fs, store = memory_store()
+    store.close()
+    open_store(fs).close()
+    with open_store(fs) as store:
+        store.put(Message("orders", b"first"))
+    with open_store(fs) as store:
+        assert bodies(store) == [b"first"]
+
+
+def test_a_store_killed_before_its_first_message_opens_again() -> None:
+    fs, first = memory_store()
+    with first, open_store(killed(fs)) as store:
+        assert not store.recovery.last_exit_ok
+        assert store.put(Message("orders", b"first")).phy_offset == 0
+
+
+def test_closing_twice_is_harmless_and_afterwards_nothing_is_put() -> None:
+    _, store = memory_store()
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.put(Message("orders", b"late"))
+    with pytest.raises(StoreClosedError):
+        store.put_batch([Message("orders", b"late")])
+
+
+def test_what_was_put_is_there_after_a_reopen_and_numbers_go_on() -> None:
+    fs, store = memory_store()
+    for message in numbered(300):
+        store.put(message)
+    store.close()
+    with open_store(fs) as store:
+        assert store.recovery.last_exit_ok
+        assert bodies(store) == [message.body for message in numbered(300)]
+        assert store.put(numbered(1)[0]).queue_offset == 300
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in ("config/topics.json", "timerwheel", "rocksdbstore/LOG", "index/notes.txt", "consumequeue/README"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("somebody else's")
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(100))
+    others = {name for name, hashed in tree(tmp_path).items() if hashed[0] == len("somebody else's")}
+    assert others == {
+        "config/topics.json", "timerwheel", "rocksdbstore/LOG", "index/notes.txt", "consumequeue/README"
+    }  # fmt: skip
+
+
+# What is refused
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear Sir or Madam")
+    for attempt in (MessageStore.open, StoreReader.open):
+        with pytest.raises(NotAStoreError):
+            attempt(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError, match="does not exist"):
+        StoreReader.open(tmp_path / "nowhere")
+    with pytest.raises(NotAStoreError, match="does not exist"):
+        MessageStore.open(tmp_path / "nowhere", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for attempt in (MessageStore.open, StoreReader.open):
+        with pytest.raises(GantrymqError):
+            attempt(tmp_path / "file")
+
+
+def test_a_second_open_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        with pytest.raises(StoreLockedError):
+            open_store(path=tmp_path)
+        assert store.put(Message("orders", b"x")).status is PutMessageStatus.PUT_OK
+    open_store(path=tmp_path).close()
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    script = f"from gantrymq import MessageStore; MessageStore.open({str(tmp_path)!r})"
+    with open_store(path=tmp_path):
+        refused = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "StoreLockedError" in refused.stderr
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/orders/0"])
+def test_a_file_of_a_wrong_size_refuses_the_load_and_is_named(tmp_path: Path, folder: str) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(400))
+    victim = sorted((tmp_path / folder).iterdir())[1]
+    with victim.open("ab") as file:
+        file.write(b"!")
+    before = tree(tmp_path)
+    for attempt in (open_store, open_reader):
+        with pytest.raises(WrongFileSizeError) as refused:
+            attempt(path=tmp_path)
+        assert refused.value.path == victim
+    assert tree(tmp_path) == before
+
+
+def test_other_file_sizes_than_configured_are_found_from_the_files(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(400))
+    with MessageStore.open(tmp_path, MessageStoreConfig()) as store:
+        assert store.config.mapped_file_size_commit_log == SMALL.mapped_file_size_commit_log
+        assert store.config.mapped_file_size_consume_queue == SMALL.mapped_file_size_consume_queue
+        assert (store.config.max_hash_slot_num, store.config.max_index_num) == (50, 200)
+        assert len(bodies(store)) == 400
+
+
+def test_a_size_that_must_hold_refuses_other_files(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    before = tree(tmp_path)
+    with pytest.raises(WrongFileSizeError):
+        open_store(path=tmp_path, config=replace(SMALL, mapped_file_size_commit_log=32_768))
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["0000000000000001638", "00000000000000016384x", "00000000000000016385"])
+def test_a_stray_copy_in_the_log_is_named(tmp_path: Path, name: str) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    copy = tmp_path / "commitlog" / name
+    copy.write_bytes(bytes(SMALL.mapped_file_size_commit_log))
+    with pytest.raises(WrongFileSizeError) as refused:
+        open_store(path=tmp_path)
+    assert refused.value.path == copy
+
+
+def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(500))
+    files = sorted((tmp_path / "commitlog").iterdir())
+    files[1].unlink()
+    before = tree(tmp_path)
+    with pytest.raises(WrongFileSizeError) as refused:
+        open_store(path=tmp_path)
+    assert refused.value.path == files[2]
+    assert tree(tmp_path) == before
+
+
+# What a failure leaves
+
+
+def test_a_bad_address_is_an_error_that_leaves_the_store_closed() -> None:
+    fs, store = memory_store()
+    store.close()
+    with pytest.raises(ConfigError, match="brokerIP1"):
+        open_store(fs, config=replace(SMALL, broker_ip1="my.host"))
+    with open_store(fs) as store:
+        assert store.recovery.last_exit_ok
+
+
+def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    stray = tmp_path / "commitlog" / "copy of a file"
+    stray.write_bytes(b"x")
+    before = tree(tmp_path)
+    with pytest.raises(WrongFileSizeError):
+        open_store(path=tmp_path)
+    assert tree(tmp_path) == before
+    stray.unlink()
+    with open_store(path=tmp_path) as store:
+        assert store.recovery.last_exit_ok
+
+
+def test_a_close_that_cannot_flush_says_so_and_keeps_abort() -> None:
+    inner = MemoryFileSystem()
+    fs = FaultyFileSystem(inner)
+    store = open_store(fs, config=BARE)
+    for message in numbered(20):
+        store.put(message)
+    fs.fail_at, fs.keeps_failing = len(fs.operations) + 1, True
+    with pytest.raises(DiskFullError):
+        store.close()
+    assert inner.exists(ROOT / "abort")
+    assert not service_threads(), "a service goes on after its store gave the lock back"
+    store.close()
+    with open_store(inner, config=BARE) as again:
+        assert not again.recovery.last_exit_ok
+        assert bodies(again) == [message.body for message in numbered(20)]
+
+
+@pytest.mark.parametrize("count", [0, 300])
+def test_an_open_that_fails_at_any_operation_can_be_repeated(count: int) -> None:
+    """The disk fails at operation k of an open, for every k: the next open finds everything."""
+    disk = MemoryFileSystem()
+    if count:
+        with open_store(disk) as store:
+            for message in numbered(count):
+                store.put(message)
+            disk = killed(disk)
+    for k in itertools.count(1):
+        left = killed(disk)
+        faulty = FaultyFileSystem(left, fail_at=k)
+        with suppress(DiskFullError):
+            open_store(faulty).close()
+        if len(faulty.operations) < k:
+            break
+        with open_store(left) as again:
+            found = bodies(again)
+            again.put(Message("orders", b"more"))
+        assert found == [message.body for message in numbered(count)], faulty.operations[k - 1]
+    assert k > 20
+
+
+def test_an_unreadable_directory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs, store = memory_store()
+    store.close()
+
+    def denied(path: Path) -> Exception:
+        return StorePermissionError(path, "Permission denied")
+
+    faulty = FaultyFileSystem(fs, fail_at=3, error=denied)
+    with pytest.raises(StorePermissionError):
+        open_store(faulty)
+
+
+# Readers
+
+
+def test_a_reader_changes_not_one_byte(tmp_path: Path) -> None:
+    fs, store = memory_store()
+    with store:
+        store.put_batch([*numbered(300), Message("orders", b"last", keys=["key"])])
+        to_disk(killed(fs), tmp_path)
+    before = tree(tmp_path)
+    with open_reader(tmp_path) as reader:
+        assert bodies(reader) == [*(message.body for message in numbered(300)), b"last"]
+        assert not reader.last_exit_ok
+        assert [message.body for message in reader.query("orders", "key")] == [b"last"]
+    assert tree(tmp_path) == before
+
+
+def test_a_reader_of_a_live_store_sees_what_was_there_when_it_opened(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(150))
+        with open_reader(tmp_path) as reader:
+            store.put_batch(numbered(150, first=150))
+            assert bodies(reader) == [message.body for message in numbered(150)]
+        with open_reader(tmp_path) as reader:
+            assert len(bodies(reader)) == 300
+            assert reader.max_phy_offset == store.max_phy_offset
+
+
+@pytest.mark.parametrize("config", [SMALL, BARE, replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH)])
+def test_the_same_bytes_on_the_disk_and_in_memory(tmp_path: Path, config: MessageStoreConfig) -> None:
+    """The file system in memory is a fair stand-in for the real one."""
+    fs = MemoryFileSystem()
+    for options in ({"fs": fs}, {"path": tmp_path}):
+        with open_store(config=config, clock=ManualClock(), **options) as store:
+            store.put_batch(numbered(200))
+    on_disk = {name: size for name, (size, _) in tree(tmp_path).items()}
+    in_memory = files_of(fs)
+    assert {str(path.relative_to(ROOT)): len(data) for path, data in in_memory.items()} == on_disk
+    for path, data in in_memory.items():
+        assert (tmp_path / path.relative_to(ROOT)).read_bytes() == data, path
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint", "abort", "lock", "commitlog/00000000000000000000", "index/20200101000000000"]
+)
+def test_a_directory_where_a_file_should_be_is_named_or_passed_over(tmp_path: Path, name: str) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    for attempt in (open_reader, open_store):
+        with suppress(GantrymqError):
+            attempt(path=tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "consumequeue/orders", "consumequeue/orders/0", "index"])
+def test_a_file_where_a_directory_should_be_is_named_or_passed_over(tmp_path: Path, name: str) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    shutil.rmtree(tmp_path / name, ignore_errors=True)
+    (tmp_path / name).write_bytes(b"x")
+    for attempt in (open_reader, open_store):
+        with suppress(GantrymqError):
+            attempt(path=tmp_path).close()
