@@ -52,8 +52,8 @@ HOST_V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 65535)
 def open_store(
     fs: FileSystem | None = None, path: Path = ROOT, config: MessageStoreConfig = SMALL, **options: Any
 ) -> MessageStore:
-    """A store with small files whose settings all hold."""
-    return MessageStore.open(path, config, given=GEOMETRY_KEYS, fs=fs, **options)
+    """A store with small files whose settings all hold; nothing is deleted or delivered behind a test's back."""
+    return MessageStore.open(path, config, given=GEOMETRY_KEYS, fs=fs, **{"housekeeping": False, **options})
 
 
 def open_reader(path: Path, config: MessageStoreConfig = SMALL) -> StoreReader:
