@@ -1,8 +1,8 @@
 """How fast the kernels are on one core: ``python benchmarks/kernels.py``.
 
 Logs of 100-byte and of 1 KB bodies are written with ``encode_batch``, read back and dispatched. The last column
-compares with the plain code for the same work: zlib and isal for the CRC, a loop over ``gantrymq.format`` for the rest. The best
-of some repetitions counts; the log is larger than the processor's caches.
+compares with the plain code for the same work: zlib and isal for the CRC, a loop over ``gantrymq.format`` for the
+rest. The best of some repetitions counts; the log is larger than the processor's caches.
 """
 
 from __future__ import annotations

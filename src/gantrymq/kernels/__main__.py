@@ -13,8 +13,7 @@ def calls() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Every kernel with arguments of the types in use, for no records at all."""
     import numpy as np
 
-    from gantrymq.kernels import columns, crc, encode, encode_maps, encode_properties
-    from gantrymq.kernels import hosts, index, queues, scan, units
+    from gantrymq.kernels import columns, crc, encode, encode_maps, encode_properties, hosts, index, queues, scan, units
     from gantrymq.kernels.arrays import new_columns, read_only
 
     buf, out = read_only(bytes(64)), np.zeros(64, np.uint8)

@@ -2,7 +2,7 @@
 
 Each is one LLVM operation, inlined into the kernel that uses it. Positions are int64 and are not checked: the
 caller has made sure that every byte of an access lies in its array. A ``Lane`` is a 128-bit register of two
-unsigned 64-bit numbers; values of this type live inside kernels only.
+unsigned 64-bit numbers, a ``Wide`` one of four lanes; values of these types live inside kernels only.
 
 The host is little-endian (x86-64, AArch64). Source: LLVM's language reference, Intel's intrinsics guide.
 """
@@ -19,14 +19,18 @@ from gantrymq.kernels.jit import cpu_features
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _LANE = ir.VectorType(_I64, 2)
+_WIDE = ir.VectorType(_I64, 8)
 _WINDOW = ir.VectorType(_I8, 64)
 _BLOCK = ir.VectorType(_I8, 16)
 WINDOW = 64  # bytes that match_window looks at
 BLOCK = 16  # bytes of a lane, and of hash_block
 CACHE_LINE = 64
-HAS_CLMUL = "pclmul" in cpu_features()  # a constant of the compilation, and part of the cache's key
+# Constants of the compilation, and part of the cache's key:
+HAS_CLMUL = "pclmul" in cpu_features()
+HAS_WIDE_CLMUL = {"vpclmulqdq", "avx512f"} <= cpu_features()
 
 Lane = Any  # what type checkers see of one
+Wide = Any
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -38,6 +42,10 @@ class _LaneType(types.Type):
     pass
 
 
+class _WideType(types.Type):
+    pass
+
+
 @register_model(_LaneType)
 class _LaneModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lane_type: Any) -> None:
@@ -45,8 +53,15 @@ class _LaneModel(models.PrimitiveModel):
         begin(manager, lane_type, _LANE)
 
 
-_make_lane_type: Any = _LaneType
-_lane = _make_lane_type("Lane")
+@register_model(_WideType)
+class _WideModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, wide_type: Any) -> None:
+        begin: Any = super().__init__
+        begin(manager, wide_type, _WIDE)
+
+
+_types: Any = (_LaneType, _WideType)
+_lane, _wide = _types[0]("Lane"), _types[1]("Wide")
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, pointee: Any) -> Any:
@@ -189,14 +204,18 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@intrinsic
-def lane_load(typing_context: Any, buf: Any, at: Any) -> Any:
-    """The 16 bytes from ``at``."""
+def _make_register_load(register: Any, vector: Any) -> Any:
+    def load(typing_context: Any, buf: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _load_vector(context, builder, signature, args, vector)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _load_vector(context, builder, signature, args, _LANE)
+        return register(buf, types.int64), generate
 
-    return _lane(buf, types.int64), generate
+    return intrinsic(load)
+
+
+lane_load = _make_register_load(_lane, _LANE)  # (buf, at): the 16 bytes from there
+wide_load = _make_register_load(_wide, _WIDE)  # the 64 bytes
 
 
 @intrinsic
@@ -223,18 +242,40 @@ def _make_part(index: int) -> Any:
 lane_low, lane_high = _make_part(0), _make_part(1)
 
 
-def _make_lane_operation(operation: Callable[[Any, Any, Any], Any]) -> Any:
+def _make_shuffle(source: Any, target: Any, places: list[int]) -> Any:
+    """A register whose 64-bit parts are those of another at ``places``, counted on into zeros."""
+
+    def shuffle(typing_context: Any, register: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            zeros = ir.Constant(args[0].type, [0] * args[0].type.count)
+            mask = ir.Constant(ir.VectorType(_I32, len(places)), places)
+            return builder.shuffle_vector(args[0], zeros, mask)
+
+        return target(source), generate
+
+    return intrinsic(shuffle)
+
+
+wide_repeat = _make_shuffle(_lane, _wide, [0, 1] * 4)  # a lane four times
+wide_first = _make_shuffle(_lane, _wide, [0, 1] + [2] * 6)  # a lane, then zeros
+wide_lanes = [_make_shuffle(_wide, _lane, [2 * i, 2 * i + 1]) for i in range(4)]
+
+
+def _make_operation(operation: Callable[[Any, Any, Any], Any]) -> Any:
+    """An operation on two registers of one type."""
+
     def combine(typing_context: Any, one: Any, other: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return operation(builder, args[0], args[1])
 
-        return _lane(_lane, _lane), generate
+        return one(one, one), generate
 
     return intrinsic(combine)
 
 
 def _multiply(builder: Any, one: Any, other: Any, halves: int) -> Any:
-    function = _function(builder, "llvm.x86.pclmulqdq", _LANE, [_LANE, _LANE, _I8])
+    name = "llvm.x86.pclmulqdq" if one.type.count == 2 else "llvm.x86.pclmulqdq.512"
+    function = _function(builder, name, one.type, [one.type, one.type, _I8])
     return builder.call(function, [one, other, _I8(halves)])
 
 
@@ -246,6 +287,7 @@ def _multiply_both(builder: Any, one: Any, other: Any) -> Any:
     return builder.xor(_multiply_low(builder, one, other), _multiply(builder, one, other, 0x11))
 
 
-lane_xor = _make_lane_operation(lambda builder, one, other: builder.xor(one, other))
-clmul_low = _make_lane_operation(_multiply_low)  # the carry-less product of the low halves
-clmul_fold = _make_lane_operation(_multiply_both)  # low * low ^ high * high
+# Of each lane of a register:
+clmul_low = _make_operation(_multiply_low)  # the carry-less product of the low halves
+clmul_fold = _make_operation(_multiply_both)  # low * low ^ high * high
+lane_xor = _make_operation(lambda builder, one, other: builder.xor(one, other))
