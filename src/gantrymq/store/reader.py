@@ -108,6 +108,14 @@ class StoreReader(ReadingStore):
         """The consume queues as the recovery left them."""
         return self._parts.queues
 
+    def plan(self) -> RecoveryReport:
+        """What a recovery would do, now with the index too, which may take a while.
+
+        Raises AmbiguousGeometryError, WrongFileSizeError.
+        """
+        self._recovered_index()
+        return self.recovery
+
     def _recovered_index(self) -> IndexService | None:
         """The index as a recovery would leave it; made when first asked for, for it may take a while."""
         with self._guard:

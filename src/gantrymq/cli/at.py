@@ -1,0 +1,52 @@
+"""``gantrymq store at``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from gantrymq.cli.messages import warn
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+
+
+def at(
+    store: Store,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The queue's number.", show_default=False)],
+    timestamp: Annotated[
+        int, typer.Argument(metavar="TIMESTAMP_MS", help="Milliseconds since 1970, UTC.", show_default=False)
+    ],
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Find the first queue offset that was stored at a time or later.
+
+    Past the last message that is the queue's max offset. Shows what a
+    recovery would leave, without writing.
+
+    Examples of use:
+
+        gantrymq store at /data/store orders 0 1767225600000
+        gantrymq store at /data/store orders 0 $(date -d yesterday +%s000)
+    """
+    from gantrymq.cli.opened import open_reader
+
+    with closing(open_reader(store, read_options(config, set_))) as reader:
+        offset = reader.offset_at(topic, queue, timestamp)
+        found = reader.consume_queues.get(topic, queue)
+    if found is None:
+        warn(f"{store} has no queue {queue} of topic {topic}")
+    if json:
+        from gantrymq.cli.json_lines import JsonLines
+
+        with JsonLines() as out:
+            out.write({"topic": topic, "queueId": queue, "timestamp": timestamp, "queueOffset": offset})
+    else:
+        from gantrymq.cli.text import time_text
+
+        behind = found is not None and offset == found.max_offset
+        remark = " (the queue's end: nothing was stored then or later)" if behind else ""
+        print(f"{topic}, queue {queue}, from {time_text(timestamp)}: queue offset {offset}{remark}")

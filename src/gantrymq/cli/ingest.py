@@ -1,0 +1,147 @@
+"""``gantrymq store ingest``."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.messages import FINDINGS, say, warn
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+
+if TYPE_CHECKING:
+    from gantrymq.cli.put_lines import LinePutter, Result
+    from gantrymq.cli.stop_signals import StopSignals
+    from gantrymq.config.properties import Reading
+    from gantrymq.store.message_store import MessageStore
+
+_STDIN = Path("-")
+_REJECTED_TOLD = 10
+
+
+def ingest(
+    store: Store,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdin.", show_default="stdin")
+    ] = _STDIN,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Put messages given as JSON lines into a store, made where it is missing.
+
+    A line is an object: topic, body (text) or bodyBase64, and if wanted
+    queueId, tags, keys (a list), properties and delayLevel. With --json a
+    result follows for each line as soon as its message is acknowledged. A
+    line that is rejected is told, the rest goes on, and the exit code is 1.
+
+    Examples of use:
+
+        gantrymq store ingest /data/store messages.jsonl
+        echo '{"topic":"t","body":"hi"}' | gantrymq store ingest /data/store
+        tail -F app.jsonl | gantrymq store ingest /data/store --json
+        gantrymq store ingest /data/store x.jsonl --set flushDiskType=SYNC_FLUSH
+    """
+    from gantrymq.cli.put_lines import LinePutter
+    from gantrymq.cli.stop_signals import StopSignals
+    from gantrymq.clock import SystemClock
+
+    clock, reading = SystemClock(), read_options(config, set_)
+    with ExitStack() as stack:
+        stream = stack.enter_context(_open_input(file))
+        opened = _open(store, reading)
+        signals = stack.enter_context(StopSignals())
+        stack.enter_context(opened)
+        putter, began_s = LinePutter(opened), clock.monotonic_s()
+        if json:
+            _ingest_json(stream, putter, signals)
+        else:
+            _ingest_text(stream, putter, signals)
+    for name, error in opened.failures:
+        warn(f"{name}: {error}")
+    if not json:
+        _print_summary(store, putter, clock.monotonic_s() - began_s)
+    if signals.number is not None:
+        say(f"interrupted after line {putter.lines}; the store is closed")
+        raise typer.Exit(128 + signals.number)
+    if putter.rejected:
+        raise typer.Exit(FINDINGS)
+
+
+def _open_input(file: Path) -> BufferedReader:
+    try:
+        return open(sys.stdin.fileno() if file == _STDIN else file, "rb", closefd=file != _STDIN)
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+
+
+def _open(path: Path, reading: Reading) -> MessageStore:
+    from gantrymq.cli.progress import progress
+    from gantrymq.store.message_store import MessageStore
+
+    with progress() as report:
+        return MessageStore.open(path, reading.config, given=reading.given, progress=report, housekeeping=False)
+
+
+def _ingest_json(stream: BufferedReader, putter: LinePutter, signals: StopSignals) -> None:
+    from gantrymq.cli.json_lines import JsonLines
+
+    with JsonLines() as out:
+        for results in _results(stream, putter, signals, shown=not sys.stdout.isatty()):
+            for result in results:
+                out.write(result)
+            out.flush()
+
+
+def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignals) -> None:
+    told = 0
+    for results in _results(stream, putter, signals, shown=True):
+        for result in results:
+            if result["status"] != "PUT_OK" and told < _REJECTED_TOLD:
+                told += 1
+                say(f"line {result['line']}: {result['status']}: {result.get('error', '')}".rstrip(": "))
+
+
+def _results(
+    stream: BufferedReader, putter: LinePutter, signals: StopSignals, *, shown: bool
+) -> Iterator[list[Result]]:
+    """The results of all lines, list by list as they are acknowledged; ends early where a signal came."""
+    from gantrymq.cli.input_lines import read_lines
+    from gantrymq.cli.progress import progress
+    from gantrymq.cli.stop_signals import Interrupted
+
+    total = _size(stream)
+    with progress(shown=shown) as report:
+        try:
+            for lines in read_lines(stream, putter.longest_line, signals.waiting):
+                yield putter.put(lines)
+                if report is not None:
+                    report("Storing", putter.bytes_read, total)
+        except Interrupted:
+            return
+
+
+def _size(stream: BufferedReader) -> int:
+    """How much input there is; 0 where that cannot be known."""
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
+    from gantrymq.cli.text import count_text, size_text, span_text
+
+    stored = putter.lines - putter.rejected
+    rate = f", {stored / took_s:,.0f} a second" if took_s > 0 and stored else ""
+    rejected = f", {count_text(putter.rejected, 'line')} rejected" if putter.rejected else ""
+    read = size_text(putter.bytes_read)
+    print(f"{path}: {count_text(stored, 'message')} stored from {read} in {span_text(took_s * 1000)}{rate}{rejected}")

@@ -1,0 +1,122 @@
+"""The entry point: joins the commands, and turns what they raise into one line on stderr and an exit code.
+
+====  ======================================================================================
+code  meaning
+====  ======================================================================================
+0     done
+1     findings: something unreadable was met, an input line was rejected
+2     usage: an unknown option, a bad value, a bad setting
+3     cannot: no store, locked, disk full, no permission, ambiguous, or a fault of gantrymq
+130   interrupted (143: by SIGTERM)
+141   nobody reads the output any more
+====  ======================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from gantrymq.cli import at, demo, dump, info, ingest, log, query, recover
+from gantrymq.cli.messages import CANNOT, USAGE, say
+from gantrymq.errors import ConfigError, GantrymqError
+
+INTERRUPTED = 130
+NO_READER = 141
+DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
+
+app = typer.Typer(
+    name="gantrymq",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
+app.add_typer(store, name="store")
+for command in (info.info, dump.dump, log.log, query.query, at.at, recover.recover, ingest.ingest):
+    store.command()(command)
+app.command()(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from gantrymq import __version__
+
+        print(f"gantrymq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Apache RocketMQ's message store in Python: look into it, recover it, write.
+
+    Exit codes: 0 done, 1 findings, 2 usage, 3 cannot.
+
+    Examples of use:
+
+        gantrymq store info /data/store
+        gantrymq store dump /data/store --topic orders --json
+        gantrymq store recover /data/store --dry-run
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The console script: run the command and exit with its code."""
+    try:
+        code = exit_code(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_stdout()
+        code = NO_READER
+    sys.exit(code)
+
+
+def exit_code(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and say how it ended, in one line on stderr where it failed. Raises BrokenPipeError."""
+    try:
+        return int(app(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
+    except BrokenPipeError:
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted")
+        return INTERRUPTED
+    except ConfigError as error:
+        say(str(error))
+        return USAGE
+    except GantrymqError as error:
+        say(str(error))
+        return CANNOT
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return CANNOT
+    except Exception as error:
+        return _other(error)
+
+
+def _other(error: Exception) -> int:
+    """What is left is a usage error of the parser, or a fault of ours."""
+    describe = getattr(error, "format_message", None)
+    if describe is None:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise error
+        say(f"this is a fault of gantrymq: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)")
+        return CANNOT
+    text, context = describe(), getattr(error, "ctx", None)
+    if text:  # without any, the help was asked for by giving no arguments, and has been printed
+        say(f"{text} ({context.command_path if context else 'gantrymq'} --help says more)")
+    return USAGE
+
+
+def _give_up_stdout() -> None:
+    """Let the interpreter flush what is left of stdout into nothing when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,20 @@
+"""What the command says beside its output: one line each, on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+FINDINGS = 1
+USAGE = 2
+CANNOT = 3
+
+
+def say(text: str) -> None:
+    """One line on stderr, whatever ``text`` holds."""
+    line = " ".join(text.split())
+    print(f"gantrymq: {line}", file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr; the work goes on."""
+    say(f"warning: {text}")

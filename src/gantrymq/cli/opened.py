@@ -1,0 +1,15 @@
+"""A store opened for reading, with a progress bar for the recovery that may run over the view of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.cli.progress import progress
+from gantrymq.config.properties import Reading
+from gantrymq.store.reader import StoreReader
+
+
+def open_reader(path: Path, reading: Reading) -> StoreReader:
+    """The reader of the store at ``path``; raises what ``StoreReader.open`` raises."""
+    with progress() as report:
+        return StoreReader.open(path, reading.config, given=reading.given, progress=report)

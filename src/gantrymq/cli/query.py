@@ -1,0 +1,106 @@
+"""``gantrymq store query``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+
+if TYPE_CHECKING:
+    from gantrymq.cli.record_rows import Record
+    from gantrymq.store.reader import StoreReader
+
+
+def query(
+    store: Store,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="A key, a unique key, or T#TAG for a tag (5.5.0).", show_default=False),
+    ],
+    begin: Annotated[int, typer.Option(metavar="MS", help="Stored at this time or later.")] = 0,
+    end: Annotated[
+        int | None, typer.Option(metavar="MS", help="Stored at this time or earlier.", show_default="for ever")
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option("--max", metavar="N", min=1, help="At most so many answers.", show_default="maxMsgsNumBatch, 64"),
+    ] = None,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Ask the index for a key: what it answers, newest first.
+
+    As in RocketMQ hash codes are compared, not keys, so that another key of
+    the same hash may answer too; what the log no longer holds is named by
+    its offset alone. Shows what a recovery would leave, without writing.
+
+    Examples of use:
+
+        gantrymq store query /data/store orders 4711
+        gantrymq store query /data/store orders 4711 --max 1000 --json
+        gantrymq store query /data/store orders 'T#paid'
+    """
+    from gantrymq.cli.opened import open_reader
+    from gantrymq.cli.record_rows import RecordRows
+    from gantrymq.store.index_service import EVERYTHING_MS
+
+    with closing(open_reader(store, read_options(config, set_))) as reader:
+        end_ms = EVERYTHING_MS if end is None else end
+        offsets = reader.query_offsets(topic, key, begin_ms=begin, end_ms=end_ms, max_num=most)
+        rows = RecordRows(reader.log)
+        answers = [(offset, rows.at(offset)) for offset in offsets]
+        if json:
+            _print_json(reader, answers)
+        else:
+            _print_text(answers)
+
+
+def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -> None:
+    from gantrymq.cli.json_lines import JsonLines
+
+    with JsonLines() as out:
+        for offset, record in answers:
+            if record is None:
+                out.write({"phyOffset": offset, "readable": False})
+            else:
+                out.write(_fields(reader, offset, record))
+
+
+def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, object]:
+    """The line of ``dump``; no tagsCode where no queue leads to the record (a half message, an expired unit)."""
+    from gantrymq.kernels import codes
+
+    row, topic = record.row, record.topic
+    queue = reader.consume_queues.get(topic, row[codes.QUEUE_ID])
+    unit = queue.entry(row[codes.QUEUE_OFFSET]) if queue else None
+    return {
+        "kind": "message",
+        "topic": topic,
+        "queueId": row[codes.QUEUE_ID],
+        "queueOffset": row[codes.QUEUE_OFFSET],
+        "phyOffset": offset,
+        "size": row[codes.SIZE],
+        **({"tagsCode": queue.tags_code(unit)} if queue and unit and unit.phy_offset == offset else {}),
+        **record.fields(),
+    }
+
+
+def _print_text(answers: list[tuple[int, Record | None]]) -> None:
+    from gantrymq.cli.record_text import heading, record_text
+    from gantrymq.cli.text import count_text
+    from gantrymq.kernels import codes
+
+    if answers:
+        print(heading("queue@offset"))
+    for offset, record in answers:
+        if record is None:
+            print(f"{offset:>14}  no longer in the log")
+        else:
+            row = record.row
+            print(record_text(record, f"{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"))
+    print(count_text(len(answers), "answer") if answers else "nothing found")

@@ -1,0 +1,110 @@
+"""Records as ``dump``, ``log`` and ``query`` show them: found by the scan kernel, named as the contract names them.
+
+A row is one column of the kernel's matrix as a list of ints; ``gantrymq.kernels.codes`` says what stands where.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from gantrymq.format.properties import decode_properties
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.kernels.scan import scan
+from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
+from gantrymq.model.host import Host
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.commit_log import CommitLog
+
+
+class Record(NamedTuple):
+    """A whole record: ``row`` tells where its parts lie in ``buffer``, which is its file."""
+
+    buffer: memoryview
+    row: list[int]
+
+    @property
+    def topic(self) -> str:
+        """The topic that the record names."""
+        return decode_utf8(self._bytes(codes.TOPIC_AT, codes.TOPIC_LENGTH))
+
+    @property
+    def body(self) -> bytes:
+        """The body as stored."""
+        return self._bytes(codes.BODY_AT, codes.BODY_LENGTH)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties as Java reads them."""
+        return decode_properties(self._bytes(codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH))
+
+    def _bytes(self, at: int, length: int) -> bytes:
+        start = self.row[at]
+        return bytes(self.buffer[start : start + self.row[length]])
+
+    def fields(self) -> dict[str, object]:
+        """What ``dump``, ``log`` and ``query`` print alike, ``flag`` to ``msgId``."""
+        buffer, row = self
+        sys_flag, body_at = row[codes.SYS_FLAG], row[codes.BODY_AT]
+        born_at, stored_at = row[codes.BORN_HOST_AT], row[codes.STORE_HOST_AT]
+        born_host, _ = _host(bytes(buffer[born_at : born_at + (20 if sys_flag & BORN_HOST_V6 else 8)]))
+        store_host, host_digits = _host(bytes(buffer[stored_at : stored_at + (20 if sys_flag & STORE_HOST_V6 else 8)]))
+        properties_at = row[codes.PROPERTIES_AT]
+        return {
+            "flag": row[codes.FLAG],
+            "sysFlag": sys_flag,
+            "bornTimestamp": row[codes.BORN_TIMESTAMP],
+            "bornHost": born_host,
+            "storeTimestamp": row[codes.STORE_TIMESTAMP],
+            "storeHost": store_host,
+            "reconsumeTimes": row[codes.RECONSUME_TIMES],
+            "preparedTransactionOffset": row[codes.PREPARED_OFFSET],
+            "bodyCRC": row[codes.BODY_CRC],
+            "properties": decode_properties(
+                bytes(buffer[properties_at : properties_at + row[codes.PROPERTIES_LENGTH]])
+            ),
+            "bodyLength": row[codes.BODY_LENGTH],
+            "bodySha256": hashlib.sha256(buffer[body_at : body_at + row[codes.BODY_LENGTH]]).hexdigest(),
+            "msgId": f"{host_digits}{row[codes.PHY_OFFSET] & 0xFFFFFFFFFFFFFFFF:016X}",
+        }
+
+
+@lru_cache(maxsize=4096)
+def _host(raw: bytes) -> tuple[str, str]:
+    """A host's text, and its digits in a message id."""
+    return str(Host.from_bytes(raw)), raw.hex().upper()
+
+
+class RecordRows:
+    """Finds the records of ``log`` one by one, wherever they lie. For one thread."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._begin = self._end = 0  # of the file that was looked into last
+        self._array = read_only(b"")
+        self._buffer = memoryview(b"")
+        self._columns = new_columns(1)
+
+    def at(self, offset: int, size: int | None = None) -> Record | None:
+        """The record at physical ``offset``, or None where no whole record (of ``size`` bytes) begins there."""
+        if not self._begin <= offset < self._end and not self._turn_to(offset):
+            return None
+        position = offset - self._begin
+        found, _, _ = scan(self._array, position, position + 1, self._end - self._begin, codes.CHECK_OFF, self._columns)
+        if not found:
+            return None
+        row = self._columns[:, 0].tolist()
+        if row[codes.PHY_OFFSET] != offset or (size is not None and row[codes.SIZE] != size):
+            return None
+        return Record(self._buffer, row)
+
+    def _turn_to(self, offset: int) -> bool:
+        file = self._log.queue.find(offset)
+        if file is None or offset >= file.end_offset:
+            return False
+        self._begin, self._end = file.file_from_offset, file.end_offset
+        self._array = read_only(file.array.data)
+        self._buffer = self._array.data
+        return True

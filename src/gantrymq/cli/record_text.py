@@ -1,0 +1,60 @@
+"""One record in one line, for people."""
+
+from __future__ import annotations
+
+from gantrymq.cli.record_rows import Record
+from gantrymq.cli.text import time_text
+from gantrymq.kernels import codes
+from gantrymq.model.flags import COMPRESSED
+from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
+
+_PLACE_CHARACTERS = 32
+_BODY_CHARACTERS = 60
+
+
+def heading(place: str = "") -> str:
+    """What stands above the lines of :func:`record_text`; ``place`` names the column that is given there."""
+    return f"{'phy offset':>14}  {'size':>8}  {'stored':<23}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
+
+
+def record_text(record: Record, place: str = "") -> str:
+    """Physical offset, size, store time, ``place``, tags, keys and the begin of the body."""
+    row, properties = record.row, record.properties
+    tags, keys = _printable(properties.get(PROPERTY_TAGS, "-")), _printable(properties.get(PROPERTY_KEYS, "-"))
+    return (
+        f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<23}  "
+        f"{_place(place)}{_cut(tags, 12):<12}  {_cut(keys, 20):<20}  {_body_text(record)}"
+    )
+
+
+def _place(text: str) -> str:
+    """A column of its own; of a long topic the end is shown, where queue and offset stand."""
+    shown = _printable(text)
+    if len(shown) > _PLACE_CHARACTERS:
+        shown = f"…{shown[1 - _PLACE_CHARACTERS :]}"
+    return f"{shown:<{_PLACE_CHARACTERS}}  " if text else ""
+
+
+def _body_text(record: Record) -> str:
+    length = record.row[codes.BODY_LENGTH]
+    if record.row[codes.SYS_FLAG] & COMPRESSED:
+        return f"({length} bytes, compressed)"
+    # Four bytes hold any character, so what is shown is never cut within one.
+    begin = record.body[: 4 * _BODY_CHARACTERS]
+    try:
+        text = begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(begin) - 3 or length <= len(begin):
+            return f"({length} bytes, no text)"
+        text = begin[: error.start].decode("utf-8")
+    if not text:
+        return "(empty)"
+    return _cut(_printable(text), _BODY_CHARACTERS, more=len(begin) < length)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _cut(text: str, most: int, *, more: bool = False) -> str:
+    return f"{text[: most - 1]}…" if len(text) > most or (more and len(text) >= most) else text
