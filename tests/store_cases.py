@@ -1,7 +1,11 @@
 """What the tests of the store share: small files, odd messages, and a store's content in comparable shapes."""
 
 import hashlib
+import json
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -235,3 +239,30 @@ def memory_store(config: MessageStoreConfig = SMALL, **options: Any) -> tuple[Me
     """A new store in memory whose clock stands still."""
     fs = MemoryFileSystem()
     return fs, open_store(fs, config=config, **{"clock": ManualClock(NOON_MS), **options})
+
+
+def kill_while_putting(path: Path, after: int, **options: Any) -> list[Line]:
+    """Let tests/crash/victim.py put messages into the store at ``path`` and kill it with SIGKILL.
+
+    That is done at about ``after`` acknowledged messages; returns everything that was acknowledged. ``options`` are
+    those of the victim.
+    """
+    victim = Path(__file__).parent / "crash" / "victim.py"
+    options = {"path": str(path), "settings": SMALL_KEYS, **options}
+    with subprocess.Popen([sys.executable, str(victim), json.dumps(options)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(after)]
+        process.kill()
+        said += process.stdout.readlines()
+    assert process.returncode == -signal.SIGKILL, f"the victim ended by itself: {process.returncode}"
+    return [json.loads(line) for line in said if line.endswith(b"\n")]
+
+
+def missing_acknowledged(acknowledged: Iterable[Line], lines: Iterable[Line]) -> list[Line]:
+    """What was acknowledged and should be in a queue, but is not among dumped lines at its place with its bytes."""
+
+    def place(line: Line) -> tuple[object, ...]:
+        return line["topic"], line["queueId"], line["queueOffset"], line["phyOffset"], line["bodySha256"]
+
+    there = {place(line) for line in lines if line["kind"] == "message"}
+    return [line for line in acknowledged if flags.is_consumable(line["sysFlag"]) and place(line) not in there]
