@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from gantrymq.format.properties import encode_crc_property
 from gantrymq.format.record import body_crc, encode_blank, encode_record
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
@@ -22,7 +21,7 @@ from gantrymq.model.message import StoredMessage
 GOLDEN = Path(__file__).parent.parent / "golden"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
 TAGS = ["a", "TagA", "тег", "标签", "🏷️x", "A" * 15, "B" * 16, "C" * 17, "é" * 40, "x\x01y", "AaAa", "BBBB"]
-TOPICS = ["t", "orders", "SCHEDULE_TOPIC_XXXX", "主题", "T" * 127, "T" * 128, "L" * 3000, "%RETRY%g", "\ud83d"]
+TOPICS = ["", "t", "orders", "SCHEDULE_TOPIC_XXXX", "主题", "T" * 127, "T" * 128, "L" * 3000, "%RETRY%g", "\ud83d"]
 KEYS = ["k", "k1 k2", " k  k ", "ключ 🔑", "x" * 40, " ", "same same", "k\tq", "\u00a0n"]
 MALFORMED = [
     b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xed\xb0", b"\xc0\xaf", b"\xf4\x90\x80\x80",
@@ -67,12 +66,14 @@ def random_value(rng: random.Random, name: bytes) -> bytes:
     if choice < 0.2:
         return rng.choice(MALFORMED) + rng.choice([b"", b"tail"])
     if name == b"DELAY":
-        return rng.choice([b"1", b"3", b"18", b"19", b"0", b"-1", b"+5", b"abc", b"007", b"9" * 30, "٣".encode()])
+        return rng.choice(
+            [b"1", b"3", b"18", b"19", b"0", b"-1", b"+5", b"abc", b"007", b"9" * 30, b"%d" % (2**64 + 1), "٣".encode()]
+        )
     if name == b"KEYS":
         return rng.choice(KEYS).encode()
     if name == b"__CRC32#":
         return rng.choice([b"1234567890", b"0", b"12x", b"0" * 30, b"1" * 11, b"5000000000"])
-    return rng.choice(TAGS).encode() if rng.random() < 0.7 else os.urandom(0) + rng.randbytes(rng.randrange(1, 90))
+    return rng.choice(TAGS).encode() if rng.random() < 0.7 else rng.randbytes(rng.randrange(1, 90))
 
 
 def random_properties(rng: random.Random) -> bytes:
@@ -125,13 +126,27 @@ def random_record(rng: random.Random, phy_offset: int, *, append_crc: bool = Fal
     return encode_record(message, topic, random_properties(rng), append_crc=append_crc)
 
 
+def with_properties(rng: random.Random, topic: bytes, properties: bytes) -> bytes:
+    """One record of an ordinary message."""
+    host, body = random_host(rng, v6=False), rng.randbytes(20)
+    message = StoredMessage("", 0, 0, 0, 0, 0, 0, 1, host, 1, host, 0, 0, body_crc(body), body, {})
+    return encode_record(message, topic, properties)
+
+
 def random_log(rng: random.Random, count: int, *, append_crc: bool = False) -> bytes:
     """``count`` records, then whatever may stand behind them."""
     raw = bytearray()
     for _ in range(count):
         raw += random_record(rng, len(raw), append_crc=append_crc and rng.random() < 0.9)
     rest = rng.choice([0, 0, 3, 7, 8, 9, 100])
-    ends = [bytes(rest), encode_blank(rest) + bytes(max(rest - 8, 0)), rng.randbytes(rest), encode_blank(5000)]
+    ends = [
+        bytes(rest),
+        encode_blank(rest) + bytes(max(rest - 8, 0)),
+        rng.randbytes(rest),
+        encode_blank(5000),
+        encode_blank(-5),
+        encode_blank(0),
+    ]
     return bytes(raw + rng.choice(ends))
 
 
@@ -158,8 +173,3 @@ def broken(rng: random.Random, raw: bytes) -> bytes:
         at = rng.randrange(len(data))
         data[at:] = bytes(len(data) - at)
     return bytes(data)
-
-
-def with_false_crc(raw: bytes) -> bytes:
-    """The bytes of a record whose ``__CRC32#`` property does not fit."""
-    return raw[:-20] + encode_crc_property(1)

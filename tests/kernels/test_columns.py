@@ -147,6 +147,18 @@ def test_hosts_of_every_kind() -> None:
     assert taken(message_ids, 300, 999, buf, at, flags, offsets) == expected
 
 
+@pytest.mark.parametrize("raw", [b"\xff" * 10, b"abc\xff", b"plain", "支付".encode(), b"\xe2\x82" * 5])
+def test_text_never_leaves_its_room(raw: bytes) -> None:
+    at, length, text = int64s([0]), int64s([len(raw)]), decode_utf8(raw).encode()
+    for room in range(3 * len(raw) + 2):
+        out, offsets = np.full(100, 0x7E, np.uint8), np.zeros(2, np.int32)
+        done, code, used = gather_text(read_only(raw), at, length, 0, 1, out[:room], offsets)
+        assert (out[room:] == 0x7E).all()
+        assert (code, used) == ((codes.STOP_DONE, len(text)) if done else (codes.STOP_FULL, 0))
+        assert out[:used].tobytes() == text[:used]
+        assert done or room < 3 * len(raw)
+
+
 def test_as_many_properties_as_a_record_holds() -> None:
     raw = b"".join(bytes([65 + i % 26]) + b"\x01" + bytes([97 + i % 7]) + b"\x02" for i in range(8191)) + b"Z\x01z"
     columns = np.zeros((codes.N_COLUMNS, 1), np.int64)

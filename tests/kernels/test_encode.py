@@ -79,7 +79,7 @@ def assert_encodes(rng: random.Random, rows, one_topic: bool, append_crc: bool) 
     columns, start, position, base = number_columns(rows), 0, rng.choice([0, 33]), rng.choice([0, 2**40])
     while start < len(rows):
         out = np.full(3500, 0x5A, np.uint8)
-        limit = rng.choice([3500, 3000])
+        limit = rng.choice([3500, 3000, exact_limit(rows[start], position, append_crc)])
         done, code, end = encode_batch(
             out, position, limit, base, *bodies, *topics, *properties, born, store, int(append_crc), columns, start,
             len(rows),
@@ -89,6 +89,14 @@ def assert_encodes(rng: random.Random, rows, one_topic: bool, append_crc: bool) 
         assert out.tobytes() == (b"\x5a" * position + raw).ljust(3500, b"\x5a")
         assert_columns_are_scanned(out, position, end, columns, start, done)
         start, position = done + (done == start), 0  # pass over a record that fits nowhere
+
+
+def exact_limit(row, position: int, append_crc: bool) -> int:
+    """The limit that leaves just eight bytes behind the next record, or one fewer."""
+    message, topic, properties = row
+    return min(
+        position + len(encode_record(message, topic, properties, append_crc=append_crc)) + 8 - message.flag % 2, 3500
+    )
 
 
 def assert_columns_are_scanned(out, position, end, columns, start, done) -> None:

@@ -1,11 +1,12 @@
 """Index kernels against a plain loop over format.index, written after IndexFile."""
 
 import json
+import random
 import struct
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, replayable, seeds
+from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, replayable, seeds, with_properties
 from test_queues import plain_records, scanned
 
 from gantrymq.format.index import (
@@ -30,7 +31,7 @@ from gantrymq.kernels.index import (
     index_select,
 )
 from gantrymq.model.flags import is_indexable
-from gantrymq.model.java import decode_utf8
+from gantrymq.model.java import decode_utf8, string_hash
 
 
 def plain_hashes(raw: bytes, *, with_tags: bool) -> list[tuple[int, int]]:
@@ -68,6 +69,21 @@ def test_hashes_of_random_logs(seed: int) -> None:
         assert_hashes(raw, 200)
         for _ in range(10):
             assert_hashes(broken(rng, raw), 200)
+
+
+def key_of_hash(topic: str, wanted: int) -> str:
+    """Seven letters that make ``topic#key`` have the hash ``wanted`` (any 32 bits)."""
+    rest = (wanted - string_hash(f"{topic}#" + "A" * 7)) % 2**32
+    return "".join(chr(65 + rest // 31**place % 31) for place in range(6, -1, -1))
+
+
+def test_the_one_hash_without_an_absolute_value() -> None:
+    keys = [key_of_hash("t", number) for number in (2**31, 2**31 + 1, 2**31 - 1, 0, 2**32 - 1)]
+    assert string_hash(f"t#{keys[0]}") == -(2**31)
+    rng = random.Random(1)
+    raw = with_properties(rng, b"t", b"UNIQ_KEY\x01" + keys[0].encode() + b"\x02KEYS\x01" + " ".join(keys).encode())
+    assert_hashes(raw)
+    assert [code for _, code in plain_hashes(raw, with_tags=False)][:2] == [0, 0]
 
 
 class PlainIndexFile:
@@ -207,6 +223,20 @@ def test_geometry_of_random_files(seed: int) -> None:
             assert index_geometry_score(read_only(file), 50, 100) == (used - 1, used)
         assert index_geometry_check(read_only(file), 51, 100, count) == 0
         assert index_geometry_check(read_only(file), 50, count - 1, count) == 0
+
+
+def test_numbers_that_point_out_of_the_file_end_a_query() -> None:
+    plain = PlainIndexFile(1, 10)
+    for i in range(3):
+        plain.put(5, i, 1_700_000_000_000)
+    plain.header.index_count = 10**6
+    for number in (9, 10, 11, 10**5):
+        struct.pack_into(">i", plain.raw, plain.entry_at(3) + 16, number)
+        out = np.zeros(64, np.int64)
+        behind = encode_entry(IndexEntry(5, 999, 0, 0)) * 5  # what would be found there
+        file = read_only(bytes(plain.raw) + behind)[: len(plain.raw)]
+        found = index_select(file, 1, 10, int64s(numbers(plain.header)), 5, 0, 2**62, 64, out)
+        assert out[:found].tolist() == plain.select(5, 0, 2**62, 64)
 
 
 def test_a_circle_in_a_chain_ends() -> None:

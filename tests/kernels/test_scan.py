@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -9,10 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_cases import NAMES, broken, golden_logs, random_log, random_record, replayable, seeds
 
-from gantrymq.format.record import CheckCRC, Layout, RecordStop, check_record, decode_record, read_layout
+from gantrymq.format.record import (
+    MIN_RECORD_SIZE,
+    CheckCRC,
+    Layout,
+    RecordStop,
+    check_record,
+    decode_record,
+    encode_record,
+    read_layout,
+)
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.kernels.scan import scan, walk
+from gantrymq.model.host import Host
+from gantrymq.model.message import StoredMessage
 
 STOPS = {
     RecordStop.BLANK: codes.STOP_BLANK,
@@ -107,6 +120,56 @@ def test_scan_of_every_truncation(seed: int) -> None:
 @given(st.binary(max_size=300), st.integers(0, 20))
 def test_scan_of_anything(raw: bytes, start: int) -> None:
     assert_same(raw, min(start, len(raw)), len(raw) + 1, len(raw), codes.CHECK_BODY, 4)
+
+
+def strange_record(**lengths: int) -> bytes:
+    """91 bytes and more whose three lengths say what is given."""
+    body, topic, properties = (lengths.get(name, 0) for name in ("body", "topic", "properties"))
+    raw = bytearray(encode_record(empty_message(), b"", b""))
+    raw += bytes(lengths.get("more", 0))
+    struct.pack_into(">i", raw, 0, len(raw))
+    struct.pack_into(">i", raw, 84, body)
+    raw[88 + max(body, 0)] = topic & 0xFF
+    struct.pack_into(">h", raw, 89 + max(body, 0) + topic, properties)
+    return bytes(raw)
+
+
+def empty_message() -> StoredMessage:
+    host = Host(bytes(4), 0)
+    return StoredMessage("", 0, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, 0, b"", {})
+
+
+def test_negative_lengths() -> None:
+    lengths = [{"body": -1}, {"properties": -1}, {"body": -7, "properties": -(2**15)}, {"topic": 5, "more": 5}]
+    # A negative topic whose parts would add up if it were believed:
+    lengths += [{"topic": -128, "body": 300, "properties": 128, "more": 300}]
+    for numbers in lengths:
+        raw = strange_record(**numbers)
+        for more in (b"", b"\xff" * 100, raw):
+            for check in CHECKS:
+                assert_same(raw + more, 0, len(raw + more) + 1, len(raw + more), check, 4)
+
+
+def test_the_smallest_record() -> None:
+    raw = strange_record()
+    assert len(raw) == MIN_RECORD_SIZE
+    assert scan(read_only(raw), 0, 91, 91, codes.CHECK_BODY, new_columns(4)) == (1, codes.STOP_RANGE, 91)
+    assert_same(raw, 0, 92, 91, codes.CHECK_OFF, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_right"), [(b"", True), (b"0", True), (b"1", False), (b"0" * 20, True), (b"x", False)]
+)
+def test_more_digits_in_a_crc_property(more: bytes, is_right: bool) -> None:
+    head = b"a\x01b\x02__CRC32#\x01"
+    raw = encode_record(empty_message(), b"t", head + b"0" * 10 + more + b"\x02")
+    digits = f"{zlib.crc32(raw[:-20]) & 0x7FFFFFFF:010d}"[::-1].encode()
+    raw = raw[: len(raw) - 11 - len(more)] + digits + more + b"\x02"
+    if len(more) < 11:  # the digits stand behind what the CRC covers
+        code = codes.STOP_RANGE if is_right else codes.STOP_CRC
+        assert scan(read_only(raw), 0, len(raw), len(raw), codes.CHECK_WHOLE_RECORD, new_columns(1))[1] == code
+    assert_same(raw, 0, len(raw), len(raw), codes.CHECK_WHOLE_RECORD, 4)
+    assert_same(raw, 0, len(raw), len(raw), codes.CHECK_MARK_WHOLE_RECORD, 4)
 
 
 def test_scan_believes_no_limit_beyond_the_buffer() -> None:
