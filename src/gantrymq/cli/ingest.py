@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gantrymq.store.message_store import MessageStore
 
 _STDIN = Path("-")
+_STDIN_DESCRIPTOR = 0
 _REJECTED_TOLD = 10
 
 
@@ -77,7 +78,7 @@ def ingest(
 
 def _open_input(file: Path) -> BufferedReader:
     try:
-        return open(sys.stdin.fileno() if file == _STDIN else file, "rb", closefd=file != _STDIN)
+        return open(_STDIN_DESCRIPTOR if file == _STDIN else file, "rb", closefd=file != _STDIN)
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
 

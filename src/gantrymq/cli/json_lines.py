@@ -30,7 +30,10 @@ class JsonLines:
     def flush(self) -> None:
         """Hand everything over to whoever reads stdout."""
         lines, self._lines, self._waiting = self._lines, [], 0
-        self._stream.write(b"".join(lines))
+        rest = memoryview(b"".join(lines))
+        while rest:
+            # With PYTHONUNBUFFERED this is the bare descriptor, and a signal may end a write half-way.
+            rest = rest[self._stream.write(rest) :]
         self._stream.flush()
 
     def __enter__(self) -> JsonLines:

@@ -85,6 +85,10 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command and say how it ended, in one line on stderr where it failed. Raises BrokenPipeError."""
     try:
         return int(app(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # typer has an exit code of its own for it
+            raise error.__context__ from None
+        return error.code if isinstance(error.code, int) else USAGE
     except BrokenPipeError:
         raise
     except (KeyboardInterrupt, typer.Abort):

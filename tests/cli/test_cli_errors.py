@@ -1,0 +1,221 @@
+"""Bad input: one clear line on stderr, the right exit code, no traceback, and nothing stored is changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_cases import Outcome, Run, start, tree
+
+EMPTY = sha256(b"").hexdigest()
+READING = (["info"], ["dump"], ["log"], ["query", "t", "k"], ["at", "t", "0", "1"], ["recover", "--dry-run"])
+SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
+
+
+def command(words: list[str], store: Path, *more: str) -> list[object]:
+    return ["store", words[0], store, *words[1:], *more]
+
+
+def content(store: Path) -> dict[str, tuple[int, str]]:
+    """All that holds anything, but the lock file, which a command that was refused has tried to lock."""
+    return {name: entry for name, entry in tree(store).items() if name != "lock" and entry[1] not in ("", EMPTY)}
+
+
+def assert_refused(outcome: Outcome, code: int, *parts: str) -> None:
+    assert (outcome.code, outcome.out) == (code, b""), outcome.err
+    assert outcome.err.startswith("gantrymq: ")
+    assert outcome.err.count("\n") == 1
+    for part in parts:
+        assert part in outcome.err
+    assert "fault of gantrymq" not in outcome.err
+
+
+@pytest.fixture
+def store(gantrymq: Run, tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    given = tmp_path / "in.jsonl"
+    given.write_text("".join(f'{{"topic":"t","body":"{"x" * i}","keys":["k{i % 7}"]}}\n' for i in range(300)))
+    assert gantrymq("store", "ingest", path, given, *SMALL).code == 0
+    return path
+
+
+@pytest.mark.parametrize("words", [*READING, ["recover"], ["ingest"]], ids=" ".join)
+def test_what_is_no_store(gantrymq: Run, tmp_path: Path, words: list[str]) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_bytes(b"x" * 1000)
+    folder.mkdir()
+    (folder / "photo.jpg").write_bytes(b"y" * 1000)
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"topic":"t","body":"b"}\n')
+    before = tree(tmp_path)
+    more = [str(given)] if words == ["ingest"] else []
+    assert_refused(gantrymq(*command(words, folder, *more)), 3, str(folder), "not a RocketMQ store")
+    assert_refused(gantrymq(*command(words, file, *more)), 3, str(file))
+    if words != ["ingest"]:
+        assert_refused(gantrymq(*command(words, tmp_path / "missing")), 3, "does not exist")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("words", [*READING, ["recover"]], ids=" ".join)
+@pytest.mark.parametrize("part", ["commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"])
+def test_a_file_of_the_wrong_size(gantrymq: Run, store: Path, words: list[str], part: str) -> None:
+    if words == ["log"] and part.startswith("consumequeue"):
+        pytest.skip("log looks at the commit log alone")
+    os.truncate(store / part, 100_000)
+    before = content(store)
+    given = ("--set", "mappedFileSizeConsumeQueue=6000000", "--set", "mappedFileSizeCommitLog=65536")
+    assert_refused(gantrymq(*command(words, store, *given)), 3, str(store / part), "100000")
+    assert content(store) == before
+
+
+def test_an_index_of_the_wrong_size(gantrymq: Run, store: Path) -> None:
+    (index,) = (store / "index").iterdir()
+    os.truncate(index, 8_441)
+    before = content(store)
+    for words in (["query", "t", "k"], ["recover"], ["recover", "--dry-run"]):
+        assert_refused(gantrymq(*command(words, store)), 3, str(index))
+    assert content(store) == before
+    assert gantrymq("store", "dump", store, "--json").code == 0
+
+
+def test_an_index_that_could_be_read_in_many_ways(gantrymq: Run, store: Path) -> None:
+    """Nothing is in it, so nothing proves where its slots end."""
+    (index,) = (store / "index").iterdir()
+    index.write_bytes(bytes(index.stat().st_size))
+    before = content(store)
+    for words in (["query", "t", "k1"], ["recover"], ["recover", "--dry-run"]):
+        refused = gantrymq(*command(words, store))
+        assert_refused(refused, 3, "--set maxHashSlotNum", "--set maxIndexNum")
+    assert content(store) == before
+    assert gantrymq("store", "query", store, "t", "k1", *SMALL).code == 0
+    assert gantrymq("store", "info", store).code == 0
+
+
+def test_a_store_that_is_open(gantrymq: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with start("store", "ingest", store, "--json", *SMALL, bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b'{"topic":"t","body":"b","keys":["k"]}\n')
+        child.stdout.readline()
+        before = content(store)
+        for words in (["recover"], ["ingest", os.devnull]):
+            assert_refused(gantrymq(*command(words, store)), 3, str(store), "open in another process")
+        for words in READING:
+            assert gantrymq(*command(words, store)).code == 0
+        assert content(store).keys() >= before.keys()
+        child.communicate(timeout=60)
+    assert child.returncode == 0
+
+
+USAGE_ERRORS = [
+    (["nothing"], "nothing"),
+    (["store", "nothing"], "nothing"),
+    (["store", "info"], "STORE"),
+    (["store", "info", "x", "--nothing"], "--nothing"),
+    (["store", "dump", "x", "--queue", "one"], "--queue"),
+    (["store", "dump", "x", "--max", "-1"], "--max"),
+    (["store", "query", "x", "t"], "KEY"),
+    (["store", "at", "x", "t", "0", "yesterday"], "TIMESTAMP_MS"),
+    (["store", "info", "x", "-c", "missing.conf"], "missing.conf"),
+    (["store", "info", "x", "--set"], "--set"),
+    (["store", "info", "x", "--set", "flushDiskType"], "flushDiskType"),
+    (["store", "info", "x", "--set", "flushDiskTyp=SYNC_FLUSH"], "flushDiskType"),
+    (["store", "info", "x", "--set", "flushDiskType=SOMETIMES"], "ASYNC_FLUSH"),
+    (["store", "info", "x", "--set", "mappedFileSizeCommitLog=many"], "whole number"),
+    (["store", "info", "x", "--set", "mappedFileSizeConsumeQueue=21"], "multiple of 20"),
+    (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=home"], "IP address"),
+    (["store", "ingest", "x", "missing.jsonl"], "missing.jsonl"),
+    (["demo", "--rows", "0"], "--rows"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "part"), USAGE_ERRORS, ids=lambda value: value if isinstance(value, str) else "")
+def test_usage(gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], part: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(gantrymq(*arguments), 2, part)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For root no file is forbidden, so the operating system's answer is played."""
+    forbidden = str(max((store / "commitlog").iterdir()))
+    real_open = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path) == forbidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real_open(path, *arguments, **options)
+
+    before = content(store)
+    monkeypatch.setattr(os, "open", refuse)
+    for words in (*READING, ["recover"]):
+        if words != ["log"]:  # which has printed the first file's records when it comes to the last
+            assert_refused(gantrymq(*command(words, store)), 3, forbidden, "Permission denied")
+    log = gantrymq("store", "log", store)
+    assert (log.code, log.err) == (3, f"gantrymq: {forbidden}: Permission denied\n")
+    monkeypatch.undo()
+    after = content(store)
+    assert {name for name in after if after[name] != before.get(name)} <= {"abort", "checkpoint"}
+    assert gantrymq("store", "recover", store).code == 0
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    with start("store", "ingest", store, "--json", *SMALL, preexec_fn=little_room) as child:
+        out, err = child.communicate(b'{"topic":"t","body":"b","keys":["k"]}\n', timeout=60)
+    assert_refused(Outcome(child.returncode, out, err.decode()), 3, "no room on the disk")
+
+
+def _flip(data: bytearray, rng: random.Random) -> bytearray:
+    for _ in range(rng.choice([1, 1, 5, 200])):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return data
+
+
+DAMAGES: dict[str, Callable[[bytearray, random.Random], bytes | bytearray]] = {
+    "flipped": _flip,
+    "zeroed": lambda data, rng: data[: rng.randrange(len(data))].ljust(len(data), b"\0"),
+    "foreign": lambda data, rng: rng.randbytes(len(data)),
+    "ones": lambda data, rng: b"\xff" * len(data),
+    "shifted": lambda data, rng: data[rng.randrange(1, 40) :].ljust(len(data), b"\0"),
+    "truncated": lambda data, rng: data[: rng.randrange(len(data))],
+    "empty": lambda data, rng: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "checkpoint", "abort"])
+def test_damage_is_never_a_fault_of_ours(
+    gantrymq: Run, golden_copy: Callable[[str], Path], rng: random.Random, part: str, damage: str
+) -> None:
+    store = golden_copy(rng.choice(["direct-killed", "direct-mixed", "broker-4.9.8"]))
+    parts = [store / part, *(store / part).rglob("*")]
+    files = sorted(path for path in parts if path.is_file() and path.stat().st_size)
+    for path in rng.sample(files, min(len(files), 2)):
+        path.write_bytes(DAMAGES[damage](bytearray(path.read_bytes()), rng))
+    before = content(store)
+    for words in READING:
+        outcome = gantrymq(*command(words, store, "--json"))
+        assert outcome.code in (0, 1, 3), outcome.err
+        assert "fault of gantrymq" not in outcome.err
+        assert outcome.err.count("\n") == (1 if outcome.code == 3 or "warning" in outcome.err else 0)
+    assert content(store) == before
+    recovered = gantrymq("store", "recover", store, "--json")
+    assert "fault of gantrymq" not in recovered.err
+    if recovered.code == 3:
+        assert content(store) == before
+    else:
+        planned = recovered.lines[0]["maxPhyOffset"]
+        assert gantrymq("store", "dump", store, "--json").lines[0]["maxPhyOffset"] == planned

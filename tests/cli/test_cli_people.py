@@ -1,0 +1,124 @@
+"""What a person at a terminal sees, and how long it takes until something is seen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_cases import COMMAND, Run, start
+
+COMMANDS = ("info", "dump", "log", "query", "at", "recover", "ingest")
+
+
+@pytest.mark.parametrize("words", [[], ["store"], *(["store", name] for name in COMMANDS), ["demo"]], ids=" ".join)
+def test_help_has_examples(gantrymq: Run, words: list[str]) -> None:
+    outcome = gantrymq(*words, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert all(name in outcome.text for name in COMMANDS) if words == ["store"] else "Examples" in outcome.text
+    assert f"gantrymq {' '.join(words)}".rstrip() in outcome.text
+    if words[:1] == ["store"] and len(words) == 2:
+        assert all(option in outcome.text for option in ("--config", "-c", "--set", "--json"))
+
+
+def test_no_arguments_show_the_help(gantrymq: Run) -> None:
+    for words in ([], ["store"]):
+        outcome = gantrymq(*words)
+        assert "Usage: gantrymq" in outcome.text
+        assert (outcome.code, outcome.err) == (2, "")
+
+
+def test_version(gantrymq: Run) -> None:
+    from gantrymq import __version__
+
+    assert gantrymq("--version").text == f"gantrymq {__version__}\n"
+
+
+LARGE = ("pandas", "pyarrow", "pyspark", "gantrymq.demo")
+HEAVY = ("numba", "numpy", "gantrymq.store", *LARGE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], HEAVY),
+        (["store", "dump", "--help"], HEAVY),
+        (
+            ["store", "info", "STORE", "--json"],
+            ("numba", "rich.table", *LARGE),
+        ),
+        (["store", "info", "STORE"], ("numba", *LARGE)),
+        (["store", "dump", "STORE"], LARGE),
+    ],
+)
+def test_nothing_is_imported_that_is_not_needed(
+    golden: Callable[[str], Path], arguments: list[str], forbidden: tuple[str, ...]
+) -> None:
+    code = (
+        "import sys\nfrom gantrymq.cli.main import exit_code\nstatus = exit_code(sys.argv[2:])\n"
+        "loaded = [name for name in sys.argv[1].split(',') if name in sys.modules]\n"
+        "sys.exit(f'loaded {loaded}' if loaded else status)"
+    )
+    store = str(golden("direct-mixed") / "store")
+    words = [store if word == "STORE" else word for word in arguments]
+    done = subprocess.run([sys.executable, "-c", code, ",".join(forbidden), *words], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_whoever_stops_reading_is_not_scolded(golden: Callable[[str], Path]) -> None:
+    for more in ([], ["--json"]):
+        with start("store", "dump", golden("direct-mixed") / "store", *more) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            child.stdout.close()
+            _, err = child.communicate(timeout=60)
+        assert (child.returncode, err) == (141, b"")
+
+
+def _at_a_terminal(*arguments: object) -> str:
+    """What the command writes to a terminal that is both its stdout and its stderr."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    ) as child:
+        os.close(theirs)
+        shown = b""
+        while select.select([ours], [], [], 60)[0]:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # the terminal's other end is closed
+                break
+            shown += data
+        assert child.wait(60) == 0
+    os.close(ours)
+    return shown.decode()
+
+
+def test_a_terminal_sees_progress(golden_copy: Callable[[str], Path], tmp_path: Path) -> None:
+    store = golden_copy("lost-queues")
+    assert "Reading the commit log" in _at_a_terminal("store", "recover", store)
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"topic":"t","body":"b"}\n' * 1000)
+    shown = _at_a_terminal("store", "ingest", tmp_path / "new", given, "--set", "mappedFileSizeCommitLog=1048576")
+    assert "Storing" in shown
+    assert "1,000 messages stored" in shown
+    answers = _at_a_terminal("store", "ingest", tmp_path / "new", given, "--json")
+    assert "Storing" not in answers
+    assert answers.count("PUT_OK") == 1000
+
+
+def test_text_that_a_terminal_would_obey_is_shown_harmless(gantrymq: Run, tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"topic":"t","body":"\\u001b[2Jgone","tags":"\\u001b]0;x\\u0007","keys":["a\\nb"]}\n')
+    assert gantrymq("store", "ingest", tmp_path / "s", given, "--set", "mappedFileSizeCommitLog=65536").code == 0
+    for words in (["dump"], ["log"], ["query", "t", "a\nb"]):
+        text = gantrymq("store", words[0], tmp_path / "s", *words[1:]).text
+        assert "·[2Jgone" in text
+        assert not any(ord(character) < 32 and character != "\n" for character in text)
+        assert "a·b" in text
