@@ -20,15 +20,29 @@ from gantrymq.format.index import file_size, index_keys, key_hash
 from gantrymq.format.queue_entry import UNIT_SIZE, tags_code
 from gantrymq.format.record import CheckCRC, Layout, check_record, decode_record, encode_record
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, read_only
-from gantrymq.kernels.columns import find_property, gather, gather_text, new_scratch, properties_map
-from gantrymq.kernels.crc import HAS_CLMUL, crc32
-from gantrymq.kernels.encode import HOST_SIZE, encode_batch
-from gantrymq.kernels.hosts import MAX_HOST_TEXT, hosts_text, message_ids
-from gantrymq.kernels.index import index_hashes, index_put
-from gantrymq.kernels.queues import assign_queues, encode_units, new_table, queue_count, tags_codes
-from gantrymq.kernels.scan import scan, walk
-from gantrymq.kernels.units import recover_units
+from gantrymq.kernels.api import (
+    assign_queues,
+    crc32,
+    encode_batch,
+    encode_units,
+    find_property,
+    gather,
+    gather_text,
+    hosts_text,
+    index_hashes,
+    index_put,
+    message_ids,
+    properties_map,
+    recover_units,
+    scan,
+    tags_codes,
+    walk,
+)
+from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, new_scratch, read_only
+from gantrymq.kernels.codes import MAX_HOST_TEXT
+from gantrymq.kernels.crc import HAS_CLMUL
+from gantrymq.kernels.encode import HOST_SIZE
+from gantrymq.kernels.queue_table import new_table, queue_count
 
 CHUNK = 16_384  # records of one batch, as the store has it
 LOG_BYTES = 300_000_000

@@ -10,16 +10,9 @@ from test_queues import plain_records, scanned
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import int64s, read_only
-from gantrymq.kernels.columns import (
-    find_property,
-    gather,
-    gather_text,
-    new_scratch,
-    properties_map,
-    split_keys,
-)
-from gantrymq.kernels.hosts import MAX_HOST_TEXT, hosts_text, message_ids
+from gantrymq.kernels.api import find_property, gather, gather_text, hosts_text, message_ids, properties_map, split_keys
+from gantrymq.kernels.arrays import int64s, new_scratch, read_only
+from gantrymq.kernels.codes import MAX_HOST_TEXT
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.java import decode_utf8
 from gantrymq.model.message import StoredMessage, message_id

@@ -12,11 +12,10 @@ from kernel_cases import TOPICS, random_host, random_properties, replayable, see
 from gantrymq.format.properties import encode_properties
 from gantrymq.format.record import body_crc, encode_record
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import encode_batch, fill_map, scan, size_map
 from gantrymq.kernels.arrays import int64s, new_columns, read_only
-from gantrymq.kernels.encode import HOST_SIZE, encode_batch
-from gantrymq.kernels.encode_maps import fill_map, size_map
+from gantrymq.kernels.encode import HOST_SIZE
 from gantrymq.kernels.encode_properties import PropertyColumn, encode_properties_batch
-from gantrymq.kernels.scan import scan
 from gantrymq.model.message import StoredMessage
 
 

@@ -21,15 +21,9 @@ from gantrymq.format.index import (
     key_hash,
 )
 from gantrymq.format.properties import decode_properties
+from gantrymq.kernels.api import index_geometry_check, index_geometry_score, index_hashes, index_put, index_select
 from gantrymq.kernels.arrays import int64s, read_only
-from gantrymq.kernels.index import (
-    MAX_HASHES_OF_RECORD,
-    index_geometry_check,
-    index_geometry_score,
-    index_hashes,
-    index_put,
-    index_select,
-)
+from gantrymq.kernels.codes import MAX_HASHES_OF_RECORD
 from gantrymq.model.flags import is_indexable
 from gantrymq.model.java import decode_utf8, string_hash
 

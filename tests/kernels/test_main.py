@@ -1,25 +1,36 @@
-"""``python -m gantrymq.kernels`` compiles every kernel there is, each once."""
+"""``python -m gantrymq.kernels`` compiles every kernel there is, each once, to code that needs no Numba."""
 
 import importlib
 import pkgutil
+import subprocess
+import sys
 
 import pytest
 
 from gantrymq import kernels
-from gantrymq.kernels import jit
+from gantrymq.kernels import api, jit
 from gantrymq.kernels.__main__ import calls, main
+from gantrymq.kernels.native import Kernel
 
 
 def test_no_kernel_is_forgotten() -> None:
     for module in pkgutil.iter_modules(kernels.__path__):
         importlib.import_module(f"gantrymq.kernels.{module.name}")
-    named = [kernel for kernel, _ in calls()]
-    assert {kernel.__name__ for kernel in named} == {kernel.__name__ for kernel in jit.KERNELS}
-    assert len(named) == len(jit.KERNELS)
+    compiled = {(kernel.py_func.__module__.rpartition(".")[2], kernel.__name__) for kernel in jit.KERNELS}
+    known = {(kernel.module, kernel.name) for kernel in vars(api).values() if isinstance(kernel, Kernel)}
+    assert known == compiled
+    assert [kernel for kernel, _ in calls()] == [kernel for kernel in vars(api).values() if isinstance(kernel, Kernel)]
 
 
 def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(jit.KERNELS) + 2
+    assert len(lines) == len(jit.KERNELS) + 1
     assert lines[-1].startswith("all ")
+
+
+def test_once_compiled_they_run_without_numba() -> None:
+    main()
+    program = "import sys; from gantrymq.kernels.__main__ import main; main(); assert 'numba' not in sys.modules"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "compiled" not in answer.stdout

@@ -10,17 +10,9 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import QueueEntry, encode_entry, tags_code
 from gantrymq.format.record import CheckCRC, RecordStop, check_record, decode_record
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import assign_queues, encode_units, scan, tags_codes
 from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, read_only
-from gantrymq.kernels.queues import (
-    assign_queues,
-    encode_units,
-    grow,
-    new_table,
-    queue_count,
-    queue_of,
-    tags_codes,
-)
-from gantrymq.kernels.scan import scan
+from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
 

@@ -22,8 +22,8 @@ from gantrymq.format.record import (
     read_layout,
 )
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan, walk
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.kernels.scan import scan, walk
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
 

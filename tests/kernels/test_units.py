@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from kernel_cases import NAMES, golden_folder, replayable, seeds
 
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.kernels.api import first_unit_at_or_after, recover_units, truncate_units
 from gantrymq.kernels.arrays import read_only
-from gantrymq.kernels.units import first_unit_at_or_after, recover_units, truncate_units
 
 EXT_ADDRESSES = [-(2**31) - 1, -(2**31), -(2**63), 5, -1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
+MAX_ENTRIES = 8192  # of one record: 32767 bytes hold no more properties that count
+MAX_REPAIRED = 3 * 32767
 
 
 def read_only(buffer: ReadableBuffer) -> Bytes:
@@ -34,3 +36,18 @@ def new_columns(capacity: int) -> Int64s:
     """
     lines = -(-capacity // 8)
     return np.empty((N_COLUMNS, (lines | 1) * 8), np.int64)
+
+
+ALL_VALID = read_only(b"")  # Arrow's validity bitmap of a column without nulls
+
+
+class Scratch(NamedTuple):
+    """Working memory of ``columns.properties_map``: four numbers for each entry of a record, and its repaired bytes."""
+
+    entries: Int64s
+    repaired: Bytes
+
+
+def new_scratch() -> Scratch:
+    """Scratch for one thread."""
+    return Scratch(np.empty((4, MAX_ENTRIES), np.int64), np.empty(MAX_REPAIRED, np.uint8))

@@ -51,3 +51,18 @@ STOP_TABLE_FULL = 10  # the queue table must grow
 STOP_FULL_FILE = 11  # the next record does not fit into the file
 STOP_LENGTH = 12  # a topic or properties too long for a record
 STOP_SEPARATOR = 13  # a property's value holds 0x02
+
+MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
+MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
+
+RESULT_WORDS = 8  # how many numbers a kernel can return
+# What Numba's code would call to raise an exception. Kernels raise nothing, so without Numba they lead to an abort.
+RAISING = (
+    "numba_gil_ensure",
+    "numba_gil_release",
+    "numba_unpickle",
+    "numba_runtime_build_excinfo_struct",
+    "numba_do_raise",
+    "NRT_Free",
+    "NRT_MemInfo_call_dtor",
+)

@@ -8,12 +8,10 @@ where an output was too small for row ``done``; ``used`` bytes or elements of it
 ``start``'s. The source of every form of text is the module of ``gantrymq.format`` or ``gantrymq.model`` named there.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.arrays import Bytes, Int64s, Scratch
 from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, STOP_DONE, STOP_FULL
 from gantrymq.kernels.entries import find_byte, find_value, next_entry, same_bytes
 from gantrymq.kernels.jit import helper, kernel
@@ -21,8 +19,6 @@ from gantrymq.kernels.machine import copy
 from gantrymq.kernels.text import copy_repaired, is_well_formed
 
 Int32s = NDArray[np.int32]
-MAX_ENTRIES = 8192  # of one record: 32767 bytes hold no more properties that count
-_MAX_REPAIRED = 3 * 32767
 _SPACE = 0x20
 
 
@@ -89,18 +85,6 @@ def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, 
         length[i] = -1 if end < 0 else end - at[i]
         found += end >= 0
     return found
-
-
-class Scratch(NamedTuple):
-    """Working memory of :func:`properties_map`: four numbers for each entry of a record, and its repaired bytes."""
-
-    entries: Int64s
-    repaired: Bytes
-
-
-def new_scratch() -> Scratch:
-    """Scratch for one thread."""
-    return Scratch(np.empty((4, MAX_ENTRIES), np.int64), np.empty(_MAX_REPAIRED, np.uint8))
 
 
 @helper

@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gantrymq.kernels.arrays import Bytes, Int64s, read_only
+from gantrymq.kernels.arrays import ALL_VALID, Bytes, Int64s, read_only
 from gantrymq.kernels.codes import STOP_DONE, STOP_SEPARATOR
 from gantrymq.kernels.entries import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_byte
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import copy
-
-ALL_VALID = read_only(b"")
 
 
 class PropertyColumn(NamedTuple):

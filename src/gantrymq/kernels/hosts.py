@@ -9,13 +9,12 @@ Source: ``gantrymq.model.host.Host`` and ``gantrymq.model.message.message_id``.
 import numpy as np
 
 from gantrymq.kernels.arrays import Bytes, Int64s
-from gantrymq.kernels.codes import STOP_DONE, STOP_FULL
+from gantrymq.kernels.codes import MAX_HOST_TEXT, STOP_DONE, STOP_FULL
 from gantrymq.kernels.columns import Int32s
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import load_i16, load_i32
 from gantrymq.model.flags import STORE_HOST_V6
 
-MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
 _MAX_ID_TEXT = 56
 _COLON, _DOT, _MINUS = ord(":"), ord("."), ord("-")
 _LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)

@@ -28,7 +28,6 @@ from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
-MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 _UNIQ_KEY, _KEYS, _TAGS = (
     np.frombuffer(name.encode(), np.uint8) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)
 )

@@ -10,7 +10,7 @@ The host is little-endian (x86-64, AArch64). Source: LLVM's language reference, 
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic as _numba_intrinsic
 from numba.extending import models, register_model

@@ -9,7 +9,7 @@ Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from gantrymq.kernels.codes import (
 from gantrymq.kernels.entries import next_entry, same_bytes
 from gantrymq.kernels.jit import helper, kernel, rare_helper
 from gantrymq.kernels.machine import CACHE_LINE, copy, load_word, prefetch, store_i32, store_i64
+from gantrymq.kernels.queue_table import COUNT, POOLED, QueueTable
 from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
@@ -43,60 +44,9 @@ UNKNOWN_LEVEL_DELAY_MS = 1000
 _TAGS = np.frombuffer(PROPERTY_TAGS.encode(), np.uint8)
 _DELAY = np.frombuffer(PROPERTY_DELAY.encode(), np.uint8)
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
-_COUNT, _POOLED = 0, 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
 _MANY = 1 << 40
-
-
-class QueueTable(NamedTuple):
-    """An open-addressing hash table of queues, in arrays that belong to the caller.
-
-    ``slots`` (a power of two, at least twice as many as queues) hold ordinal + 1, or 0. For each ordinal there is a
-    hash, a queue id, and the place of its topic in ``pool``. ``counts`` are the queues and the used bytes of the pool.
-    """
-
-    slots: Int64s
-    hashes: NDArray[np.uint64]
-    queue_ids: Int64s
-    topic_at: Int64s
-    topic_length: Int64s
-    pool: Bytes
-    counts: Int64s
-
-
-def new_table(queues: int = 512, pool_bytes: int = 1 << 16) -> QueueTable:
-    """An empty table; ``queues`` is a power of two, ``pool_bytes`` at least 32767, so that any topic finds room."""
-    ids, at, length = (np.zeros(queues, np.int64) for _ in range(3))
-    slots, hashes = np.zeros(2 * queues, np.int64), np.zeros(queues, np.uint64)
-    return QueueTable(slots, hashes, ids, at, length, np.zeros(pool_bytes, np.uint8), np.zeros(2, np.int64))
-
-
-def grow(table: QueueTable) -> QueueTable:
-    """A table of twice the size with the same queues under the same ordinals."""
-    larger = new_table(2 * table.queue_ids.size, 2 * table.pool.size)
-    arrays: Any = zip(table, larger, strict=True)
-    for old, new in arrays:
-        new[: old.size] = old
-    larger.slots[:] = 0
-    mask = larger.slots.size - 1
-    for ordinal in range(queue_count(table)):
-        slot = int(table.hashes[ordinal]) & mask
-        while larger.slots[slot]:
-            slot = slot + 1 & mask
-        larger.slots[slot] = ordinal + 1
-    return larger
-
-
-def queue_count(table: QueueTable) -> int:
-    """How many queues the table knows: their ordinals are the numbers below."""
-    return int(table.counts[_COUNT])
-
-
-def queue_of(table: QueueTable, ordinal: int) -> tuple[bytes, int]:
-    """The topic's bytes and the queue id of a queue."""
-    at = int(table.topic_at[ordinal])
-    return table.pool[at : at + int(table.topic_length[ordinal])].tobytes(), int(table.queue_ids[ordinal])
 
 
 @helper
@@ -146,7 +96,7 @@ def _find_queue(
 @rare_helper
 def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, length: int, queue_id: int) -> int:
     """Give the next ordinal to a queue; -1 where the table has no room."""
-    ordinal, pooled = table.counts[_COUNT], table.counts[_POOLED]
+    ordinal, pooled = table.counts[COUNT], table.counts[POOLED]
     if ordinal == table.queue_ids.size or pooled + length > table.pool.size:
         return -1
     copy(table.pool, pooled, buf, at, length)
@@ -155,8 +105,8 @@ def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, len
     table.queue_ids[ordinal] = queue_id
     table.topic_at[ordinal] = pooled
     table.topic_length[ordinal] = length
-    table.counts[_COUNT] = ordinal + 1
-    table.counts[_POOLED] = pooled + length
+    table.counts[COUNT] = ordinal + 1
+    table.counts[POOLED] = pooled + length
     return int(ordinal)
 
 

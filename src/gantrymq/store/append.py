@@ -16,6 +16,7 @@ import numpy as np
 
 from gantrymq.format import record
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import encode_batch
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
@@ -141,8 +142,6 @@ class MessageAppender:
 
     def _encode(self, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
         """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
-        from gantrymq.kernels.encode import encode_batch
-
         file = self._log.queue.last_for_append()
         before = file.wrote_position
         done, code, position = encode_batch(

@@ -19,7 +19,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.kernels.api import fill_map, fill_property, size_map, size_property
+from gantrymq.kernels.arrays import ALL_VALID, new_columns, read_only
 from gantrymq.model.message import LOOPBACK, PROPERTY_KEYS, PROPERTY_TAGS, Message
 from gantrymq.store.consume_queues import is_topic_storable
 
@@ -153,9 +154,6 @@ def _texts(column: Any) -> Texts:
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     """The encoded properties of every row; None where a separator stands in one."""
-    from gantrymq.kernels.encode_maps import fill_map, size_map
-    from gantrymq.kernels.encode_properties import ALL_VALID, fill_property, size_property
-
     count = len(table)
     sizes = np.zeros(count + 1, np.int64)
     entries = _entries(table.column("properties")) if "properties" in names else None

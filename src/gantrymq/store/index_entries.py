@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import index_hashes
 from gantrymq.store.log_scanner import RecordBatch
 
 Longs = NDArray[np.int64]
@@ -15,15 +16,13 @@ _HASHES_A_RECORD = 4
 
 def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
     """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order."""
-    from gantrymq.kernels.index import MAX_HASHES_OF_RECORD, index_hashes
-
     hashes: list[Longs] = []
     records: list[Longs] = []
     done, room = 0, _HASHES_A_RECORD * batch.count
     while done < batch.count:
         some, of = (
-            np.empty(max(room, MAX_HASHES_OF_RECORD), np.int64),
-            np.empty(max(room, MAX_HASHES_OF_RECORD), np.int64),
+            np.empty(max(room, codes.MAX_HASHES_OF_RECORD), np.int64),
+            np.empty(max(room, codes.MAX_HASHES_OF_RECORD), np.int64),
         )
         count, done = index_hashes(batch.buffer, batch.columns, done, batch.count, _WITH_TAGS, some, of)
         hashes.append(some[:count])

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, file_size
 from gantrymq.fs.api import File
+from gantrymq.kernels.api import index_put, index_select
+from gantrymq.kernels.arrays import read_only
 
 Longs = NDArray[np.int64]
 
@@ -49,8 +51,6 @@ class IndexFile:
 
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
-        from gantrymq.kernels.index import index_put
-
         numbers = np.array(astuple(self.header), np.int64)
         done = index_put(
             self._array, self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes)
@@ -66,9 +66,6 @@ class IndexFile:
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
         """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
-        from gantrymq.kernels.arrays import read_only
-        from gantrymq.kernels.index import index_select
-
         out = np.empty(max_num, np.int64)
         numbers = np.array(astuple(self.header), np.int64)
         found = index_select(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gantrymq.format.record import CheckCRC, RecordStop
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
@@ -114,8 +115,6 @@ class LogScanner:
         return self._log.queue.find(self.offset) is not None and (self._end is None or self.offset < self._end)
 
     def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, RecordStop | None]:
-        from gantrymq.kernels.scan import scan
-
         buffer = read_only(file.array.data)
         base = file.file_from_offset
         limit = file.size

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import assign_queues
+from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.store.log_scanner import RecordBatch
 
 
@@ -18,8 +20,6 @@ class QueueNumbers:
     """Gives each (topic, queue id) the next number when it is first seen."""
 
     def __init__(self) -> None:
-        from gantrymq.kernels.queues import new_table
-
         self._table = new_table()
         self._known = 0
 
@@ -28,8 +28,6 @@ class QueueNumbers:
 
         ``add_queue(topic, queue_id)`` is called for each new number, in their order.
         """
-        from gantrymq.kernels.queues import assign_queues, grow, queue_count, queue_of
-
         numbers = np.empty(batch.count, np.int64)
         done, code = 0, codes.STOP_TABLE_FULL
         while code == codes.STOP_TABLE_FULL:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import encode_units, tags_codes
 from gantrymq.store.log_scanner import RecordBatch
 
 
@@ -29,8 +30,6 @@ def queue_units(
     batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
 ) -> QueueUnits:
     """Encode the units of ``batch``, whose queues ``numbers`` (none is negative) gives."""
-    from gantrymq.kernels.queues import encode_units, tags_codes
-
     count = batch.count
     tags = np.empty(count, np.int64)
     tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)

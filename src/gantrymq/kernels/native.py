@@ -1,0 +1,203 @@
+"""Kernels as machine code, called without Numba.
+
+Importing Numba and setting it up costs more than most commands take. So the first call of a kernel with given argument
+types compiles it (``compiler``, where Numba is imported) to an object file that is kept beside the sources; every later
+process hands that file to LLVM's linker and calls the code in it. The file's name is a digest of all that the code
+depends on: the sources of this package and of the constants it uses, the argument types, LLVM, the processor.
+
+How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
+the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile.
+
+Thread rule: kernels may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gantrymq.kernels.codes import RAISING, RESULT_WORDS
+
+_PARTS = ("kernels", "format", "model")
+Code = Callable[[Any], None]
+
+
+class Entry(NamedTuple):
+    """Loaded code: ``results`` is how many numbers it returns, -1 for a single one that is no tuple."""
+
+    code: Code
+    results: int
+
+
+class Kernel:
+    """The kernel ``name`` of the module ``gantrymq.kernels.MODULE``. Calling it is calling the kernel.
+
+    Arrays must be C-contiguous; the element types are those of the kernel's documentation. Raises TypeError for what no
+    kernel takes.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+        self.was_compiled = False
+        self._entries: dict[tuple[Any, ...], Entry] = {}
+        self._guard = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the kernel; the first call of a process loads or compiles it."""
+        words: list[int] = []
+        kinds = tuple([_append_words(words, argument) for argument in arguments])
+        entry = self._entries.get(kinds) or self._load(kinds, arguments)
+        at = len(words)
+        block = (ctypes.c_int64 * (at + RESULT_WORDS))(*words)
+        entry.code(block)
+        if entry.results < 0:
+            return block[at]
+        return tuple(block[at : at + entry.results]) if entry.results else None
+
+    def _load(self, kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> Entry:
+        with self._guard:
+            entry = self._entries.get(kinds)
+            if entry is None:
+                path = self._path(kinds)
+                entry = _read(path) if path else None
+                if entry is None:
+                    entry = self._compile(path, arguments)
+                self._entries[kinds] = entry
+            return entry
+
+    def _path(self, kinds: tuple[Any, ...]) -> Path | None:
+        folder = _folder()
+        if folder is None:
+            return None
+        digest = hashlib.sha256(_environment() + repr((self.module, self.name, kinds)).encode()).hexdigest()[:32]
+        return folder / f"{self.module}.{self.name}-{digest}.kernel"
+
+    def _compile(self, path: Path | None, arguments: tuple[Any, ...]) -> Entry:
+        from gantrymq.kernels.compiler import compile_kernel
+
+        compiled = compile_kernel(self.module, self.name, arguments)
+        self.was_compiled = True
+        if path is not None and compiled.machine_code is not None:
+            header = json.dumps({"symbol": compiled.symbol, "results": compiled.results}).encode()
+            _write(path, header + b"\n" + compiled.machine_code)
+        return Entry(compiled.code, compiled.results)
+
+
+def _append_words(words: list[int], argument: Any) -> Any:
+    """Append what stands for ``argument``; returns what its code depends on."""
+    if isinstance(argument, np.ndarray):
+        if not argument.flags.c_contiguous:
+            raise TypeError("a kernel takes C-contiguous arrays only")
+        words.append(argument.__array_interface__["data"][0])
+        words.extend(argument.shape)
+        return argument.dtype.char, argument.ndim
+    if isinstance(argument, tuple):
+        kinds = tuple([_append_words(words, part) for part in argument])
+        return type(argument).__name__, kinds
+    words.append(int(argument))
+    return "i"
+
+
+def _read(path: Path) -> Entry | None:
+    """The code in a file; None where there is none, or none that can be used."""
+    try:
+        raw = path.read_bytes()
+        first, _, machine_code = raw.partition(b"\n")
+        header = json.loads(first)
+        return Entry(_link(header["symbol"], machine_code), header["results"])
+    except (OSError, ValueError, KeyError, RuntimeError):
+        return None
+
+
+def _write(path: Path, raw: bytes) -> None:
+    """Put a file in place in one step: another process may be doing the same."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(raw)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+
+
+_LINKING = threading.Lock()
+
+
+def _link(symbol: str, machine_code: bytes) -> Code:
+    import llvmlite.binding as llvm
+
+    with _LINKING:
+        engine = _engine()
+        engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+        engine.finalize_object()
+        address = engine.get_function_address(symbol)
+    if not address:
+        raise ValueError(f"no {symbol} in the code")
+    code: Code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+    return code
+
+
+@lru_cache(maxsize=1)
+def _engine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
+    for name in RAISING:
+        if llvm.address_of_symbol(name) is None:
+            llvm.add_symbol(name, abort)
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+@lru_cache(maxsize=1)
+def source_stamp() -> bytes:
+    """A digest of everything that kernels are made of."""
+    stamp = hashlib.sha256()
+    for path in sources():
+        stamp.update(path.read_bytes())
+    return stamp.digest()
+
+
+def sources() -> list[Path]:
+    """The files that kernels are made of: this package, and where its constants stand."""
+    root = Path(__file__).parent.parent
+    return sorted(path for part in _PARTS for path in (root / part).glob("*.py"))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> bytes:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    # Numba compiles for the processor it runs on unless these say otherwise.
+    name = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    features = os.environ.get("NUMBA_CPU_FEATURES") or llvm.get_host_cpu_features().flatten()
+    return source_stamp() + f"{llvmlite.__version__} {name} {features}".encode()
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path | None:
+    """Where code is kept: where Numba is told to, else beside the sources, else in the user's cache."""
+    told = os.environ.get("NUMBA_CACHE_DIR")
+    beside = Path(__file__).parent / "__pycache__"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "gantrymq"
+    for folder in (Path(told),) if told else (beside, cache):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
