@@ -93,7 +93,7 @@ def _items_of_file(file: MappedFile, position: int) -> Generator[Item, None, boo
     from gantrymq.cli.record_rows import Record
     from gantrymq.kernels import codes
     from gantrymq.kernels.arrays import new_columns, read_only
-    from gantrymq.kernels.scan import scan
+    from gantrymq.kernels.api import scan
 
     array, size, base = read_only(file.array.data), file.size, file.file_from_offset
     buffer, columns = array.data, new_columns(_RECORDS_A_SCAN)
