@@ -68,7 +68,9 @@ crash: setup  ## The crash tests at full length, slow ones too
 
 .PHONY: bench
 bench: setup interop  ## The benchmarks, side by side with the real RocketMQ
-	$(BIN)/python -m pytest benchmarks -m "" --benchmark-enable --timeout 3600 -s
+	$(BIN)/python benchmarks/recover.py
+	$(BIN)/python benchmarks/spark_read.py
+	$(BIN)/python benchmarks/kernels.py
 
 .PHONY: lint
 lint: setup  ## ruff (rules and format) and mypy (strict)

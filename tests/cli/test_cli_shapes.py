@@ -17,7 +17,7 @@ MESSAGE_FIELDS = (
 ).split()
 REPORT_FIELDS = (
     "store dryRun lastExitOk rule startOffset queuesMaxPhyOffset minPhyOffset maxPhyOffset stopReason cutBytes "
-    "removedFiles queueBytesCut queueUnitsCut queueUnitsAdded queuesDestroyed indexFilesDropped indexEntriesAdded "
+    "removedFiles queueUnitsCut queueUnitsAdded queuesDestroyed indexFilesDropped indexEntriesAdded "
     "scannedBytes stepsMs totalMs"
 ).split()
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")

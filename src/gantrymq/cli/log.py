@@ -92,8 +92,8 @@ def _items_of_file(file: MappedFile, position: int) -> Generator[Item, None, boo
     """The records of one file; returns whether the log ends in it, which then was said."""
     from gantrymq.cli.record_rows import Record
     from gantrymq.kernels import codes
-    from gantrymq.kernels.arrays import new_columns, read_only
     from gantrymq.kernels.api import scan
+    from gantrymq.kernels.arrays import new_columns, read_only
 
     array, size, base = read_only(file.array.data), file.size, file.file_from_offset
     buffer, columns = array.data, new_columns(_RECORDS_A_SCAN)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8

@@ -100,7 +100,6 @@ def _fields(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, d
         "stopReason": report.stop_reason,
         "cutBytes": report.cut_bytes,
         "removedFiles": _names(path, report.removed_files),
-        "queueBytesCut": report.queue_bytes_cut,
         "queueUnitsCut": report.queue_units_cut,
         "queueUnitsAdded": report.queue_units_added,
         "queuesDestroyed": report.queues_destroyed,

@@ -66,14 +66,13 @@ class ConsumeQueue:
 
     # Recovery
 
-    def recover(self, *, wipe: bool) -> int:
-        """Find the end: the first unit from the last three files on that is none. Returns the bytes cut.
+    def recover(self, *, wipe: bool) -> None:
+        """Find the end: the first unit from the last three files on that is none.
 
         Files in front are taken for full, as Java does. ``wipe`` says that what stands behind the end may not be
         zeros, so that it must be made so.
         """
         files = self.files.files
-        before = self.files.max_offset
         end = 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
             count, max_physic_offset = _valid_units(file)
@@ -86,7 +85,6 @@ class ConsumeQueue:
         if self._ext is not None:
             self._ext.recover()
             self._truncate_ext()
-        return before - self.files.max_offset if files else 0
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles); returns how many."""

@@ -84,9 +84,10 @@ class ConsumeQueues:
         """Behind the newest record that any queue points to; -1 where none does."""
         return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
 
-    def recover(self, *, wipe: bool) -> int:
-        """Find the end of every queue; returns how many written-looking bytes were in whole files cut."""
-        return sum(queue.recover(wipe=wipe) for queue in self)
+    def recover(self, *, wipe: bool) -> None:
+        """Find the end of every queue."""
+        for queue in self:
+            queue.recover(wipe=wipe)
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset``; returns how many."""

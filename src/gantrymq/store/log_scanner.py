@@ -20,7 +20,7 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 
-BATCH_RECORDS = 16_384
+BATCH_RECORDS = 4096
 
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,

@@ -52,7 +52,6 @@ class RecoveryReport:
     stop_reason: str = ""
     cut_bytes: int = 0
     removed_files: list[Path] = field(default_factory=list)
-    queue_bytes_cut: int = 0
     queue_units_cut: int = 0
     queue_units_added: int = 0
     queues_destroyed: int = 0
@@ -86,7 +85,7 @@ class Recovery:
         report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
-            report.queue_bytes_cut = self.queues.recover(wipe=not self.last_exit_ok)
+            self.queues.recover(wipe=not self.last_exit_ok)
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
             return report
