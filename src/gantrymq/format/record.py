@@ -1,26 +1,26 @@
 """The message record of the commit log, and the blank that fills the end of a file.
 
-======  ==========  =====================================================================
-bytes   field       remark
-======  ==========  =====================================================================
-4       totalSize   of the whole record
-4       magic       v1 0xdaa320a7, v2 0xdaa320ab (a topic longer than 127), blank 0xcbd43194
-4       bodyCRC     CRC-32 of the body & 0x7FFFFFFF
+======  =========================  ==============================================================
+bytes   field                      remark
+======  =========================  ==============================================================
+4       totalSize                  of the whole record
+4       magic                      v1 0xdaa320a7, v2 0xdaa320ab (a topic longer than 127), blank 0xcbd43194
+4       bodyCRC                    CRC-32 of the body & 0x7FFFFFFF
 4       queueId
 4       flag
 8       queueOffset
-8       phyOffset   this record's place in the commit log
-4       sysFlag     see ``gantrymq.model.flags``
+8       phyOffset                  this record's place in the commit log
+4       sysFlag                    see ``gantrymq.model.flags``
 8       bornTimestamp
-8/20    bornHost    ip 4 or 16, port 4
+8/20    bornHost                   ip 4 or 16, port 4
 8       storeTimestamp
-8/20    storeHost   ip 4 or 16, port 4
+8/20    storeHost                  ip 4 or 16, port 4
 4       reconsumeTimes
 8       preparedTransactionOffset
-4, n    body
-1/2, n  topic       the length takes one byte in v1 and two in v2, both signed
-2, n    properties
-======  ==========  =====================================================================
+4,      n                          body
+1/2,    n                          topic       the length takes one byte in v1 and two in v2, both signed
+2,      n                          properties
+======  =========================  ==============================================================
 
 A blank is ``size 4 | magic 4`` where ``size`` is the rest of the file; only these eight bytes are written. A record
 is put into a file only if eight bytes stay free behind it, and records never cross files.
