@@ -17,9 +17,9 @@ bytes   field                      remark
 8/20    storeHost                  ip 4 or 16, port 4
 4       reconsumeTimes
 8       preparedTransactionOffset
-4,      n                          body
-1/2,    n                          topic       the length takes one byte in v1 and two in v2, both signed
-2,      n                          properties
+4, n    body
+1/2, n  topic                      the length takes one byte in v1 and two in v2, both signed
+2, n    properties
 ======  =========================  ==============================================================
 
 A blank is ``size 4 | magic 4`` where ``size`` is the rest of the file; only these eight bytes are written. A record
