@@ -106,7 +106,7 @@ class LogScanner:
             following = self._log.roll_next_file(self.offset)
             if self._log.queue.find(following) is None:
                 return
-            self.offset = following
+            self.offset, self.stop = following, None
 
     def skip_file(self) -> bool:
         """After a stop: go on with the file behind; False where there is none."""

@@ -48,6 +48,7 @@ class MappedFileQueue:
         self._reserve_space = reserve_space
         self._equip = equip
         self._prepared: Path | None = None
+        self._wiped: MappedFile | None = None
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
@@ -134,6 +135,10 @@ class MappedFileQueue:
 
         The very first file is the one that holds ``start_offset``. Raises DiskFullError.
         """
+        if self._wiped is not None:
+            # A power cut must not bring back what was cut: behind new bytes it would be taken for written.
+            self._wiped.file.sync()
+            self._wiped = None
         last = self.last
         if last is not None and not last.is_full:
             return last
@@ -147,11 +152,12 @@ class MappedFileQueue:
                 self._prepared = None
             else:
                 self._make(path)
-        mapped = self._mapped(offset)
-        if self._equip is not None:
-            self._equip(mapped)
-        with self._guard:
-            self._files = (*self._files, mapped)
+            # Not before the file is in the list may anybody think about the one to be made ahead.
+            mapped = self._mapped(offset)
+            if self._equip is not None:
+                self._equip(mapped)
+            with self._guard:
+                self._files = (*self._files, mapped)
         return mapped
 
     def prepare_next(self, *, warm: bool) -> bool:
@@ -217,6 +223,7 @@ class MappedFileQueue:
                 file.set_positions(offset - file.file_from_offset)
                 if wipe:
                     file.file.zero(file.wrote_position, self.file_size - file.wrote_position)
+                    self._wiped = file
                 kept.append(file)
             else:
                 removed.append(file)
@@ -253,6 +260,8 @@ class MappedFileQueue:
     def _drop(self, kept: list[MappedFile], removed: list[MappedFile]) -> None:
         with self._guard:
             self._files = tuple(kept)
+        if self._wiped in removed:
+            self._wiped = None
         # Newest first: a crash on the way leaves an unbroken run.
         for file in reversed(removed):
             file.shutdown(0, _DESTROY_AT_ONCE_MS)

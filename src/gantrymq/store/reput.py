@@ -69,5 +69,8 @@ class ReputMessageService:
             return True
         if scanner.stop is RecordStop.BLANK:
             self.reput_from_offset = self._log.roll_next_file(scanner.offset)
-            return self.reput_from_offset < end
-        return False
+        elif scanner.stop is None:  # the end is that of a file, and the next one is still empty
+            self.reput_from_offset = scanner.offset
+        else:
+            return False
+        return self.reput_from_offset < end

@@ -1,0 +1,330 @@
+"""Files in a row: one address space over them, growing at its end and shrinking at both."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import DiskFullError, WrongFileSizeError
+from gantrymq.format.names import offset_name
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.mapped_file_queue import MappedFileQueue
+
+DIRECTORY = Path("/store/log")
+SIZE = 8192
+
+
+def new_queue(fs: MemoryFileSystem, *, reserve_space: bool = True) -> MappedFileQueue:
+    return MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=reserve_space)
+
+
+def filled(fs: MemoryFileSystem, length: int, start: int = 0) -> MappedFileQueue:
+    """A queue with ``length`` bytes, each the number of its file plus one."""
+    queue = new_queue(fs)
+    while length:
+        file = queue.last_for_append(start)
+        part = min(length, SIZE - file.wrote_position)
+        file.append(bytes([file.file_from_offset // SIZE + 1]) * part)
+        length -= part
+    return queue
+
+
+def names(fs: MemoryFileSystem) -> list[str]:
+    return [entry.name for entry in fs.scan(DIRECTORY)]
+
+
+def contents(queue: MappedFileQueue) -> bytes:
+    return b"".join(file.file.read_at(0, SIZE) for file in queue.files)
+
+
+def test_an_empty_queue() -> None:
+    queue = new_queue(MemoryFileSystem())
+    queue.load()
+    assert (queue.min_offset, queue.max_offset, queue.first, queue.last) == (-1, 0, None, None)
+    assert queue.find(0, first_if_missing=True) is None
+    assert queue.select(0, 1) is None
+    assert queue.flush()
+    assert queue.truncate_dirty(0, wipe=True) == []
+
+
+def test_it_grows_file_by_file() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 2 * SIZE + 100)
+    assert names(fs) == [offset_name(0), offset_name(SIZE), offset_name(2 * SIZE)]
+    assert (queue.min_offset, queue.max_offset) == (0, 2 * SIZE + 100)
+    assert [file.is_full for file in queue.files] == [True, True, False]
+
+
+def test_it_begins_with_the_file_that_holds_the_first_byte() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 10, start=5 * SIZE + 77)
+    assert names(fs) == [offset_name(5 * SIZE)]
+    assert (queue.min_offset, queue.max_offset) == (5 * SIZE, 5 * SIZE + 10)
+
+
+def test_a_loaded_queue_takes_every_file_for_full() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE + 5)
+    queue = new_queue(fs)
+    queue.load()
+    assert queue.max_offset == 2 * SIZE
+    assert {file.flushed_position for file in queue.files} == {SIZE}
+
+
+def test_find() -> None:
+    queue = filled(MemoryFileSystem(), 3 * SIZE, start=4 * SIZE)
+    assert [getattr(queue.find(offset), "file_from_offset", None) for offset in (-1, 0, 4 * SIZE - 1)] == [None] * 3
+    first, second, third = queue.files
+    assert queue.find(4 * SIZE) is queue.find(5 * SIZE - 1) is first
+    assert queue.find(5 * SIZE) is second
+    assert queue.find(7 * SIZE - 1) is third
+    assert queue.find(7 * SIZE) is None
+    assert queue.find(0, first_if_missing=True) is first
+
+
+def test_roll_next_file() -> None:
+    queue = new_queue(MemoryFileSystem())
+    assert [queue.roll_next_file(offset) for offset in (0, 1, SIZE - 1, SIZE)] == [SIZE, SIZE, SIZE, 2 * SIZE]
+
+
+def test_select_gives_what_was_written_and_nothing_else() -> None:
+    queue = filled(MemoryFileSystem(), SIZE + 100)
+    with queue.select(SIZE + 10, 90) as held:  # type: ignore[union-attr]
+        assert (held.start_offset, held.size, bytes(held.array)) == (SIZE + 10, 90, b"\2" * 90)
+    assert queue.select(SIZE + 10, 91) is None
+    assert queue.select(SIZE - 1, 2) is None
+    assert queue.select(3 * SIZE, 1) is None
+    assert queue.select(SIZE, -1) is None
+
+
+# Loading
+
+
+def add_file(fs: MemoryFileSystem, name: str, size: int) -> Path:
+    fs.make_directory(DIRECTORY)
+    file = fs.open(DIRECTORY / name, writable=True, create=True)
+    file.resize(size)
+    return DIRECTORY / name
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        (offset_name(2 * SIZE), SIZE - 1),
+        (offset_name(2 * SIZE), SIZE + 1),
+        (offset_name(3 * SIZE), SIZE),
+        (offset_name(2 * SIZE + 1), SIZE),
+        (offset_name(2 * SIZE)[1:], SIZE),
+        ("copy", SIZE),
+        ("٠" * 20, SIZE),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, size: int) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 2 * SIZE)
+    odd = add_file(fs, name, size)
+    before = names(fs)
+    with pytest.raises(WrongFileSizeError) as refused:
+        new_queue(fs).load()
+    assert refused.value.path == odd
+    assert names(fs) == before
+
+
+def test_empty_files_at_the_end_are_removed() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE)
+    add_file(fs, offset_name(SIZE), 0)
+    add_file(fs, offset_name(2 * SIZE), 0)
+    queue = new_queue(fs)
+    queue.load()
+    assert queue.max_offset == SIZE
+    assert names(fs) == [offset_name(0)]
+
+
+def test_a_directory_among_the_files_is_passed_over() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE)
+    fs.make_directory(DIRECTORY / "lost+found")
+    queue = new_queue(fs)
+    queue.load()
+    assert queue.max_offset == SIZE
+
+
+# Truncating
+
+
+@pytest.mark.parametrize("keep", [0, 1, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, 2 * SIZE + 100])
+def test_truncating_keeps_what_is_in_front(keep: int) -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 2 * SIZE + 100)
+    whole = contents(queue)
+    removed = queue.truncate_dirty(keep, wipe=True)
+    assert queue.max_offset == keep
+    assert contents(queue)[:keep] == whole[:keep]
+    assert not any(contents(queue)[keep:])
+    assert queue.flushed_where == queue.committed_where == keep
+    assert set(removed).isdisjoint(DIRECTORY / name for name in names(fs))
+    assert [file.path.name for file in queue.files] == names(fs)
+
+
+def test_what_was_cut_does_not_come_back_after_a_power_cut(seed: int) -> None:
+    """The wiped tail is durable before anything new stands in front of it: else old records join on to new ones."""
+    fs = MemoryFileSystem()
+    queue = filled(fs, SIZE)
+    queue.flush_all()
+    queue.truncate_dirty(100, wipe=True)
+    queue.last_for_append()
+    left = fs.crash_clone(0.0, seed).open(DIRECTORY / offset_name(0)).read_at(0, SIZE)
+    assert left == b"\1" * 100 + bytes(SIZE - 100)
+
+
+def test_what_was_wiped_and_then_removed_needs_no_sync() -> None:
+    queue = filled(MemoryFileSystem(), SIZE)
+    queue.truncate_dirty(100, wipe=True)
+    queue.clear()
+    assert queue.last_for_append(3 * SIZE).file_from_offset == 3 * SIZE
+
+
+def test_without_wiping_the_bytes_stay() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, SIZE + 10)
+    queue.truncate_dirty(SIZE + 5, wipe=False)
+    assert contents(queue)[SIZE : SIZE + 12] == b"\2" * 10 + b"\0\0"
+    assert queue.max_offset == SIZE + 5
+
+
+def test_files_are_removed_newest_first(seed: int) -> None:
+    """A crash on the way leaves an unbroken run of files."""
+    fs = MemoryFileSystem()
+    queue = filled(fs, 6 * SIZE)
+    queue.flush_all()
+    before = fs.crash_clone(1.0, 0)
+    again = new_queue(before)
+    again.load()
+    again.truncate_dirty(SIZE + 1, wipe=True)
+    for shift in range(20):
+        new_queue(before.crash_clone(0.5, seed + shift)).load()
+
+
+def test_old_files_go_but_never_the_last() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 3 * SIZE)
+    assert queue.remove_before(0) == []
+    assert queue.remove_before(1) == [DIRECTORY / offset_name(0)]
+    assert (queue.min_offset, queue.max_offset) == (SIZE, 3 * SIZE)
+    assert queue.remove_before(99) == [DIRECTORY / offset_name(SIZE)]
+    assert names(fs) == [offset_name(2 * SIZE)]
+    assert queue.remove_before(1) == []
+
+
+def test_destroy_takes_everything() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 2 * SIZE)
+    assert len(queue.destroy()) == 2
+    assert not fs.exists(DIRECTORY)
+    assert queue.max_offset == 0
+
+
+# Flushing
+
+
+def test_a_flush_goes_file_by_file() -> None:
+    queue = filled(MemoryFileSystem(), 2 * SIZE + 100)
+    assert not queue.flush()
+    assert queue.flushed_where == SIZE
+    assert not queue.flush()
+    assert queue.flushed_where == 2 * SIZE
+    assert not queue.flush()
+    assert queue.flushed_where == 2 * SIZE + 100
+    assert queue.flush()
+
+
+def test_a_flush_of_all() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 3 * SIZE + 1)
+    queue.flush_all()
+    assert queue.flushed_where == queue.max_offset
+    left = new_queue(fs.crash_clone(0.0, 0))
+    left.load()
+    assert contents(left) == contents(queue)
+
+
+def test_a_flush_that_wants_pages_waits_for_them() -> None:
+    queue = filled(MemoryFileSystem(), 4095)
+    assert queue.flush(1)
+    assert queue.flushed_where == 0
+    queue.last_for_append().append(b"x")
+    assert not queue.flush(1)
+    assert queue.flushed_where == 4096
+
+
+# Space
+
+
+def test_a_full_disk_leaves_no_half_made_file() -> None:
+    fs = MemoryFileSystem(capacity_bytes=SIZE + 4096)
+    queue = filled(fs, SIZE)
+    with pytest.raises(DiskFullError):
+        queue.last_for_append()
+    assert names(fs) == [offset_name(0)]
+    assert queue.max_offset == SIZE
+    fs.capacity_bytes = 2 * SIZE
+    assert queue.last_for_append().file_from_offset == SIZE
+
+
+def test_without_reserved_space_a_file_costs_nothing_yet() -> None:
+    fs = MemoryFileSystem(capacity_bytes=4096)
+    queue = new_queue(fs, reserve_space=False)
+    queue.last_for_append().append(bytes(100))
+    assert queue.max_offset == 100
+
+
+# The file that is made ahead
+
+
+def test_the_next_file_is_made_once_ahead_and_taken() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 10)
+    assert queue.prepare_next(warm=False)
+    assert not queue.prepare_next(warm=True)
+    assert names(fs) == [offset_name(0), offset_name(SIZE)]
+    assert len(queue.files) == 1
+    queue.last_for_append().append(bytes(SIZE - 10))
+    queue.last_for_append().append(b"second")
+    assert names(fs) == [offset_name(0), offset_name(SIZE)]
+    queue.drop_prepared()
+    assert names(fs) == [offset_name(0), offset_name(SIZE)]
+
+
+def test_what_was_made_ahead_and_not_used_goes_again() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 10)
+    queue.prepare_next(warm=True)
+    queue.drop_prepared()
+    assert names(fs) == [offset_name(0)]
+    queue.last_for_append().append(bytes(SIZE - 10))
+    assert queue.last_for_append().file_from_offset == SIZE
+
+
+def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
+    """The allocator looks just when a writer has taken the file that was made ahead, but not yet listed it."""
+    fs = MemoryFileSystem()
+    allocators: list[threading.Thread] = []
+
+    def allocator_comes(file: MappedFile) -> None:
+        allocators.append(threading.Thread(target=lambda: queue.prepare_next(warm=False)))
+        allocators[-1].start()
+        allocators[-1].join(0.1)
+
+    queue = MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=True, equip=allocator_comes)
+    for number in range(4):
+        queue.last_for_append().append(bytes([number + 1]) * SIZE)
+        for allocator in allocators:
+            allocator.join()
+    queue.drop_prepared()
+    queue.flush_all()
+    assert names(fs) == [offset_name(number * SIZE) for number in range(4)]
+    left = new_queue(fs)
+    left.load()
+    assert contents(left) == b"".join(bytes([number + 1]) * SIZE for number in range(4))

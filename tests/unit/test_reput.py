@@ -1,0 +1,117 @@
+"""The dispatcher follows the log: nothing is passed over, wherever its end is when it looks."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.host import Host
+from gantrymq.store.append import MessageAppender
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.outgoing import OutgoingMessage, prepare
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.reput import ReputMessageService
+from store_cases import BARE, ROOT, numbered
+
+HOST = Host(bytes([127, 0, 0, 1]), 10911)
+
+
+@dataclass
+class Log:
+    """A log with a dispatcher behind it, stepped by hand."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    appender: MessageAppender
+    reput: ReputMessageService
+    put: int = 0
+
+    def append(self, count: int = 1) -> None:
+        for message in numbered(count, first=self.put):
+            outgoing = prepare(message, BARE, HOST)
+            assert isinstance(outgoing, OutgoingMessage)
+            self.appender.append(outgoing, 1_700_000_000_000)
+            self.put += 1
+
+    def fill_first_file(self) -> None:
+        while len(self.log.queue.files) < 2:
+            self.append()
+
+    def dispatched(self) -> int:
+        queue = self.queues.get("orders", 0)
+        assert queue is not None
+        assert queue.min_offset == 0
+        places = [entry.phy_offset for entry in map(queue.entry, range(queue.max_offset)) if entry is not None]
+        assert places == sorted(set(places)), "a pre-blank stands in the queue: units were passed over"
+        return queue.max_offset
+
+
+@pytest.fixture
+def log() -> Log:
+    fs, paths = MemoryFileSystem(), StorePaths(ROOT)
+    fs.make_directory(ROOT)
+    commit_log = CommitLog(fs, paths.commit_log, BARE.mapped_file_size_commit_log)
+    queues = ConsumeQueues(fs, paths, BARE)
+    checkpoint = StoreCheckpoint(fs, paths.checkpoint)
+    assert checkpoint.page == Checkpoint()
+    appender = MessageAppender(commit_log, {}, HOST, append_crc=False)
+    dispatcher = QueueDispatcher(queues, BARE.delay_levels_ms, checkpoint)
+    reput = ReputMessageService(commit_log, dispatcher, None, lambda: commit_log.max_offset, 0)
+    return Log(commit_log, queues, appender, reput)
+
+
+def test_it_follows_over_many_files(log: Log) -> None:
+    log.append(500)
+    while log.reput.step(0):
+        pass
+    assert log.reput.is_caught_up
+    assert log.dispatched() == 500
+
+
+def test_it_looks_just_when_a_file_was_ended_and_the_next_one_is_empty(log: Log) -> None:
+    """The blank is in place and the next file made, but its first record is not: no file may be passed over."""
+    log.fill_first_file()
+    before = log.put - 1
+    second = log.log.queue.files[1]
+    behind = second.wrote_position
+    log.reput.drain()
+    second.set_positions(0)
+    log.reput.reput_from_offset = log.log.queue.files[0].file_from_offset
+    log.reput.drain()
+    assert log.reput.reput_from_offset == second.file_from_offset
+    second.set_positions(behind)
+    log.append(500)
+    log.reput.drain()
+    assert log.dispatched() == before + 501
+
+
+@pytest.mark.parametrize("has_next_file", [False, True])
+def test_the_end_of_a_file_is_the_end_of_the_log(log: Log, has_next_file: bool) -> None:
+    while log.log.queue.files[-1].size - log.log.queue.files[-1].wrote_position > 500 if log.put else True:
+        log.append()
+    log.reput.drain()
+    count = log.put
+    log.log.fill_blank(log.log.queue.files[-1])
+    if has_next_file:
+        log.log.queue.last_for_append()
+    log.reput.step(0)
+    assert log.reput.is_caught_up
+    log.append(400)
+    log.reput.drain()
+    assert log.dispatched() == count + 400
+
+
+def test_what_is_not_confirmed_waits(log: Log) -> None:
+    log.append(300)
+    confirmed = [log.log.max_offset]
+    log.reput._end_offset = lambda: confirmed[0]
+    log.append(300)
+    log.reput.drain()
+    assert log.dispatched() == 300
+    confirmed[0] = log.log.max_offset
+    log.reput.drain()
+    assert log.dispatched() == 600
