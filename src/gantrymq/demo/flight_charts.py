@@ -53,11 +53,11 @@ def _hours(rows: Rows) -> Figure:
         .mark_rect(cornerRadius=2)
         .encode(
             x=alt.X("hour:O", title="scheduled hour of departure", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("carrier:N", title=None),
+            y=alt.Y("carrier:N", title=None, sort=_by_departures(rows)),
             color=alt.Color(
                 "mean:Q",
                 title="mean delay, minutes",
-                scale=alt.Scale(domain=[0, 45], clamp=True),
+                scale=alt.Scale(domain=[0, 45], clamp=True, interpolate="rgb"),
                 legend=alt.Legend(orient="top", gradientLength=160),
             ),
             tooltip=[
@@ -69,8 +69,16 @@ def _hours(rows: Rows) -> Figure:
             ],
         )
     )
-    return Figure("hours", _hours_title(rows), "Mean departure delay; early departures count as negative.",
-                  finished(chart, 380), is_wide=True)  # fmt: skip
+    note = "Mean departure delay, busiest carriers on top; an early departure counts as negative."
+    return Figure("hours", _hours_title(rows), note, finished(chart, 380), is_wide=True)
+
+
+def _by_departures(rows: Rows) -> list[str]:
+    """The carriers, busiest first: those at the bottom have so few flights that their means are no more than noise."""
+    departures: dict[str, int] = {}
+    for row in rows:
+        departures[row["carrier"]] = departures.get(row["carrier"], 0) + row["departed"]
+    return [airline(code) for code in sorted(departures, key=departures.__getitem__, reverse=True)]
 
 
 def _hours_title(rows: Rows) -> str:
@@ -115,7 +123,7 @@ def _days(rows: Rows) -> Figure:
             color=alt.Color(
                 "mean:Q",
                 title="mean delay, minutes",
-                scale=alt.Scale(domain=[0, 60], clamp=True),
+                scale=alt.Scale(domain=[0, 60], clamp=True, interpolate="rgb"),
                 legend=alt.Legend(orient="top", gradientLength=160),
             ),
             tooltip=[
@@ -127,8 +135,8 @@ def _days(rows: Rows) -> Figure:
             ],
         )
     )  # fmt: skip
-    return Figure("days", _days_title(rows), "Mean departure delay of each day; a column is a week.",
-                  finished(chart, 190), is_wide=True)  # fmt: skip
+    note = "Mean departure delay of each day; a column is a week."
+    return Figure("days", _days_title(rows), note, finished(chart, 190), is_wide=True)
 
 
 def _month_weeks() -> list[int]:
@@ -222,7 +230,7 @@ def _cancellations(rows: Rows) -> Figure:
         .encode(
             x=alt.X("month:N", sort=months, title=None, axis=alt.Axis(labelAngle=0)),
             xOffset="origin:N",
-            y=alt.Y("share:Q", title="share of flights cancelled", axis=alt.Axis(format="%")),
+            y=alt.Y("share:Q", title="share of flights cancelled", axis=alt.Axis(format="%", tickCount=6)),
             color=airport_colour(),
             tooltip=[
                 alt.Tooltip("origin:N", title="airport"),

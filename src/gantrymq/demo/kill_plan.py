@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-MAX_DELAY_MS = 8.0
+MAX_DELAY_MS = 12.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gantrymq.clock import SystemClock
 from gantrymq.demo.comparison import compare
 from gantrymq.demo.failure import DemoError, DifferenceError
 from gantrymq.demo.flights import default_path, read_flights
+from gantrymq.demo.kernels_ready import load_kernels
 from gantrymq.demo.kill_plan import plan_kills
 from gantrymq.demo.messages import make_messages
 from gantrymq.demo.output import prepare_output, store_size
@@ -32,9 +33,9 @@ from gantrymq.demo.writer import write_messages
 from gantrymq.demo.writer_process import Workplace
 
 KILLS = 3
-BATCH = 500
+BATCH = 2000
 # Few rows are put in small batches, so that a kill meets a writer at work all the same.
-_BATCHES_AT_LEAST = 400
+_BATCHES_AT_LEAST = 150
 _LOG_WIDTH = 120
 
 
@@ -82,6 +83,7 @@ def _run(story: Story, rows: int | None, kills: int, flights_path: Path, screen:
     screen.title("gantrymq demo")
     screen.say(f"replay with: {story.replay}")
     flights, messages = _make_messages(story, rows, flights_path, screen)
+    _load_kernels(story, screen)
     _store(story, messages, kills, screen)
     _ask(story, flights, screen)
     _report(story, screen)
@@ -103,6 +105,13 @@ def _make_messages(story: Story, rows: int | None, path: Path, screen: Screen) -
         phase.note = f"{story.rows:,} rows, {story.body_bytes / 1e6:,.1f} MB of JSON"
     screen.done(f"{story.rows:,} flights out of {path.name}, {story.body_bytes / 1e6:,.1f} MB as JSON bodies")
     return flights, messages
+
+
+def _load_kernels(story: Story, screen: Screen) -> None:
+    with story.phase("Kernels loaded") as phase, screen.bar("loading kernels (compiled the first time)", 1) as show:
+        count = load_kernels(show)
+        phase.note = f"{count} of them, compiled by Numba and kept in its cache"
+    screen.done(f"{count} compiled kernels loaded in {phase.took_s:.1f} s")
 
 
 def _store(story: Story, messages: pa.Table, kills: int, screen: Screen) -> None:

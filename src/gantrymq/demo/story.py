@@ -96,9 +96,9 @@ class Story:
         """Time a step."""
         phase = Phase(name, 0.0)
         began_s = self.clock.monotonic_s()
+        self.phases.append(phase)
         yield phase
         phase.took_s = self.clock.monotonic_s() - began_s
-        self.phases.append(phase)
 
     @property
     def took_s(self) -> float:

@@ -1,4 +1,4 @@
-"""What happened to the store, drawn: rows over time with the kills and recoveries, and what was stored when."""
+"""What happened to the store, drawn: rows over time with the kills and recoveries, and how many were stored when."""
 
 from __future__ import annotations
 
@@ -9,90 +9,70 @@ import altair as alt
 from gantrymq.demo.chart import Figure, data, finished
 from gantrymq.demo.spark_job import SLICE_MS
 from gantrymq.demo.story import Story
+from gantrymq.demo.work_time import RECOVERING, WRITING, WorkTime
 
-_PHASES = ["writing", "recovering", "reading back"]
+_BANDS = {WRITING: "rgba(76, 141, 214, 0.12)", RECOVERING: "rgba(229, 72, 77, 0.45)"}
+_AXIS_TITLE = "seconds in which the store was written to or recovered"
 _POINTS_A_WRITER = 150
 
 
 def story_figures(story: Story) -> list[Figure]:
     """Both charts; they share the axis of time."""
-    bands, points, kills = _bands(story), _points(story), _kills(story)
-    end_s = max((band["to"] for band in bands), default=1.0)
-    time = alt.Scale(domain=[0, round(end_s, 2)], nice=False)
-    timeline = alt.layer(_band_layer(bands, time), _row_layer(points), *_kill_layers(kills))
+    work = WorkTime.of(story.episodes)
+    scale = alt.Scale(domain=[0, round(work.total_s, 3)], nice=False)
+    timeline = alt.layer(_band_layer(work, scale), _row_layer(story, work), *_kill_layers(story, work))
     one, other = ("once", "it was") if story.kills == 1 else (f"{story.kills} times", "each time it was")
     note = (
-        "Each stair is a writer: rows that it acknowledged. At a red line the process got SIGKILL; what follows is the "
-        "recovery, and reading back every message, before the next writer goes on where the store ends."
+        "Rows acknowledged. At a red line the process got SIGKILL; the red band behind it is the recovery. Left out "
+        "are the seconds in which a writer starts and in which everything is read back and compared."
     )
+    title, throughput_note = _throughput_words(story)
     return [
-        Figure("timeline", f"Killed {one}, {other} whole again", note, finished(timeline, 320), is_wide=True),
-        Figure("throughput", *_throughput_words(story), _throughput(story, time), is_wide=True),
+        Figure("timeline", f"Killed {one}, {other} whole again", note, finished(timeline, 300), is_wide=True),
+        Figure("throughput", title, throughput_note, _throughput(_slices(story, work), scale), is_wide=True),
     ]
 
 
-def _bands(story: Story) -> list[dict[str, Any]]:
-    """What was going on, from when to when, in seconds since the first writer was started."""
-    bands = []
-    for episode in story.episodes:
-        life = episode.life
-        bands.append(("writing", life.ready_s, life.killed_s or life.ended_s))
-        if episode.recovered is not None:
-            bands.append(("recovering", episode.recovered.started_s, episode.recovered.ended_s))
-        bands.append(("reading back", *episode.audited_s))
-    zero = story.origin_s
-    return [{"phase": phase, "from": round(a - zero, 3), "to": round(b - zero, 3)} for phase, a, b in bands]
+def _time_axis(scale: alt.Scale, field: str) -> alt.X:
+    return alt.X(f"{field}:Q", scale=scale, title=_AXIS_TITLE, axis=alt.Axis(tickCount=8))
 
 
-def _points(story: Story) -> list[dict[str, Any]]:
-    points = []
-    for number, episode in enumerate(story.episodes, 1):
-        life = episode.life
-        step = max(len(life.heard) // _POINTS_A_WRITER, 1)
-        heard = [(life.ready_s, life.first_row), *life.heard[:-1:step], *life.heard[-1:]]
-        points += [{"writer": number, "at": round(at - story.origin_s, 4), "rows": row} for at, row in heard]
-    return points
-
-
-def _kills(story: Story) -> list[dict[str, Any]]:
-    return [
-        {
-            "at": round(episode.life.killed_s - story.origin_s, 3),
-            "label": "SIGKILL",
-            "acknowledged": episode.audit.acknowledged,
-            "stored": episode.audit.stored,
-            "recovered": round(episode.recovered.took_s, 3),
-        }
-        for episode in story.episodes
-        if episode.life.killed_s is not None and episode.recovered is not None
+def _band_layer(work: WorkTime, scale: alt.Scale) -> alt.Chart:
+    bands = [
+        {"phase": one.what, "from": work.at(one.begin_s), "to": work.at(one.end_s), "took": one.end_s - one.begin_s}
+        for one in work.stretches
     ]
-
-
-def _band_layer(bands: list[dict[str, Any]], time: alt.Scale) -> alt.Chart:
     layer: alt.Chart = (
         alt.Chart(data(bands))
-        .mark_rect(opacity=0.16)
+        .mark_rect()
         .encode(
-            x=alt.X("from:Q", scale=time, title="seconds since the first writer was started"),
+            x=_time_axis(scale, "from"),
             x2="to:Q",
             color=alt.Color(
                 "phase:N",
-                scale=alt.Scale(domain=_PHASES, range=["#4c8dd6", "#e5484d", "#3aa981"]),
-                legend=alt.Legend(orient="top", title=None, symbolOpacity=0.6),
+                scale=alt.Scale(domain=list(_BANDS), range=list(_BANDS.values())),
+                legend=alt.Legend(orient="top", title=None, symbolStrokeColor="#8a939b", symbolStrokeWidth=0.5),
             ),
-            tooltip=[alt.Tooltip("phase:N"), alt.Tooltip("from:Q", format=".2f"), alt.Tooltip("to:Q", format=".2f")],
+            tooltip=[alt.Tooltip("phase:N"), alt.Tooltip("took:Q", title="seconds", format=".3f")],
         )
     )
     return layer
 
 
-def _row_layer(points: list[dict[str, Any]]) -> alt.Chart:
+def _row_layer(story: Story, work: WorkTime) -> alt.Chart:
+    points = []
+    for number, episode in enumerate(story.episodes, 1):
+        heard = episode.life.heard
+        step = max(len(heard) // _POINTS_A_WRITER, 1)
+        points += [
+            {"writer": number, "at": round(work.at(at), 4), "rows": row} for at, row in [*heard[:-1:step], *heard[-1:]]
+        ]
     layer: alt.Chart = (
         alt.Chart(data(points))
-        .mark_line(strokeWidth=2.5, interpolate="step-after")
+        .mark_line(strokeWidth=2.5)
         .encode(
             x="at:Q",
-            y=alt.Y("rows:Q", title="rows acknowledged", axis=alt.Axis(format="~s")),
+            y=alt.Y("rows:Q", title="rows acknowledged", axis=alt.Axis(format="~s", tickCount=6)),
             detail="writer:N",
             tooltip=[
                 alt.Tooltip("writer:N"),
@@ -104,12 +84,22 @@ def _row_layer(points: list[dict[str, Any]]) -> alt.Chart:
     return layer
 
 
-def _kill_layers(kills: list[dict[str, Any]]) -> list[alt.Chart]:
+def _kill_layers(story: Story, work: WorkTime) -> list[alt.Chart]:
+    kills = [
+        {
+            "at": round(work.at(episode.life.killed_s), 4),
+            "label": "SIGKILL",
+            "acknowledged": episode.audit.acknowledged,
+            "stored": episode.audit.stored,
+            "recovered": round(episode.recovered.took_s, 3),
+        }
+        for episode in story.episodes
+        if episode.life.killed_s is not None and episode.recovered is not None
+    ]
     tooltip = [
-        alt.Tooltip("at:Q", title="killed at second", format=".2f"),
         alt.Tooltip("acknowledged:Q", title="acknowledged rows", format=","),
         alt.Tooltip("stored:Q", title="rows found", format=","),
-        alt.Tooltip("recovered:Q", title="recovered in (s)", format=".2f"),
+        alt.Tooltip("recovered:Q", title="recovered in (s)", format=".3f"),
     ]
     base = alt.Chart(data(kills)).encode(x="at:Q", tooltip=tooltip)
     rule = base.mark_rule(color="#e5484d", strokeWidth=2)
@@ -117,43 +107,48 @@ def _kill_layers(kills: list[dict[str, Any]]) -> list[alt.Chart]:
     return [rule, text.encode(text="label:N", y=alt.value(0))]
 
 
-def _slices(story: Story) -> list[dict[str, Any]]:
-    """What Spark found stored in each slice of time, on the time line of the first chart."""
-    return [
-        {
-            "at": round((row["at_ms"] - story.origin_ms) / 1000, 3),
-            "to": round((row["at_ms"] - story.origin_ms + SLICE_MS) / 1000, 3),
-            "rate": row["messages"] * 1000 // SLICE_MS,
-            "mb": round(row["bytes"] / SLICE_MS / 1000, 1),
-        }
-        for row in story.answers.stored_by_slice.to_pylist()
-    ]
+def _slices(story: Story, work: WorkTime) -> list[dict[str, Any]]:
+    """What Spark found stored in each slice of time, on the time line of the first chart.
+
+    A slice that is cut short by a start or a kill is drawn as narrow as it was, with the rate of its own time.
+    """
+    slices = []
+    for row in story.answers.stored_by_slice.to_pylist():
+        begin_s = story.origin_s + (row["at_ms"] - story.origin_ms) / 1000
+        begin, end = work.at(begin_s), work.at(begin_s + SLICE_MS / 1000)
+        if end - begin >= SLICE_MS / 4000:
+            rate, megabytes = row["messages"] / (end - begin), row["bytes"] / (end - begin) / 1e6
+            slices.append({"at": round(begin, 4), "to": round(end, 4), "rate": round(rate), "mb": round(megabytes, 1)})
+    return slices
 
 
-def _throughput(story: Story, time: alt.Scale) -> dict[str, Any]:
+def _throughput(slices: list[dict[str, Any]], scale: alt.Scale) -> dict[str, Any]:
     chart = (
-        alt.Chart(data(_slices(story)))
+        alt.Chart(data(slices))
         .mark_bar()
         .encode(
-            x=alt.X("at:Q", scale=time, title="seconds since the first writer was started"),
+            x=_time_axis(scale, "at"),
             x2="to:Q",
-            y=alt.Y("rate:Q", title="messages stored a second", axis=alt.Axis(format="~s")),
+            y=alt.Y("rate:Q", title="messages a second", axis=alt.Axis(format="~s", tickCount=5)),
+            y2=alt.datum(0),
             tooltip=[
-                alt.Tooltip("at:Q", title="second", format=".1f"),
+                alt.Tooltip("at:Q", title="second", format=".2f"),
                 alt.Tooltip("rate:Q", title="messages a second", format=","),
                 alt.Tooltip("mb:Q", title="MB a second", format=","),
             ],
         )
     )
-    return finished(chart, 180)
+    return finished(chart, 170)
 
 
 def _throughput_words(story: Story) -> tuple[str, str]:
     """Title and note."""
     minutes: dict[int, int] = {}
     for row in story.answers.stored_by_slice.to_pylist():
-        minutes[row["at_ms"] // 60_000] = minutes.get(row["at_ms"] // 60_000, 0) + row["messages"]
-    by_minute = ", ".join(f"{minute % 1440 // 60:02d}:{minute % 60:02d} {count:,}" for minute, count in minutes.items())
-    fastest = max((piece["rate"] for piece in _slices(story)), default=0)
-    note = f"Store timestamps out of the records, in slices of {SLICE_MS} ms. By minute (UTC): {by_minute}."
-    return f"Up to {fastest:,} messages a second into the store", note
+        minute = row["at_ms"] // 60_000
+        minutes[minute] = minutes.get(minute, 0) + row["messages"]
+    by_minute = ", ".join(
+        f"{minute // 60 % 24:02d}:{minute % 60:02d} {count:,}" for minute, count in sorted(minutes.items())
+    )
+    note = f"Out of the records' store timestamps, {SLICE_MS} ms a bar. By minute (UTC): {by_minute}."
+    return f"{story.rows_per_s:,.0f} messages a second, while a writer was writing", note

@@ -28,8 +28,8 @@ function theme(isDark) {
     range: {
       category: isDark ? ["#6ea8e6", "#f0a45d", "#57c3a5"] : ["#2f6fb5", "#dd8426", "#2a9d80"],
       heatmap: isDark
-        ? ["#20272d", "#3d3a4f", "#74405f", "#b84a55", "#ee7c4a", "#fbc774"]
-        : ["#f1f3f1", "#fbe3b8", "#f7b97b", "#ea7d58", "#c9443f", "#8c1d3b"],
+        ? ["#2c343c", "#453f56", "#744461", "#b84a55", "#ee7c4a", "#fbc774"]
+        : ["#efeae0", "#fbdfae", "#f7b97b", "#ea7d58", "#c9443f", "#8c1d3b"],
     },
   };
 }

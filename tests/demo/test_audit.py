@@ -1,0 +1,90 @@
+"""What the audit notices: any message lost, doubled, changed, moved or not found by its key."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gantrymq import MessageStore, StoredMessage, StoreReader
+from gantrymq.config.properties import parse_properties, read_settings
+from gantrymq.demo.audit import audit_store
+from gantrymq.demo.failure import DifferenceError
+from gantrymq.demo.messages import uniq_key
+from gantrymq.demo.store_settings import BROKER_CONF
+
+ROWS = 60
+
+
+def stored(path: Path, messages: pa.Table) -> Path:
+    config = read_settings(parse_properties(BROKER_CONF)).config
+    with MessageStore.open(path, config) as store:
+        assert not store.put_batch(messages).rejected
+    return path
+
+
+def replaced(messages: pa.Table, name: str, row: int, value: object) -> pa.Table:
+    values = messages[name].to_pylist()
+    values[row] = value
+    return messages.set_column(messages.column_names.index(name), name, pa.array(values, messages[name].type))
+
+
+def reordered(messages: pa.Table) -> pa.Table:
+    """Rows 4 and 8 have changed places: the same queue of the same topic."""
+    order = list(range(ROWS))
+    queue = [row for row in order if messages["topic"][row] == messages["topic"][0] and row % 4 == 0]
+    order[queue[0]], order[queue[1]] = queue[1], queue[0]
+    return messages.take(pa.array(order))
+
+
+def found(path: Path, given: pa.Table, acknowledged: int = ROWS) -> list[str]:
+    with pytest.raises(DifferenceError) as caught:
+        audit_store(path, given, acknowledged, 1, lambda done: None)
+    return caught.value.differences
+
+
+def test_nothing_is_found_where_all_is_right(tmp_path: Path, messages: pa.Table) -> None:
+    given = messages.slice(0, ROWS)
+    audit = audit_store(stored(tmp_path / "store", given.slice(0, 50)), given, 45, 1, lambda done: None)
+    assert (audit.stored, audit.acknowledged, audit.unacknowledged, audit.keys_asked) == (50, 45, 5, 50)
+
+
+def test_an_empty_store_holds_nothing(tmp_path: Path, messages: pa.Table) -> None:
+    path = stored(tmp_path / "store", messages.slice(0, 0))
+    assert audit_store(path, messages, 0, 1, lambda done: None).stored == 0
+    assert found(path, messages, 2) == ["row 0 is lost (acknowledged)", "row 1 is lost (acknowledged)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda all_: pa.concat_tables([all_.slice(0, 7), all_.slice(8)]), "row 7 is lost (acknowledged)"),
+        (lambda all_: all_.slice(0, ROWS - 1), f"row {ROWS - 1} is lost (acknowledged)"),
+        (lambda all_: pa.concat_tables([all_, all_.slice(7, 1)]), "row 7 is there 2 times"),
+        (lambda all_: replaced(all_, "body", 7, b"{}"), "row 7 has another body: b'{}' instead of "),
+        (lambda all_: replaced(all_, "tags", 7, "ZZ"), "row 7 has another tags: ZZ instead of "),
+        (lambda all_: replaced(all_, "queue_id", 7, 0), "row 7 is in queue 0 instead of 3"),
+        (lambda all_: replaced(all_, "properties", 7, []), "a message that nobody gave: queue offset "),
+        (reordered, " in its queue"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_found(
+    tmp_path: Path, messages: pa.Table, change: Callable[[pa.Table], pa.Table], what: str
+) -> None:
+    given = messages.slice(0, ROWS)
+    differences = found(stored(tmp_path / "store", change(given)), given)
+    assert any(what in line for line in differences), differences
+
+
+def test_a_row_that_its_key_does_not_find_is_found(
+    tmp_path: Path, messages: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(reader: StoreReader, topic: str, key: str) -> list[StoredMessage]:
+        return [] if key == uniq_key(7) else query(reader, topic, key)
+
+    query = StoreReader.query
+    monkeypatch.setattr(StoreReader, "query", forgetful)
+    given = messages.slice(0, ROWS)
+    topic = given["topic"][7].as_py()
+    differences = found(stored(tmp_path / "store", given), given)
+    assert differences == [f"the index finds row 7 under {topic} {uniq_key(7)} 0 times"]
