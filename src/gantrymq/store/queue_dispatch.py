@@ -23,6 +23,7 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.queue_numbers import QueueNumbers
+from gantrymq.store.queue_offsets import believable
 from gantrymq.store.queue_units import QueueUnits, queue_units
 
 Arrival = Callable[[str, int, int], None]
@@ -88,18 +89,19 @@ class QueueDispatcher:
 
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         """Append units ``begin`` to ``end``, all of one queue, run by run of consecutive queue offsets."""
-        offsets = grouped.queue_offsets
-        cuts = [begin, *(np.flatnonzero(np.diff(offsets[begin:end]) != 1) + begin + 1).tolist(), end]
+        expected = queue.max_offset if queue.max_physic_offset >= 0 else None
+        offsets = believable(grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end], expected)
+        cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
         before = queue.max_offset
         for start, stop in pairwise(cuts):
-            first = int(offsets[start])
+            first = int(offsets[start - begin])
             if first > queue.max_offset and not fill_gaps:
                 raise QueueGapError(queue.max_physic_offset)
             queue.append_units(
                 first,
                 grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data,
                 grouped.store_times_ms[start:stop],
-                int(grouped.phy_ends[stop - 1]),
+                int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1]),
             )
         self.added += queue.max_offset - before
         if self._on_arrival is not None:

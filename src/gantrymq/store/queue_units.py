@@ -21,7 +21,8 @@ class QueueUnits(NamedTuple):
 
     units: NDArray[np.uint8]
     queue_offsets: NDArray[np.int64]
-    phy_ends: NDArray[np.int64]
+    phy_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     store_times_ms: NDArray[np.int64]
     starts: NDArray[np.int64]
 
@@ -37,5 +38,6 @@ def queue_units(
     queue_offsets, starts = np.empty(count, np.int64), np.empty(n_queues + 1, np.int64)
     encode_units(batch.columns, count, numbers, tags, n_queues, units, queue_offsets, starts)
     order = np.argsort(numbers, kind="stable")
-    ends = batch.columns[codes.PHY_OFFSET, :count] + batch.columns[codes.SIZE, :count]
-    return QueueUnits(units, queue_offsets, ends[order], batch.columns[codes.STORE_TIMESTAMP, :count][order], starts)
+    rows = (codes.PHY_OFFSET, codes.SIZE, codes.STORE_TIMESTAMP)
+    phy_offsets, sizes, stored = (batch.columns[row, :count][order] for row in rows)
+    return QueueUnits(units, queue_offsets, phy_offsets, sizes, stored, starts)

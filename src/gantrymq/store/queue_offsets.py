@@ -1,0 +1,51 @@
+"""Which queue offsets of a run of records to believe.
+
+No CRC covers a record's queue offset, and one flipped bit of it must neither move the messages behind it nor make a
+queue of a billion empty slots. In the order of the log the offsets of a queue rise by one. Where a record breaks that
+and the next one does not, the record is wrong; where the next one agrees with it, something is missing or repeated,
+and the offsets stand. At the end of a run, where no next one is known, a large step is not believed. And no offset can
+be larger than the number of records that fit in front of it into the log.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.record import MIN_RECORD_SIZE
+
+Longs = NDArray[np.int64]
+_BELIEVABLE_STEP = 4096
+
+
+def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Longs:
+    """The queue offsets (int64) of records that follow each other in one queue, those that cannot be true mended.
+
+    ``phy_offsets`` is where the records lie; ``expected`` the next offset of the queue, None where it is empty.
+    """
+    count = len(offsets)
+    # The offset that the first record would have, by the word of each record.
+    origins = offsets - np.arange(count)
+    first = int(origins[0]) if expected is None else expected
+    if (origins == first).all() and 0 <= offsets[0] <= phy_offsets[0] // MIN_RECORD_SIZE:
+        return offsets
+    possible = (offsets >= 0) & (offsets <= phy_offsets // MIN_RECORD_SIZE)
+    before = expected
+    for i in range(count):
+        origin = int(origins[i])
+        after = int(origins[i + 1]) if i + 1 < count and possible[i + 1] else None
+        if before is None:
+            # The first record of a queue: two that agree overrule it.
+            agree = i + 2 < count and after == int(origins[i + 2])
+            before = after if after is not None and (agree or not possible[i]) else max(origin, 0) if possible[i] else 0
+        elif origin != before and (not possible[i] or after == before or _is_wild(origin - before, after)):
+            origin = before
+        elif origin != before:
+            before = origin
+        origins[i] = before
+    return origins + np.arange(count)
+
+
+def _is_wild(step: int, after: int | None) -> bool:
+    """Whether a step that nothing confirms is too large."""
+    return after is None and abs(step) > _BELIEVABLE_STEP

@@ -1,0 +1,48 @@
+"""Which queue offsets are believed: one flipped bit moves no message behind it and invents no billion slots."""
+
+import numpy as np
+import pytest
+
+from gantrymq.store.queue_offsets import believable
+
+FAR = 10**12  # so far into the log that any offset of these tests fits in front
+
+
+def mended(offsets: list[int], expected: int | None, phy_offset: int = FAR) -> list[int]:
+    given = np.array(offsets, np.int64)
+    return believable(given, np.full(len(given), phy_offset, np.int64), expected).tolist()
+
+
+@pytest.mark.parametrize("expected", [5, None])
+def test_offsets_that_rise_by_one_stand(expected: int | None) -> None:
+    assert mended([5, 6, 7, 8], expected) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("wrong", [0, 6 + 1024, 1 << 40, -1])
+def test_one_record_that_the_next_one_contradicts_is_wrong(wrong: int) -> None:
+    assert mended([5, wrong, 7, 8], 5) == [5, 6, 7, 8]
+    assert mended([wrong, 6, 7, 8], 5) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("wrong", [1 << 40, -1])
+def test_a_wild_last_record_is_not_believed(wrong: int) -> None:
+    assert mended([5, 6, wrong], 5) == [5, 6, 7]
+    assert mended([wrong], 5) == [5]
+
+
+def test_a_step_that_the_next_record_confirms_stands() -> None:
+    assert mended([5, 6, 50_000, 50_001], 5) == [5, 6, 50_000, 50_001]
+
+
+def test_repeated_records_keep_their_offsets() -> None:
+    assert mended([5, 6, 5, 6, 7], 5) == [5, 6, 5, 6, 7]
+
+
+def test_an_empty_queue_begins_where_its_first_records_agree() -> None:
+    assert mended([900, 901, 902], None) == [900, 901, 902]
+    assert mended([1 << 30, 901, 902], None) == [900, 901, 902]
+
+
+def test_no_offset_is_larger_than_the_records_that_fit_in_front() -> None:
+    assert mended([1 << 20], None, phy_offset=910) == [0]
+    assert mended([10], None, phy_offset=910) == [10]
