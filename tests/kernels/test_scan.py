@@ -22,7 +22,7 @@ from gantrymq.format.record import (
     read_layout,
 )
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan, walk
+from gantrymq.kernels.api import read_each, scan, walk
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
@@ -98,6 +98,28 @@ def test_scan_of_random_logs(seed: int) -> None:
             assert_same(raw, 0, len(raw) + 1, len(raw), check, 64)
             stop, limit = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
             assert_same(raw, 0, stop, limit, check, 64)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_read_each_in_any_order(seed: int) -> None:
+    """Also where no record begins, in broken logs, and outside of them."""
+    with replayable(seed, "tests/kernels/test_scan.py -k read_each") as rng:
+        raw = random_log(rng, rng.randrange(1, 12), append_crc=False)
+        raw = broken(rng, raw) if seed % 2 else raw
+        limit = rng.choice([len(raw), rng.randrange(len(raw) + 1)])
+        rows, _, _ = plain_scan(raw, 0, len(raw), len(raw), codes.CHECK_OFF, 100)
+        places = [row[codes.POS] for row in rows] + [rng.randrange(-9, len(raw) + 9) for _ in range(20)]
+        rng.shuffle(places)
+        columns = new_columns(len(places))
+        found = [read_layout(memoryview(raw), place, limit) if place >= 0 else None for place in places]
+        whole = read_each(read_only(raw), np.array(places, np.int64), len(places), limit, columns)
+        assert whole == sum(isinstance(layout, Layout) for layout in found)
+        for i, (place, layout) in enumerate(zip(places, found, strict=True)):
+            if isinstance(layout, Layout):
+                row = plain_row(memoryview(raw), place, layout, crc_ok=True)[: codes.CRC_OK]
+                assert columns[: codes.CRC_OK, i].tolist() == row
+            else:
+                assert columns[codes.SIZE, i] == 0
 
 
 @pytest.mark.parametrize("seed", seeds(60))

@@ -25,6 +25,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     arrow = (buf, longs)
     yield api.crc32, (buf, 0, 0)
     yield api.scan, (buf, 0, 0, 0, 0, matrix)
+    yield api.read_each, (buf, longs, 0, 0, matrix)
     yield api.walk, (buf, 0, 0, 1, longs)
     yield api.assign_queues, (buf, matrix, 0, 0, table, longs)
     yield api.tags_codes, (buf, matrix, 0, longs, longs)

@@ -8,6 +8,7 @@ from gantrymq.kernels.native import Kernel
 
 crc32 = Kernel("crc", "crc32")
 scan = Kernel("scan", "scan")
+read_each = Kernel("scan", "read_each")
 walk = Kernel("scan", "walk")
 assign_queues = Kernel("queues", "assign_queues")
 tags_codes = Kernel("queues", "tags_codes")

@@ -196,6 +196,25 @@ def _prefetch_record(buf: Bytes, position: int, size: int) -> None:
 
 
 @kernel
+def read_each(buf: Bytes, positions: Int64s, n: int, limit: int, columns: Int64s) -> int:
+    """Read the records at ``positions[:n]``, in any order, into ``columns``; returns how many were whole.
+
+    Where no whole record begins SIZE is 0 and the rest of that column is not written. No CRC is looked at.
+    """
+    limit = min(limit, buf.size)
+    whole = 0
+    for i in range(n):
+        if i + _GUESSED_RECORDS < n:
+            prefetch(buf, positions[i + _GUESSED_RECORDS])
+        at = positions[i]
+        if at >= 0 and _head_stop(buf, at, limit) == STOP_DONE and _read_record(buf, at, columns, i):
+            whole += 1
+        else:
+            columns[SIZE, i] = 0
+    return whole
+
+
+@kernel
 def walk(buf: Bytes, start: int, limit: int, step: int, marks: Int64s) -> tuple[int, int, int]:
     """Hop from record to record by their sizes alone; returns (count, stop code, stop position).
 
