@@ -53,7 +53,8 @@ HEAVY = ("numba", "numpy", "gantrymq.store", *LARGE)
             ("numba", "rich.table", *LARGE),
         ),
         (["store", "info", "STORE"], ("numba", *LARGE)),
-        (["store", "dump", "STORE"], LARGE),
+        (["store", "dump", "STORE"], ("numba", *LARGE)),
+        (["store", "log", "STORE", "--json"], ("numba", "rich.table", *LARGE)),
     ],
 )
 def test_nothing_is_imported_that_is_not_needed(
@@ -66,7 +67,9 @@ def test_nothing_is_imported_that_is_not_needed(
     )
     store = str(golden("direct-mixed") / "store")
     words = [store if word == "STORE" else word for word in arguments]
-    done = subprocess.run([sys.executable, "-c", code, ",".join(forbidden), *words], capture_output=True, check=False)
+    command = [sys.executable, "-c", code, ",".join(forbidden), *words]
+    subprocess.run(command, capture_output=True, check=False)  # may have to compile kernels
+    done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

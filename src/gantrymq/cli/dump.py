@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gantrymq.store.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
 
-_UNITS_A_READ = 512
-
 
 def dump(
     store: Store,
@@ -78,21 +76,23 @@ class _Entries:
 
     def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[tuple[int, int, int, int, Record | None]]:
         """(queue offset, physical offset, size, tags code, record or None) in order; pre-blanks are passed over."""
-        from gantrymq.cli.record_rows import RecordRows
+        from gantrymq.cli.record_rows import MOST_AT_ONCE, RecordRows
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
         from gantrymq.format.queue_ext import is_address
 
         rows = RecordRows(self._log)
         offset = self._first(queue)
         while self._left > 0 and offset < queue.max_offset:
-            units = queue.entries(offset, min(_UNITS_A_READ, queue.max_offset - offset, self._left)).tolist()
-            if not units:
+            units = queue.entries(offset, min(MOST_AT_ONCE, queue.max_offset - offset, self._left))
+            if not len(units):
                 return
-            for phy_offset, size, tags_code in units:
+            records = rows.read(units["phy_offset"].astype("=i8"))
+            for (phy_offset, size, tags_code), record in zip(units.tolist(), records, strict=True):
                 if size != BLANK_UNIT_SIZE:
+                    if record is not None and record.size != size:
+                        record = None
                     if is_address(tags_code):
                         tags_code = queue.tags_code(QueueEntry(phy_offset, size, tags_code))
-                    record = rows.at(phy_offset, size)
                     self.unreadable += record is None
                     self._left -= 1
                     yield offset, phy_offset, size, tags_code, record

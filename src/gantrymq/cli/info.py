@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +10,7 @@ from typing import TYPE_CHECKING
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
-    from gantrymq.format.checkpoint import Checkpoint
-    from gantrymq.store.commit_log import CommitLog
-    from gantrymq.store.consume_queues import ConsumeQueues
+    from gantrymq.store.reader import StoreReader
 
 
 def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: AsJson = False) -> None:
@@ -26,65 +24,59 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
         gantrymq store info /data/store
         gantrymq store info /data/store --json
     """
-    look = _look(store, read_options(config, set_))
-    if json:
-        from gantrymq.cli.json_lines import JsonLines
+    from gantrymq.cli.opened import open_reader
 
-        with JsonLines() as out:
-            out.write(_fields(store, look))
-    else:
-        _print(store, look)
+    with closing(open_reader(store, read_options(config, set_))) as reader:
+        look = _Look(reader, _lock_holder(store), _index_sizes(store))
+        if json:
+            from gantrymq.cli.json_lines import JsonLines
+
+            with JsonLines() as out:
+                out.write(_fields(store, look))
+        else:
+            _print(store, look)
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the summary is made of."""
+    """What the summary is made of; ``lock_holder`` is the process that writes to the store."""
 
-    log: CommitLog
-    queues: ConsumeQueues
-    checkpoint: Checkpoint
-    last_exit_ok: bool
+    reader: StoreReader
     lock_holder: int | None
     index_sizes: list[int]
 
     @property
     def messages(self) -> int:
-        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
+        return sum(queue.max_offset - queue.min_offset for queue in self.reader.consume_queues)
 
     @property
     def bytes(self) -> int:
-        return self.log.max_offset - self.log.min_offset if self.log.queue.files else 0
+        return max(self.reader.max_phy_offset - max(self.reader.min_phy_offset, 0), 0)
 
 
-def _look(store: Path, reading: Reading) -> _Look:
+def _lock_holder(store: Path) -> int | None:
     from gantrymq.cli.lock_holder import lock_holder
-    from gantrymq.cli.quick_look import settled_parts
+    from gantrymq.store.paths import StorePaths
+
+    return lock_holder(StorePaths(store).lock)
+
+
+def _index_sizes(store: Path) -> list[int]:
+    """As they are: to know what a recovery would drop of them takes reading them."""
     from gantrymq.format.names import is_index_name
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
 
-    paths = StorePaths(store)
-    index_files = [entry for entry in RealFileSystem().scan(paths.index) if is_index_name(entry.name)]
-    parts = settled_parts(store, reading.config, reading.given)
-    if parts is not None:
-        found = (parts.log, parts.queues, parts.checkpoint.page, parts.last_exit_ok)
-    else:
-        from gantrymq.cli.progress import progress
-        from gantrymq.store.reader import StoreReader
-
-        with progress() as report:
-            reader = StoreReader.open(store, reading.config, given=reading.given, progress=report)
-        found = (reader.log, reader.consume_queues, reader.checkpoint, reader.last_exit_ok)
-    return _Look(*found, lock_holder(paths.lock), [entry.size_bytes for entry in index_files])
+    return [entry.size_bytes for entry in RealFileSystem().scan(StorePaths(store).index) if is_index_name(entry.name)]
 
 
 def _fields(store: Path, look: _Look) -> dict[str, object]:
-    page, queues = look.checkpoint, list(look.queues)
+    page, log, queues = look.reader.checkpoint, look.reader.log, list(look.reader.consume_queues)
     return {
         "store": str(store),
-        "minPhyOffset": look.log.min_offset,
-        "maxPhyOffset": look.log.max_offset,
-        "abort": not look.last_exit_ok,
+        "minPhyOffset": log.min_offset,
+        "maxPhyOffset": log.max_offset,
+        "abort": not look.reader.last_exit_ok,
         "lockedBy": look.lock_holder,
         "checkpoint": {
             "physicMsgTimestamp": page.physic_msg_timestamp_ms,
@@ -95,12 +87,12 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
             "logicsPhysicalOffset": page.logics_physical_offset,
         },
         "fileSizes": {
-            "mappedFileSizeCommitLog": look.log.file_size,
+            "mappedFileSizeCommitLog": log.file_size,
             "mappedFileSizeConsumeQueue": next((queue.files.file_size for queue in queues), None),
             "index": max(look.index_sizes, default=None),
         },
         "files": {
-            "commitLog": len(look.log.queue.files),
+            "commitLog": len(log.queue.files),
             "consumeQueue": sum(len(queue.files.files) for queue in queues),
             "index": len(look.index_sizes),
         },
@@ -114,30 +106,31 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
 def _print(store: Path, look: _Look) -> None:
     from gantrymq.cli.text import count_text, print_pairs, print_table, size_text, time_text
 
-    log, page, files = look.log, look.checkpoint, look.log.queue.files
+    log, page, queues = look.reader.log, look.reader.checkpoint, look.reader.consume_queues
+    files = log.queue.files
     log_text = f"{count_text(len(files), 'file')} of {size_text(log.file_size)}"
     pairs = [
         ("state", _state(look)),
         ("commit log", f"{log_text}, offsets {log.min_offset} to {log.max_offset}" if files else "empty"),
         ("records", size_text(look.bytes)),
         ("index", f"{count_text(len(look.index_sizes), 'file')}, {size_text(sum(look.index_sizes))}"),
-        ("messages", f"{look.messages:,} in {count_text(len(look.queues), 'queue')}"),
+        ("messages", f"{look.messages:,} in {count_text(len(queues), 'queue')}"),
         ("checkpoint", f"log flushed up to   {time_text(page.physic_msg_timestamp_ms)}"),
         ("", f"queues flushed up to {time_text(page.logics_msg_timestamp_ms)}"),
         ("", f"index flushed up to  {time_text(page.index_msg_timestamp_ms)}"),
     ]
     print_pairs(str(store), pairs)
     topics: dict[str, list[int]] = {}
-    for queue in look.queues:
+    for queue in queues:
         row = topics.setdefault(queue.topic, [0, 0])
         row[0] += 1
         row[1] += queue.max_offset - queue.min_offset
     if topics:
-        rows = [(topic, f"{queues:,}", f"{messages:,}") for topic, (queues, messages) in topics.items()]
+        rows = [(topic, f"{count:,}", f"{messages:,}") for topic, (count, messages) in topics.items()]
         print_table(["topic", ">queues", ">messages"], rows)
 
 
 def _state(look: _Look) -> str:
     if look.lock_holder is not None:
         return f"open: process {look.lock_holder} writes to it"
-    return "closed" if look.last_exit_ok else "not closed: its writer ended without closing it; recover will"
+    return "closed" if look.reader.last_exit_ok else "not closed: its writer ended without closing it; recover will"

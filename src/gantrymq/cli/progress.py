@@ -32,7 +32,7 @@ def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | No
 
     def report(step: str, done: int, total: int) -> None:
         if step not in tasks:
-            tasks[step] = bars.add_task(_STEPS.get(step, step))
+            tasks[step] = bars.add_task(_STEPS.get(step, step), total=None)
         bars.update(tasks[step], completed=done, total=total or None)
 
     with bars:

@@ -1,4 +1,4 @@
-"""Records as ``dump``, ``log`` and ``query`` show them: found by the scan kernel, named as the contract names them.
+"""Records as ``dump``, ``log`` and ``query`` show them: found by kernels, named as the contract names them.
 
 A row is one column of the kernel's matrix as a list of ints; ``gantrymq.kernels.codes`` says what stands where.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
+from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.commit_log import CommitLog
+
+MOST_AT_ONCE = 2_048
 
 
 class Record(NamedTuple):
@@ -24,6 +30,11 @@ class Record(NamedTuple):
 
     buffer: memoryview
     row: list[int]
+
+    @property
+    def size(self) -> int:
+        """How many bytes the record has."""
+        return self.row[codes.SIZE]
 
     @property
     def topic(self) -> str:
@@ -78,33 +89,33 @@ def _host(raw: bytes) -> tuple[str, str]:
 
 
 class RecordRows:
-    """Finds the records of ``log`` one by one, wherever they lie. For one thread."""
+    """Finds the records of ``log``, wherever they lie. For one thread."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._begin = self._end = 0  # of the file that was looked into last
-        self._array = read_only(b"")
-        self._buffer = memoryview(b"")
-        self._columns = new_columns(1)
+        self._columns = new_columns(MOST_AT_ONCE)
 
-    def at(self, offset: int, size: int | None = None) -> Record | None:
-        """The record at physical ``offset``, or None where no whole record (of ``size`` bytes) begins there."""
-        if not self._begin <= offset < self._end and not self._turn_to(offset):
-            return None
-        position = offset - self._begin
-        found, _, _ = scan(self._array, position, position + 1, self._end - self._begin, codes.CHECK_OFF, self._columns)
-        if not found:
-            return None
-        row = self._columns[:, 0].tolist()
-        if row[codes.PHY_OFFSET] != offset or (size is not None and row[codes.SIZE] != size):
-            return None
-        return Record(self._buffer, row)
+    def at(self, offset: int) -> Record | None:
+        """The record at physical ``offset``, or None where no whole record begins there."""
+        return self.read(np.array([offset], np.int64))[0]
 
-    def _turn_to(self, offset: int) -> bool:
-        file = self._log.queue.find(offset)
-        if file is None or offset >= file.end_offset:
-            return False
-        self._begin, self._end = file.file_from_offset, file.end_offset
-        self._array = read_only(file.array.data)
-        self._buffer = self._array.data
-        return True
+    def read(self, offsets: NDArray[np.int64]) -> list[Record | None]:
+        """The records at these physical offsets, at most ``MOST_AT_ONCE``; fastest where they rise."""
+        cuts = np.flatnonzero(np.diff(offsets // self._log.file_size)) + 1
+        records: list[Record | None] = []
+        for begin, end in pairwise([0, *cuts.tolist(), len(offsets)]):
+            records += self._read_in_one_file(offsets[begin:end])
+        return records
+
+    def _read_in_one_file(self, offsets: NDArray[np.int64]) -> list[Record | None]:
+        count = len(offsets)
+        file = self._log.queue.find(int(offsets[0])) if count else None
+        if file is None:
+            return [None] * count
+        array = read_only(file.array.data)
+        buffer, base, columns = array.data, file.file_from_offset, self._columns
+        read_each(array, offsets - base, count, file.wrote_position, columns)
+        return [
+            Record(buffer, row) if row[codes.SIZE] and row[codes.PHY_OFFSET] == base + position else None
+            for row, position in zip(columns[:, :count].T.tolist(), (offsets - base).tolist(), strict=True)
+        ]
