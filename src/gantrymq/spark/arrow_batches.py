@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import Int64s, read_only
+from gantrymq.kernels.api import find_property, gather, gather_text, hosts_text, message_ids, properties_map, split_keys
+from gantrymq.kernels.arrays import Int64s, new_scratch, read_only
 from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
 from gantrymq.spark.bodies import body_column
@@ -22,7 +23,7 @@ from gantrymq.spark.log_batch import LogBatch
 _US_A_MS = 1000
 _MAX_MS = (1 << 63) // _US_A_MS - 1
 _MOST_REPAIRED = 3  # so many bytes of U+FFFD come of one malformed byte
-_TEXT_SLACK = 64
+_MAX_ASCII = 0x7F
 _MESSAGE_ID_TEXT = 56
 _NAMES = {name: read_only(name.encode()) for name in (PROPERTY_TAGS, PROPERTY_KEYS)}
 
@@ -42,8 +43,6 @@ class ArrowBatches:
     """Makes record batches of ``schema``, whose fields are columns of ``gantrymq.spark.schema``."""
 
     def __init__(self, schema: pa.Schema, *, decompress: bool, broker_name: str | None) -> None:
-        from gantrymq.kernels.columns import new_scratch
-
         self._schema = schema
         self._decompress = decompress
         self._broker_name = broker_name
@@ -60,7 +59,7 @@ class ArrowBatches:
             code = _NUMBERS[name]
             return lambda batch: pa.array(batch.row(code).astype(kind.to_pandas_dtype()))
         special: dict[str, Callable[[LogBatch], pa.Array]] = {
-            "topic": lambda batch: _text(batch, batch.row(codes.TOPIC_AT), batch.row(codes.TOPIC_LENGTH)),
+            "topic": lambda batch: batch.topics.take(pa.array(batch.queues)),
             "broker": lambda batch: pa.repeat(pa.scalar(self._broker_name, pa.string()), batch.count),
             "body": lambda batch: body_column(batch, decompress=self._decompress),
             "tags": _tags,
@@ -75,8 +74,6 @@ class ArrowBatches:
         return special[name]
 
     def _properties(self, batch: LogBatch, kind: pa.MapType) -> pa.Array:
-        from gantrymq.kernels.columns import properties_map
-
         total = int(batch.row(codes.PROPERTIES_LENGTH).sum())
         rows, entries = offset_buffer(batch.count), total // 4 + batch.count
         for growth in (1, _MOST_REPAIRED):
@@ -103,22 +100,17 @@ def _offsets(count: int, offsets: ValueBuffer) -> pa.Array:
 
 
 def _text(batch: LogBatch, at: Int64s, length: Int64s, valid: pa.Buffer | None = None) -> pa.Array:
-    from gantrymq.kernels.columns import gather_text
-
     total, offsets = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
-    for growth in (1, _MOST_REPAIRED):
-        values = byte_buffer(total * growth + _TEXT_SLACK)
-        _, code, _ = gather_text(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
-        if code == codes.STOP_DONE:
-            break
-    assert code == codes.STOP_DONE
+    values = byte_buffer(total)
+    gather(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
+    if total and values.array.max() > _MAX_ASCII:  # only then can anything be malformed
+        values = byte_buffer(total * _MOST_REPAIRED)
+        gather_text(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
     return _strings(batch.count, offsets, values, valid)
 
 
 def _find(batch: LogBatch, name: str) -> tuple[Int64s, Int64s]:
     """Where the values of a property lie, and how long they are; -1 where there is none."""
-    from gantrymq.kernels.columns import find_property
-
     at, length = np.empty(batch.count, np.int64), np.empty(batch.count, np.int64)
     find_property(batch.buffer, batch.columns, batch.count, _NAMES[name], at, length)
     return at, length
@@ -130,14 +122,12 @@ def _tags(batch: LogBatch) -> pa.Array:
 
 
 def _keys(batch: LogBatch, kind: pa.ListType) -> pa.Array:
-    from gantrymq.kernels.columns import split_keys
-
     at, length = _find(batch, PROPERTY_KEYS)
     total, rows = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
     most_keys = total // 2 + batch.count
     offsets = offset_buffer(most_keys)
     for growth in (1, _MOST_REPAIRED):
-        values = byte_buffer(total * growth + _TEXT_SLACK)
+        values = byte_buffer(total * growth)
         _, code, used = split_keys(batch.buffer, at, length, 0, batch.count, rows.array, values.array, offsets.array)
         if code == codes.STOP_DONE:
             break
@@ -146,17 +136,13 @@ def _keys(batch: LogBatch, kind: pa.ListType) -> pa.Array:
 
 
 def _hosts(batch: LogBatch, at_code: int, v6_bit: int) -> pa.Array:
-    from gantrymq.kernels.hosts import MAX_HOST_TEXT, hosts_text
-
-    values, offsets = byte_buffer(batch.count * MAX_HOST_TEXT), offset_buffer(batch.count)
+    values, offsets = byte_buffer(batch.count * codes.MAX_HOST_TEXT), offset_buffer(batch.count)
     sys_flags = batch.row(codes.SYS_FLAG)
     hosts_text(batch.buffer, batch.row(at_code), sys_flags, v6_bit, 0, batch.count, values.array, offsets.array)
     return _strings(batch.count, offsets, values)
 
 
 def _message_ids(batch: LogBatch) -> pa.Array:
-    from gantrymq.kernels.hosts import message_ids
-
     values, offsets = byte_buffer(batch.count * _MESSAGE_ID_TEXT), offset_buffer(batch.count)
     message_ids(
         batch.buffer, batch.row(codes.STORE_HOST_AT), batch.row(codes.SYS_FLAG), batch.row(codes.PHY_OFFSET),

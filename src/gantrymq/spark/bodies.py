@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gantrymq.errors import CorruptRecordError
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import gather
 from gantrymq.model import flags
 from gantrymq.spark.buffers import byte_buffer, offset_buffer
 from gantrymq.spark.log_batch import LogBatch
@@ -39,8 +40,6 @@ def body_column(batch: LogBatch, *, decompress: bool) -> pa.Array:
 
 
 def _gathered(batch: LogBatch, start: int, stop: int) -> pa.Array:
-    from gantrymq.kernels.columns import gather
-
     at, length = batch.row(codes.BODY_AT), batch.row(codes.BODY_LENGTH)
     values, offsets = byte_buffer(int(length.sum())), offset_buffer(batch.count)
     gather(batch.buffer, at, length, start, stop, values.array, offsets.array)
@@ -49,8 +48,6 @@ def _gathered(batch: LogBatch, start: int, stop: int) -> pa.Array:
 
 def _fill(batch: LogBatch, compressed: Any, unpacked: list[bytes], values: Any, offsets: Any) -> None:
     """Copy bodies to their places: runs of stored ones by the kernel, decompressed ones one by one."""
-    from gantrymq.kernels.columns import gather
-
     at, length = batch.row(codes.BODY_AT), batch.row(codes.BODY_LENGTH)
     scratch = np.empty(batch.count + 1, np.int32)
     row = 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.kernels.arrays import Bytes, Int64s
@@ -14,8 +15,9 @@ from gantrymq.kernels.arrays import Bytes, Int64s
 class LogBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
-    ``buffer`` is the whole file, read-only; ``base`` the offset of its first byte. The columns are written over by
-    the next batch.
+    ``buffer`` is the whole file, read-only; ``base`` the offset of its first byte. ``queues`` (int64, ``count`` long)
+    are the numbers of the records' queues, ``topics`` (strings) the topic of each number. The columns are written
+    over by the next batch.
     """
 
     path: str
@@ -23,12 +25,16 @@ class LogBatch:
     buffer: Bytes
     columns: Int64s
     count: int
+    queues: Int64s
+    topics: pa.Array
 
     def row(self, code: int) -> Int64s:
         """One field of every record (int64, ``count`` long)."""
         return self.columns[code, : self.count]
 
     def take(self, keep: NDArray[np.bool_]) -> LogBatch:
-        """The records where ``keep`` (``count`` long) says so."""
+        """The records where ``keep`` (``count`` long) says so; itself where that is all of them."""
+        if keep.all():
+            return self
         columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
-        return LogBatch(self.path, self.base, self.buffer, columns, columns.shape[1])
+        return replace(self, columns=columns, count=columns.shape[1], queues=self.queues[keep])

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.options import ReadOptions
@@ -100,8 +101,6 @@ def _is_record(reader: StoreReader, offset: int) -> bool:
 
 
 def _scan_to(file: MappedFile, start: int, target: int) -> int | None:
-    from gantrymq.kernels.scan import scan
-
     base = file.file_from_offset
     buffer, columns = read_only(file.array.data), new_columns(4096)
     position, code = start - base, codes.STOP_FULL

@@ -1,13 +1,16 @@
-"""Which records of the log are messages of a queue, and of a queue that is wanted."""
+"""Which queues the records of the log belong to, and whether these are wanted."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import assign_queues
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
-from gantrymq.spark.log_batch import LogBatch
 from gantrymq.store.consume_queues import is_topic_storable
 
 
@@ -19,27 +22,34 @@ class QueueFilter:
     """
 
     def __init__(self, topics: frozenset[str] | None) -> None:
-        from gantrymq.kernels.queues import new_table
-
         self._topics = topics
         self._table = new_table()
         self._wanted: list[bool] = []
+        self._names: list[str] = []
+        self.topics = pa.array([], pa.string())
+        """The topic of each number given out so far."""
 
-    def wanted(self, batch: LogBatch) -> NDArray[np.bool_]:
-        """For each record whether it is wanted."""
-        from gantrymq.kernels.queues import assign_queues, grow, queue_count, queue_of
-
-        numbers = np.empty(batch.count, np.int64)
+    def numbers(self, buffer: Bytes, columns: Int64s, count: int) -> Int64s:
+        """The number of each record's queue; -1 for one that enters none."""
+        numbers = np.empty(count, np.int64)
         done, code = 0, codes.STOP_TABLE_FULL
         while code == codes.STOP_TABLE_FULL:
-            done, code, _ = assign_queues(batch.buffer, batch.columns, done, batch.count, self._table, numbers)
+            done, code, _ = assign_queues(buffer, columns, done, count, self._table, numbers)
             if code == codes.STOP_TABLE_FULL:
                 self._table = grow(self._table)
-        for number in range(len(self._wanted), queue_count(self._table)):
-            self._wanted.append(self._is_wanted(*queue_of(self._table, number)))
-        # The last one is for number -1, a record that enters no queue.
-        return np.array([*self._wanted, False])[numbers]
+        known, count = len(self._wanted), queue_count(self._table)
+        for number in range(known, count):
+            self._add(*queue_of(self._table, number))
+        if known < count:
+            self.topics = pa.array(self._names, pa.string())
+        return numbers
 
-    def _is_wanted(self, topic: bytes, queue_id: int) -> bool:
+    def wanted(self, numbers: Int64s) -> NDArray[np.bool_]:
+        """For each of ``numbers`` whether that queue is wanted."""
+        return np.array([*self._wanted, False])[numbers]  # the last one answers for -1
+
+    def _add(self, topic: bytes, queue_id: int) -> None:
         name = decode_utf8(topic)
-        return queue_id >= 0 and is_topic_storable(name) and (self._topics is None or name in self._topics)
+        can_be = queue_id >= 0 and is_topic_storable(name)
+        self._wanted.append(can_be and (self._topics is None or name in self._topics))
+        self._names.append(name)

@@ -16,14 +16,15 @@ import numpy as np
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import MAGIC_V1, MAGIC_V2, CheckCRC, Layout, check_record
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import Int64s, new_columns, read_only
+from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import Bytes, Int64s, new_columns, read_only
 from gantrymq.spark.log_batch import LogBatch
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.queue_filter import QueueFilter
 
-# What Spark's JVM takes best: smaller batches cost it calls, larger ones memory.
+# What Spark's JVM takes best, and small enough to stay in the caches while the columns are filled one by one.
 BATCH_RECORDS = 16_384
-BATCH_BYTES = 16 << 20
+BATCH_BYTES = 4 << 20
 
 _LOGGER = logging.getLogger(__name__)
 _ENDS = (codes.STOP_BLANK, codes.STOP_NO_BLANK)
@@ -48,27 +49,24 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
     queues = QueueFilter(run.topics)
     columns = new_columns(BATCH_RECORDS)
     for piece in run.pieces:
-        reading = _PieceReader(piece, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss)
+        reading = _PieceReader(piece, queues, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss)
         for batch in reading.batches(columns):
-            keep = queues.wanted(batch)
-            kept = batch if keep.all() else batch.take(keep)
-            if kept.count:
-                yield kept
+            if batch.count:
+                yield batch
 
 
 class _PieceReader:
     """Reads one piece; once."""
 
-    def __init__(self, piece: LogPiece, *, verify_crc: bool, fail_on_data_loss: bool) -> None:
+    def __init__(self, piece: LogPiece, queues: QueueFilter, *, verify_crc: bool, fail_on_data_loss: bool) -> None:
         self._piece = piece
+        self._queues = queues
         self._check = codes.CHECK_BODY if verify_crc else codes.CHECK_OFF
         self._fail = fail_on_data_loss
         self._start, self._stop = piece.start - piece.base, piece.stop - piece.base
 
     def batches(self, columns: Int64s) -> Iterator[LogBatch]:
-        """Every readable record; the batches share ``columns``."""
-        from gantrymq.kernels.scan import scan
-
+        """Every readable record that is wanted; the batches share ``columns``."""
         piece, position, stop = self._piece, self._start, self._stop
         try:
             mapped = _map(piece)
@@ -80,20 +78,23 @@ class _PieceReader:
             due = min(position + BATCH_BYTES, stop)
             count, code, position = scan(buffer, position, due, stop, self._check, columns)
             if count:
-                yield self._placed(LogBatch(piece.path, piece.base, buffer, columns, count))
+                yield self._selected(buffer, columns, count)
             if code in _ENDS:
                 return
             if code in _REASONS:
                 self._lose(CorruptRecordError(piece.path, piece.base + position, _REASONS[code]))
                 position = self._next_record(mapped, position + 1)
 
-    def _placed(self, batch: LogBatch) -> LogBatch:
-        """The records that lie where they say they do: StoreReader gives no others."""
-        right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + batch.base
-        if right.all():
-            return batch
-        wrong = batch.base + int(batch.row(codes.POS)[np.flatnonzero(~right)[0]])
-        self._lose(CorruptRecordError(batch.path, wrong, "it says that it lies elsewhere"))
+    def _selected(self, buffer: Bytes, columns: Int64s, count: int) -> LogBatch:
+        """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
+        piece, queues = self._piece, self._queues
+        numbers = queues.numbers(buffer, columns, count)
+        batch = LogBatch(piece.path, piece.base, buffer, columns, count, numbers, queues.topics)
+        batch = batch.take(queues.wanted(numbers))
+        right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + piece.base
+        if not right.all():
+            wrong = int(batch.row(codes.POS)[np.flatnonzero(~right)[0]])
+            self._lose(CorruptRecordError(piece.path, piece.base + wrong, "it says that it lies elsewhere"))
         return batch.take(right)
 
     def _lose(self, error: StoreError) -> None:
