@@ -7,6 +7,8 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
+_MAX_PORT = 65_535
+
 
 class Host(NamedTuple):
     """``ip`` is 4 or 16 bytes, ``port`` an unsigned number (a record keeps it in 4 bytes)."""
@@ -47,4 +49,6 @@ def _parse(text: str) -> Host:
     ip, _, port = text.rpartition(":")
     if not ip or not port.isdigit():
         raise ValueError(f"{text!r} is not ip:port")
+    if int(port) > _MAX_PORT:
+        raise ValueError(f"{text!r} has a port above {_MAX_PORT}")
     return Host(ipaddress.ip_address(ip.strip("[]")).packed, int(port))

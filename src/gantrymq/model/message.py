@@ -97,4 +97,6 @@ def parse_message_id(msg_id: str) -> tuple[Host, int]:
     if len(msg_id) not in (32, 56):
         raise ValueError(f"{msg_id!r} is no message id: it has {len(msg_id)} digits, not 32 or 56")
     raw = bytes.fromhex(msg_id)
+    if len(raw) * 2 != len(msg_id):  # fromhex passes over blanks
+        raise ValueError(f"{msg_id!r} is no message id: it holds blanks")
     return Host.from_bytes(raw[:-8]), int.from_bytes(raw[-8:], "big")
