@@ -1,0 +1,61 @@
+"""JSON as fastjson writes it: integer keys without quotes, and strings that look like them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantrymq.format import fastjson
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{0:32,1:33}", {"0": 32, "1": 33}),
+        ("{-1:0}", {"-1": 0}),
+        ("{ 0 : 32 ,\n\t1 :33}", {"0": 32, "1": 33}),
+        ('{"offsetTable":{"orders@billing":{0:32,1:32}}}', {"offsetTable": {"orders@billing": {"0": 32, "1": 32}}}),
+        ('{0:[1,2],1:{2:"x"}}', {"0": [1, 2], "1": {"2": "x"}}),
+        ('{"0":32}', {"0": 32}),
+        ("[1,2]", [1, 2]),
+    ],
+)
+def test_integer_keys_need_no_quotes(text: str, value: Any) -> None:
+    assert fastjson.loads(text) == value
+
+
+@pytest.mark.parametrize("text", ["{0:32}", ",1:2", 'a "{0:1}" b', "\\", '\\"{3:4', "{0:32,1:33}\n"])
+def test_a_string_that_looks_like_a_key_stays_as_it_is(text: str) -> None:
+    assert fastjson.loads(json.dumps({text: text})) == {text: text}
+
+
+@given(VALUES)
+def test_standard_json_is_read_as_it_is(value: Any) -> None:
+    assert fastjson.loads(json.dumps(value)) == value
+    assert fastjson.loads(json.dumps(value, ensure_ascii=False)) == value
+
+
+@given(VALUES)
+def test_what_was_written_is_standard_json_and_is_read_back(value: Any) -> None:
+    text = fastjson.dumps(value)
+    assert json.loads(text) == fastjson.loads(text) == value
+
+
+def test_it_is_written_with_tabs_as_rocketmq_writes_its_files() -> None:
+    assert (
+        fastjson.dumps({"offsetTable": {"1": 3, "主题": 4}}) == '{\n\t"offsetTable":{\n\t\t"1":3,\n\t\t"主题":4\n\t}\n}'
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "{0:}", "{0:32", '{"a":1', "{1.5:2}", "{a:1}", "\0\0\0\0"])
+def test_what_is_no_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        fastjson.loads(text)

@@ -1,0 +1,78 @@
+"""Java's String where RocketMQ relies on it: hashCode over UTF-16, and UTF-8 that never fails."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantrymq.model.java import decode_utf8, encode_utf8, string_hash
+
+# Printed by Java 17.
+HASHES = {
+    "": 0,
+    "a": 97,
+    "hello": 99162322,
+    "polygenelubricants": -(1 << 31),
+    "订单-7": 1085411549,
+    "😀": 1772899,  # two units: 0xd83d * 31 + 0xde00
+    "a\ud83d": 58364,  # half of such a pair
+}
+
+
+@pytest.mark.parametrize(("text", "code"), HASHES.items())
+def test_the_hash_is_javas(text: str, code: int) -> None:
+    assert string_hash(text) == code
+
+
+@pytest.mark.parametrize("text", ["AaAa", "AaBB", "BBAa", "BBBB"])
+def test_strings_that_are_famous_for_one_hash_have_it(text: str) -> None:
+    assert string_hash(text) == 2_031_744
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_the_hash_is_the_polynomial_of_31_in_a_signed_int(text: str) -> None:
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H").tolist()
+    whole = sum(unit * 31**power for power, unit in enumerate(reversed(units)))
+    assert string_hash(text) == (whole + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@given(st.text(max_size=30))
+def test_well_formed_text_is_read_back(text: str) -> None:
+    assert decode_utf8(encode_utf8(text)) == text
+
+
+# What Java 17 makes of each; R is one replacement character.
+MALFORMED = {
+    "ff": "R",
+    "80": "R",
+    "c080": "RR",
+    "c261": "Ra",
+    "c2": "R",
+    "e4b8": "R",
+    "e4b861": "Ra",
+    "e08080": "RRR",
+    "eda080": "R",
+    "edbfbf61": "Ra",
+    "eda080edb080": "RR",
+    "f09f98": "R",
+    "f09f9861": "Ra",
+    "f0808080": "RRRR",
+    "f4908080": "RRRR",
+    "f5808080": "RRRR",
+}
+
+
+@pytest.mark.parametrize(("raw", "text"), MALFORMED.items())
+def test_malformed_bytes_read_as_java_reads_them(raw: str, text: str) -> None:
+    assert decode_utf8(bytes.fromhex(raw)) == text.replace("R", "\ufffd")
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_are_too_bad_to_be_read(raw: bytes) -> None:
+    text = decode_utf8(raw)
+    assert decode_utf8(encode_utf8(text)) == text
+
+
+def test_half_a_surrogate_pair_is_written_as_a_question_mark() -> None:
+    assert encode_utf8("a\ud83db") == b"a?b"
+    assert encode_utf8("a\ude00") == b"a?"
+    assert encode_utf8("😀") == b"\xf0\x9f\x98\x80"

@@ -1,0 +1,89 @@
+"""The properties of a record: separators, what Java drops, and the CRC whose digits stand the other way round."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantrymq.format.properties import (
+    CRC_PROPERTY_SIZE,
+    decode_crc_property,
+    decode_properties,
+    encode_crc_property,
+    encode_properties,
+)
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20)
+
+
+def test_a_separator_stands_behind_every_name_and_every_value() -> None:
+    assert encode_properties({"TAGS": "paid", "数量": "2"}) == b"TAGS\x01paid\x02\xe6\x95\xb0\xe9\x87\x8f\x012\x02"
+    assert encode_properties({}) == b""
+
+
+def test_the_last_separator_may_be_missing() -> None:
+    assert decode_properties(b"a\x011\x02b\x012") == {"a": "1", "b": "2"}
+    assert decode_properties(b"") == {}
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=6))
+def test_what_was_encoded_is_decoded_in_its_order(properties: dict[str, str]) -> None:
+    assert list(decode_properties(encode_properties(properties)).items()) == list(properties.items())
+
+
+def test_a_value_may_hold_the_first_separator() -> None:
+    assert decode_properties(encode_properties({"a": "1\x012"})) == {"a": "1\x012"}
+
+
+@pytest.mark.parametrize("properties", [{"a\x01": "1"}, {"a\x02": "1"}, {"a": "1\x02"}])
+def test_what_could_not_be_read_back_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="separator"):
+        encode_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("raw", "properties"),
+    [
+        (b"\x01value\x02a\x011\x02", {"a": "1"}),
+        (b"name\x01\x02a\x011\x02", {"a": "1"}),
+        (b"name\x02a\x011\x02", {"a": "1"}),
+        (b"\x02\x02\x02", {}),
+        (b"\x01\x02", {}),
+        (b"a\x011\x02a\x012\x02", {"a": "2"}),
+    ],
+)
+def test_an_empty_name_or_value_is_dropped_and_the_last_of_several_wins(raw: bytes, properties: dict[str, str]) -> None:
+    assert decode_properties(raw) == properties
+
+
+def test_malformed_text_reads_as_java_reads_it() -> None:
+    assert decode_properties(b"a\x01\xff\x02b\x01\xed\xa0\x80\x02") == {"a": "\ufffd", "b": "\ufffd"}
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_are_too_bad_to_be_read(raw: bytes) -> None:
+    for name, value in decode_properties(raw).items():
+        assert name
+        assert value
+
+
+# The CRC
+
+
+@pytest.mark.parametrize(
+    ("crc", "raw"),
+    [
+        (0, b"__CRC32#\x010000000000\x02"),
+        (7, b"__CRC32#\x017000000000\x02"),
+        (1234567890, b"__CRC32#\x010987654321\x02"),
+        (0x7FFFFFFF, b"__CRC32#\x017463847412\x02"),
+    ],
+)
+def test_the_crc_is_ten_digits_with_the_lowest_first(crc: int, raw: bytes) -> None:
+    assert encode_crc_property(crc) == raw
+    assert len(raw) == CRC_PROPERTY_SIZE
+    assert decode_crc_property(decode_properties(raw)["__CRC32#"]) == crc
+
+
+@pytest.mark.parametrize("text", ["", "12x4567890", "-123456789", " 123456789", "²²²²²²²²²²", "٣٣٣٣٣٣٣٣٣٣"])
+def test_a_crc_that_is_not_all_digits_matches_no_record(text: str) -> None:
+    assert decode_crc_property(text) == -1

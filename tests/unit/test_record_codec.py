@@ -1,0 +1,333 @@
+"""The message record: its bytes one by one, its limits, and what is said about bytes that are no record."""
+
+import struct
+import zlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantrymq.format.properties import encode_properties
+from gantrymq.format.record import (
+    BLANK_SIZE,
+    MAX_PROPERTIES_LENGTH,
+    MAX_TOPIC_LENGTH_V1,
+    MAX_TOPIC_LENGTH_V2,
+    MIN_RECORD_SIZE,
+    CheckCRC,
+    Layout,
+    RecordStop,
+    body_crc,
+    check_record,
+    decode_record,
+    encode_blank,
+    encode_record,
+    read_layout,
+    record_size,
+)
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.message import StoredMessage
+from store_cases import HOST_V4, HOST_V6, NOON_MS
+
+HELLO = StoredMessage(
+    topic="orders",
+    queue_id=3,
+    queue_offset=5,
+    phy_offset=0x1000,
+    size_bytes=112,
+    flag=-2,
+    sys_flag=0,
+    born_timestamp_ms=0x18BCFE56800,
+    born_host=Host(bytes([10, 1, 2, 3]), 10911),
+    store_timestamp_ms=0x18BCFE56801,
+    store_host=Host(bytes([127, 0, 0, 1]), 80),
+    reconsume_times=2,
+    prepared_transaction_offset=9,
+    body_crc=0x3610A686,
+    body=b"hello",
+    properties={"TAGS": "paid"},
+)
+# The same by hand, field by field.
+HELLO_FIELDS = {
+    "totalSize": "00000070",
+    "magic": "daa320a7",
+    "bodyCRC": "3610a686",
+    "queueId": "00000003",
+    "flag": "fffffffe",
+    "queueOffset": "0000000000000005",
+    "phyOffset": "0000000000001000",
+    "sysFlag": "00000000",
+    "bornTimestamp": "0000018bcfe56800",
+    "bornHost": "0a010203 00002a9f",
+    "storeTimestamp": "0000018bcfe56801",
+    "storeHost": "7f000001 00000050",
+    "reconsumeTimes": "00000002",
+    "preparedTransactionOffset": "0000000000000009",
+    "body": "00000005 68656c6c6f",
+    "topic": "06 6f7264657273",
+    "properties": "000a 54414753 01 70616964 02",
+}
+
+
+def raw_of(fields: dict[str, str]) -> bytes:
+    return bytes.fromhex(" ".join(fields.values()))
+
+
+HELLO_BYTES = raw_of(HELLO_FIELDS)
+
+
+def decoded(raw: bytes) -> StoredMessage:
+    layout = read_layout(memoryview(raw), 0, len(raw))
+    assert isinstance(layout, Layout), layout
+    return decode_record(memoryview(raw), 0, layout)
+
+
+def stop(raw: bytes, check: CheckCRC = CheckCRC.BODY) -> Layout | RecordStop:
+    return check_record(memoryview(raw), 0, len(raw), check)
+
+
+def patched(raw: bytes, position: int, fresh: bytes) -> bytes:
+    return raw[:position] + fresh + raw[position + len(fresh) :]
+
+
+# The bytes
+
+
+def test_a_record_has_the_bytes_of_the_table() -> None:
+    assert encode_record(HELLO, b"orders", b"TAGS\x01paid\x02") == HELLO_BYTES
+
+
+def test_a_record_is_read_from_the_bytes_of_the_table() -> None:
+    assert decoded(HELLO_BYTES) == HELLO
+    assert stop(HELLO_BYTES) == read_layout(memoryview(HELLO_BYTES), 0, len(HELLO_BYTES))
+
+
+def test_a_record_of_the_second_version_has_another_magic_and_two_bytes_for_its_topic() -> None:
+    fields = HELLO_FIELDS | {"totalSize": "00000071", "magic": "daa320ab", "topic": "0006 6f7264657273"}
+    message = replace(HELLO, version=2, size_bytes=113)
+    assert encode_record(message, b"orders", b"TAGS\x01paid\x02") == raw_of(fields)
+    assert decoded(raw_of(fields)) == message
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "fields", "size"),
+    [
+        (flags.BORN_HOST_V6, {"bornHost": "20010db8 00000000 00000000 00000001 0000ffff"}, 124),
+        (flags.STORE_HOST_V6, {"storeHost": "20010db8 00000000 00000000 00000001 0000ffff"}, 124),
+        (
+            flags.BORN_HOST_V6 | flags.STORE_HOST_V6,
+            dict.fromkeys(("bornHost", "storeHost"), "20010db8 00000000 00000000 00000001 0000ffff"),
+            136,
+        ),
+    ],
+)
+def test_an_ipv6_host_takes_sixteen_bytes_and_a_bit_of_the_sys_flag(
+    sys_flag: int, fields: dict[str, str], size: int
+) -> None:
+    raw = raw_of(HELLO_FIELDS | {"totalSize": f"{size:08x}", "sysFlag": f"{sys_flag:08x}"} | fields)
+    message = replace(HELLO, sys_flag=sys_flag, size_bytes=size)
+    if "bornHost" in fields:
+        message.born_host = HOST_V6
+    if "storeHost" in fields:
+        message.store_host = HOST_V6
+    assert encode_record(message, b"orders", b"TAGS\x01paid\x02") == raw
+    assert decoded(raw) == message
+
+
+def test_the_smallest_record_has_91_bytes() -> None:
+    empty = replace(HELLO, topic="", body=b"", body_crc=0, properties={}, size_bytes=91)
+    raw = encode_record(empty, b"", b"")
+    assert len(raw) == record_size(1, 0, 0, 0, 0) == MIN_RECORD_SIZE == 91
+    assert decoded(raw) == empty
+
+
+def test_a_blank_is_the_rest_of_the_file_and_a_magic() -> None:
+    assert encode_blank(100) == bytes.fromhex("00000064 cbd43194")
+
+
+def test_the_crc_of_a_body_has_31_bits() -> None:
+    assert body_crc(b"hello") == 0x3610A686
+    assert body_crc(b"123456789") == 0xCBF43926 & 0x7FFFFFFF  # the check value of CRC-32
+    assert body_crc(b"") == 0
+
+
+def test_the_crc_property_covers_every_byte_before_it_and_has_its_lowest_digit_first() -> None:
+    raw = encode_record(HELLO, b"orders", b"TAGS\x01paid\x02", append_crc=True)
+    before, tail = raw[:-20], raw[-20:]
+    crc = zlib.crc32(before) & 0x7FFFFFFF
+    assert tail == b"__CRC32#\x01" + f"{crc:010d}"[::-1].encode() + b"\x02"
+    assert before[:4] == struct.pack(">i", 132)
+    assert before[4:-12] == HELLO_BYTES[4:-12]
+    assert before[-12:-10] == struct.pack(">h", 30)
+    assert stop(raw, CheckCRC.WHOLE_RECORD) == read_layout(memoryview(raw), 0, len(raw))
+
+
+def test_properties_without_a_last_separator_get_one_before_the_crc() -> None:
+    raw = encode_record(HELLO, b"orders", b"TAGS\x01paid", append_crc=True)
+    assert raw == encode_record(HELLO, b"orders", b"TAGS\x01paid\x02", append_crc=True)
+
+
+# Round trips and limits
+
+
+@given(
+    body=st.binary(max_size=300),
+    topic=st.text(min_size=1, max_size=60),
+    properties=st.dictionaries(
+        st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9),
+        st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9),
+        max_size=4,
+    ),
+    version=st.sampled_from((1, 2)),
+    born_host=st.sampled_from((HOST_V4, HOST_V6)),
+    store_host=st.sampled_from((HOST_V4, HOST_V6)),
+    offset=st.integers(0, (1 << 63) - 1),
+    number=st.integers(-(1 << 31), (1 << 31) - 1),
+)
+def test_what_was_encoded_is_decoded(
+    body: bytes,
+    topic: str,
+    properties: dict[str, str],
+    version: int,
+    born_host: Host,
+    store_host: Host,
+    offset: int,
+    number: int,
+) -> None:
+    topic_bytes = topic.encode("utf-8", "replace")[:MAX_TOPIC_LENGTH_V1]
+    sys_flag = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
+    encoded = encode_properties(properties)
+    message = replace(
+        HELLO,
+        topic=topic_bytes.decode("utf-8", "replace"),
+        queue_id=number,
+        flag=number,
+        reconsume_times=number,
+        queue_offset=offset,
+        phy_offset=offset,
+        prepared_transaction_offset=-offset,
+        sys_flag=sys_flag,
+        born_host=born_host,
+        store_host=store_host,
+        body=body,
+        body_crc=body_crc(body),
+        properties=properties,
+        version=version,
+        size_bytes=record_size(version, sys_flag, len(body), len(topic_bytes), len(encoded)),
+    )
+    raw = encode_record(message, topic_bytes, encoded)
+    assert decoded(raw) == message
+    # It is found in the middle of other bytes as well.
+    buffer = memoryview(b"\xff" * 7 + raw + b"\xff" * 9)
+    layout = check_record(buffer, 7, len(buffer), CheckCRC.BODY)
+    assert isinstance(layout, Layout)
+    assert decode_record(buffer, 7, layout) == message
+
+
+@pytest.mark.parametrize(("version", "length"), [(1, MAX_TOPIC_LENGTH_V1), (2, MAX_TOPIC_LENGTH_V2)])
+def test_the_longest_topic_of_each_version_is_read_back(version: int, length: int) -> None:
+    raw = encode_record(replace(HELLO, version=version), b"t" * length, b"")
+    assert decoded(raw).topic == "t" * length
+
+
+def test_the_longest_properties_are_read_back() -> None:
+    value = "v" * (MAX_PROPERTIES_LENGTH - len("k\x01\x02"))
+    assert decoded(encode_record(HELLO, b"orders", encode_properties({"k": value}))).properties == {"k": value}
+
+
+def test_a_topic_of_128_bytes_in_the_first_version_has_a_negative_length_and_ends_the_log() -> None:
+    raw = encode_record(HELLO, b"t" * 128, b"")
+    assert stop(raw) is RecordStop.HALF
+
+
+# What is no record
+
+
+def test_zeros_are_told_from_damage() -> None:
+    assert stop(bytes(500)) is RecordStop.ZEROS
+
+
+def test_a_blank_ends_a_file_unless_it_says_more_than_is_left() -> None:
+    assert stop(encode_blank(500).ljust(500, b"\0")) is RecordStop.BLANK
+    assert stop(encode_blank(BLANK_SIZE)) is RecordStop.BLANK
+    assert stop(encode_blank(501).ljust(500, b"\0")) is RecordStop.SIZE
+
+
+@pytest.mark.parametrize("length", range(BLANK_SIZE))
+def test_less_than_eight_bytes_are_the_end_of_a_file_without_a_blank(length: int) -> None:
+    assert stop(HELLO_BYTES[:length]) is RecordStop.NO_BLANK
+
+
+@pytest.mark.parametrize("magic", ["daa320a6", "00000000", "ffffffff"])
+def test_another_magic_is_named(magic: str) -> None:
+    assert stop(raw_of(HELLO_FIELDS | {"magic": magic})) is RecordStop.MAGIC
+
+
+@pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 1, 90, 113, (1 << 31) - 1])
+def test_a_size_that_cannot_be_is_named(size: int) -> None:
+    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is RecordStop.SIZE
+
+
+@pytest.mark.parametrize("size", [91, 111])
+def test_a_size_that_its_parts_do_not_add_up_to_is_half_a_record(size: int) -> None:
+    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is RecordStop.HALF
+
+
+@pytest.mark.parametrize("missing", [1, 50, 104])
+def test_a_record_that_was_cut_off_is_not_read_past_the_end(missing: int) -> None:
+    assert stop(HELLO_BYTES[:-missing]) is RecordStop.SIZE
+
+
+@pytest.mark.parametrize("sys_flag", ["00000010", "00000020", "00000030"])
+def test_a_flipped_host_bit_moves_every_length_and_is_half_a_record(sys_flag: str) -> None:
+    assert stop(raw_of(HELLO_FIELDS | {"sysFlag": sys_flag})) is RecordStop.HALF
+
+
+@pytest.mark.parametrize("length", ["00000006", "7fffffff", "00000004"])
+def test_a_body_length_that_is_not_the_bodys_is_half_a_record(length: str) -> None:
+    assert stop(raw_of(HELLO_FIELDS | {"body": f"{length} 68656c6c6f"})) is RecordStop.HALF
+
+
+def test_a_negative_body_length_counts_as_no_body_as_in_java() -> None:
+    raw = raw_of(HELLO_FIELDS | {"totalSize": "0000006b", "body": "ffffffff"})
+    assert decoded(raw).body == b""
+
+
+def test_a_negative_properties_length_counts_as_no_properties_as_in_java() -> None:
+    raw = raw_of(HELLO_FIELDS | {"totalSize": "00000066", "properties": "8000"})
+    assert decoded(raw).properties == {}
+
+
+@pytest.mark.parametrize("position", range(88, 93))
+def test_a_flipped_bit_in_the_body_is_found_by_its_crc_unless_nobody_looks(position: int) -> None:
+    raw = patched(HELLO_BYTES, position, bytes([HELLO_BYTES[position] ^ 0x10]))
+    assert stop(raw) is RecordStop.CRC
+    assert isinstance(stop(raw, CheckCRC.OFF), Layout)
+
+
+def test_an_empty_body_has_no_crc_to_check() -> None:
+    raw = encode_record(replace(HELLO, body=b"", body_crc=77), b"orders", b"")
+    assert isinstance(stop(raw), Layout)
+
+
+def test_the_crc_property_finds_a_flipped_bit_in_any_field_that_moves_nothing() -> None:
+    raw = encode_record(replace(HELLO, store_timestamp_ms=NOON_MS), b"orders", b"TAGS\x01paid\x02", append_crc=True)
+    for position in (8, 12, 16, 20, 28, 39, 40, 48, 56, 64, 72, 76, 88, 94, 102):
+        damaged = patched(raw, position, bytes([raw[position] ^ 0x01]))
+        assert stop(damaged, CheckCRC.WHOLE_RECORD) is RecordStop.CRC, position
+
+
+def test_a_record_without_the_crc_property_fails_the_check_that_wants_it() -> None:
+    assert stop(HELLO_BYTES, CheckCRC.WHOLE_RECORD) is RecordStop.CRC
+
+
+@given(st.binary(max_size=200), st.integers(0, 111), st.sampled_from(CheckCRC))
+def test_damaged_bytes_are_named_or_read_within_their_limit(noise: bytes, position: int, check: CheckCRC) -> None:
+    raw = patched(HELLO_BYTES, position, noise)
+    limit = min(len(raw), len(HELLO_BYTES))
+    found = check_record(memoryview(raw), 0, limit, check)
+    if isinstance(found, Layout):
+        assert MIN_RECORD_SIZE <= found.size <= limit
+        assert len(decode_record(memoryview(raw)[:limit], 0, found).body) == found.body_length
