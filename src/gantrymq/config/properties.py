@@ -4,7 +4,8 @@ A key that acts has a field in :mod:`gantrymq.config.settings`. A key that Rocke
 is reported, as is one that nobody knows; neither stops the work when it stands in a file.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from enum import Enum
 from typing import Any
@@ -13,6 +14,9 @@ from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _TRUTH = {"true": True, "false": False}
 
 
@@ -28,13 +32,31 @@ class Reading:
 def parse_properties(text: str) -> dict[str, str]:
     """The entries of Java properties text: ``key=value`` or ``key: value`` lines, # and ! comments, the last wins."""
     entries: dict[str, str] = {}
-    for line in text.replace("\\\n", "").splitlines():
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
+    for line in _logical_lines(text):
         cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=len(line))
-        entries[line[:cut].strip()] = line[cut + 1 :].strip()
+        entries[line[:cut].strip()] = _ESCAPE.sub(_unescape, line[cut + 1 :].strip())
     return entries
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; one that ends with a lone backslash goes on behind the blanks of the next."""
+    pending: str | None = None
+    for line in _LINE_END.split(text):
+        line = line.lstrip()
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        whole = (pending or "") + line
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending = whole[:-1] if goes_on else None
+        if not goes_on:
+            yield whole
+    if pending is not None:
+        yield pending
+
+
+def _unescape(match: "re.Match[str]") -> str:
+    code = match.group(1)
+    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

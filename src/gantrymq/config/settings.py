@@ -109,7 +109,7 @@ class MessageStoreConfig:
             if value % multiple:
                 raise ConfigError(rules["key"], value, f"a multiple of {multiple}")
         hours = self.delete_when.split(";")
-        if not all(hour.strip().isdigit() and int(hour) < 24 for hour in hours):
+        if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')
         if not self.delay_levels_ms:
             raise ConfigError("messageDelayLevel", self.message_delay_level, "a list like 1s 5s 10m 2h 1d")
@@ -119,7 +119,7 @@ class MessageStoreConfig:
         """The delay of each level in milliseconds, level 1 first; empty where the text cannot be read."""
         levels = []
         for word in self.message_delay_level.split():
-            if word[-1] not in _DELAY_UNITS_MS or not word[:-1].isdigit():
+            if word[-1] not in _DELAY_UNITS_MS or not word[:-1].isdecimal():
                 return ()
             levels.append(int(word[:-1]) * _DELAY_UNITS_MS[word[-1]])
         return tuple(levels)

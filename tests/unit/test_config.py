@@ -1,0 +1,230 @@
+"""Settings: the text of a broker.conf, bad values, keys without effect, and RocketMQ's defaults."""
+
+import re
+from dataclasses import fields, replace
+
+import pytest
+
+from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
+from gantrymq.errors import ConfigError
+
+# The text
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("", {}),
+        ("a=1", {"a": "1"}),
+        ("a = 1 \n\n  b : 2  ", {"a": "1", "b": "2"}),
+        ("# a=1\n! b=2\n  # c=3\nd=4", {"d": "4"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\r\nb=2\r\n", {"a": "1", "b": "2"}),
+        ("a=b=c\nd=e:f\ng:h=i", {"a": "b=c", "d": "e:f", "g": "h=i"}),
+        ("a=\nb", {"a": "", "b": ""}),
+        ("a=1 # no comment", {"a": "1 # no comment"}),
+        ("brokerName=订单", {"brokerName": "订单"}),
+    ],
+)
+def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None:
+    assert parse_properties(text) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("messageDelayLevel=1s \\\n  5s \\\n\t10s\na=1", {"messageDelayLevel": "1s 5s 10s", "a": "1"}),
+        ("a=1 \\\r\n  2", {"a": "1 2"}),
+        ("# a comment does not go on \\\na=1", {"a": "1"}),
+        ("a=C:\\\\\\\\\nb=2", {"a": "C:\\\\", "b": "2"}),
+        ("a=1\\", {"a": "1"}),
+        ("a=\\u0041\\t\\:", {"a": "A\t:"}),
+    ],
+)
+def test_a_backslash_at_the_end_goes_on_with_the_next_line(text: str, entries: dict[str, str]) -> None:
+    assert parse_properties(text) == entries
+
+
+# Values
+
+
+def test_values_are_read_as_their_setting_wants_them() -> None:
+    reading = read_settings(
+        {
+            "flushDiskType": "SYNC_FLUSH",
+            "mappedFileSizeCommitLog": "16384",
+            "messageIndexEnable": "False",
+            "deleteWhen": "04;16",
+            "flushDelayOffsetInterval": "5000L",
+            "recoverRule": "4.x",
+        }
+    )
+    config = reading.config
+    assert config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert config.mapped_file_size_commit_log == 16_384
+    assert config.message_index_enable is False
+    assert config.delete_when == "04;16"
+    assert config.flush_delay_offset_interval_ms == 5_000
+    assert config.recover_rule is RecoverRule.V4
+    assert "flushDiskType" in reading.given
+    assert reading.warnings == ()
+
+
+def test_what_is_not_set_comes_from_the_base() -> None:
+    base = replace(MessageStoreConfig(), listen_port=1234)
+    assert read_settings({"brokerIP1": "10.0.0.1"}, base).config == replace(base, broker_ip1="10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("messageIndexEnable", "yes", "true or false"),
+        ("flushDiskType", "sync", "one of SYNC_FLUSH, ASYNC_FLUSH"),
+        ("mappedFileSizeCommitLog", "1G", "a whole number"),
+        ("mappedFileSizeCommitLog", "", "a whole number"),
+        ("mappedFileSizeCommitLog", "1023", "at least 1024"),
+        ("mappedFileSizeCommitLog", "2147483648", "at most 2147483647"),
+        ("mappedFileSizeConsumeQueue", "30", "a multiple of 20"),
+        ("maxIndexNum", "1", "at least 2"),
+        ("diskMaxUsedSpaceRatio", "96", "at most 95"),
+        ("diskMaxUsedSpaceRatio", "9", "at least 10"),
+        ("listenPort", "65536", "at most 65535"),
+        ("deleteWhen", "24", "an hour of the day"),
+        ("deleteWhen", "4;", "an hour of the day"),
+        ("deleteWhen", "²", "an hour of the day"),
+        ("messageDelayLevel", "1s 5x", "a list like"),
+        ("messageDelayLevel", "", "a list like"),
+        ("messageDelayLevel", "²s", "a list like"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(key: str, value: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)) as refused:
+        read_settings({key: value})
+    assert refused.value.key == key
+    assert str(refused.value.value) == value
+    assert allowed in refused.value.allowed
+    assert "\n" not in str(refused.value)
+
+
+# Keys
+
+
+def test_a_key_of_rocketmq_without_effect_is_a_warning() -> None:
+    reading = read_settings({"haListenPort": "10912"})
+    assert reading.warnings == ("haListenPort is known to RocketMQ but has no effect here",)
+    assert reading.config == MessageStoreConfig()
+
+
+def test_a_key_that_nobody_knows_is_a_warning_in_a_file_with_what_may_be_meant() -> None:
+    (warning,) = read_settings({"flushDiskTyp": "SYNC_FLUSH"}).warnings
+    assert warning.startswith("flushDiskTyp is no key of RocketMQ; nearest: flushDiskType")
+
+
+def test_a_key_that_nobody_knows_is_an_error_on_the_command_line() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_assignments(["flushDiskTyp=SYNC_FLUSH"])
+    assert (refused.value.key, refused.value.value) == ("flushDiskTyp", "SYNC_FLUSH")
+    assert "flushDiskType" in refused.value.allowed
+
+
+@pytest.mark.parametrize("assignment", ["flushDiskType", "", "=SYNC_FLUSH"])
+def test_what_is_no_assignment_is_an_error(assignment: str) -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        parse_assignments([assignment])
+
+
+def test_assignments_may_have_empty_values_and_the_last_wins() -> None:
+    assert parse_assignments(["deleteWhen=04", "deleteWhen=04;16", "haMasterAddress=", "brokerName=a=b"]) == {
+        "deleteWhen": "04;16",
+        "haMasterAddress": "",
+        "brokerName": "a=b",
+    }
+
+
+# The settings
+
+
+def test_settings_that_were_written_are_read_back() -> None:
+    odd = replace(
+        MessageStoreConfig(),
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        message_index_enable=False,
+        delete_when="04;16",
+        recover_rule=RecoverRule.V4,
+        broker_ip1="::1",
+        mapped_file_size_commit_log=16_384,
+    )
+    for config in (MessageStoreConfig(), odd):
+        reading = read_settings(parse_properties(write_settings(config)))
+        assert reading.config == config
+        assert reading.warnings == ()
+        assert len(reading.given) == len(fields(MessageStoreConfig))
+
+
+# Copied from MessageStoreConfig.java of 5.5.0, and BrokerConfig's port.
+DEFAULTS = """
+    mappedFileSizeCommitLog=1073741824
+    mappedFileSizeConsumeQueue=6000000
+    enableConsumeQueueExt=false
+    mappedFileSizeConsumeQueueExt=50331648
+    bitMapLengthConsumeQueueExt=64
+    flushIntervalCommitLog=500
+    commitIntervalCommitLog=200
+    diskSpaceWarningLevelRatio=90
+    diskSpaceCleanForciblyRatio=85
+    flushCommitLogTimed=true
+    flushIntervalConsumeQueue=1000
+    cleanResourceInterval=10000
+    deleteCommitLogFilesInterval=100
+    destroyMapedFileIntervalForcibly=120000
+    redeleteHangedFileInterval=120000
+    deleteWhen=04
+    diskMaxUsedSpaceRatio=75
+    fileReservedTime=72
+    deleteFileBatchMax=10
+    maxMessageSize=4194304
+    maxFilterMessageSize=16000
+    checkCRCOnRecover=true
+    checkCommitLogOffsetOnRecover=false
+    flushCommitLogLeastPages=4
+    commitCommitLogLeastPages=4
+    flushConsumeQueueLeastPages=2
+    flushCommitLogThoroughInterval=10000
+    commitCommitLogThoroughInterval=200
+    flushConsumeQueueThoroughInterval=60000
+    messageIndexEnable=true
+    maxHashSlotNum=5000000
+    maxIndexNum=20000000
+    maxMsgsNumBatch=64
+    messageIndexSafe=false
+    flushDiskType=ASYNC_FLUSH
+    syncFlushTimeout=5000
+    messageDelayLevel=1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+    flushDelayOffsetInterval=10000
+    cleanFileForciblyEnable=true
+    warmMapedFileEnable=false
+    duplicationEnable=false
+    transientStorePoolEnable=false
+    transientStorePoolSize=5
+    fastFailIfNoBufferInStorePool=false
+    autoMessageVersionOnTopicLen=true
+    enabledAppendPropCRC=false
+    forceVerifyPropCRC=false
+    listenPort=10911
+"""
+
+
+def test_the_defaults_are_rocketmqs() -> None:
+    assert parse_properties(DEFAULTS).items() <= parse_properties(write_settings(MessageStoreConfig())).items()
+
+
+def test_where_a_default_is_our_own_it_is_on_purpose() -> None:
+    ours = parse_properties(write_settings(MessageStoreConfig())).keys() - parse_properties(DEFAULTS).keys()
+    assert ours == {"commitLogRecoverMaxNum", "recoverRule", "recoverLastFiles", "brokerIP1"}
+
+
+def test_the_delays_of_the_levels_are_read_from_their_text() -> None:
+    assert MessageStoreConfig().delay_levels_ms[:6] == (1_000, 5_000, 10_000, 30_000, 60_000, 120_000)
+    assert MessageStoreConfig().delay_levels_ms[-2:] == (3_600_000, 7_200_000)
+    assert MessageStoreConfig(message_delay_level="3s 1d").delay_levels_ms == (3_000, 86_400_000)

@@ -1,0 +1,104 @@
+"""A file of config/: replaced as a whole, and one of two versions is readable whenever the process or power ends."""
+
+import json
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq.errors import DiskFullError
+from gantrymq.fs.faulty import FaultyFileSystem
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.store.config_file import ConfigFile
+from store_cases import files_of
+
+PATH = Path("/store/config/delayOffset.json")
+BACKUP = PATH.with_name("delayOffset.json.bak")
+OLD, NEW = {"offsetTable": {"1": 3}}, {"offsetTable": {"1": 4, "2": 1}}
+
+
+def write(fs: MemoryFileSystem, path: Path, text: str) -> None:
+    fs.make_directory(path.parent)
+    file = fs.open(path, writable=True, create=True)
+    file.resize(0)
+    file.write_at(0, text.encode())
+
+
+def saved(*values: dict[str, Any]) -> MemoryFileSystem:
+    fs = MemoryFileSystem()
+    for value in values:
+        ConfigFile(fs, PATH).save(value)
+    return fs
+
+
+def test_without_a_file_there_is_an_empty_object() -> None:
+    assert ConfigFile(MemoryFileSystem(), PATH).load() == {}
+
+
+def test_what_was_saved_is_loaded_and_what_was_before_is_kept_beside_it() -> None:
+    fs = saved(OLD, NEW)
+    assert ConfigFile(fs, PATH).load() == NEW
+    found = files_of(fs)
+    assert {path: json.loads(data) for path, data in found.items()} == {PATH: NEW, BACKUP: OLD}
+
+
+def test_a_shorter_object_leaves_nothing_of_a_longer_one() -> None:
+    fs = saved(NEW, OLD, NEW, OLD)
+    assert ConfigFile(fs, PATH).load() == OLD
+
+
+@pytest.mark.parametrize("text", ["", '{"offsetTable":{"1":', "\0\0\0\0", "[]", "null", '"text"'])
+def test_a_torn_file_falls_back_to_the_backup(text: str) -> None:
+    fs = saved(OLD, NEW)
+    write(fs, PATH, text)
+    assert ConfigFile(fs, PATH).load() == OLD
+
+
+def test_bytes_that_are_no_text_fall_back_to_the_backup() -> None:
+    fs = saved(OLD, NEW)
+    fs.open(PATH, writable=True).write_at(0, b"\xff\xfe")
+    assert ConfigFile(fs, PATH).load() == OLD
+
+
+def test_a_missing_file_falls_back_to_the_backup() -> None:
+    fs = saved(OLD, NEW)
+    fs.remove(PATH)
+    assert ConfigFile(fs, PATH).load() == OLD
+
+
+def test_where_both_are_torn_there_is_an_empty_object() -> None:
+    fs = saved(OLD, NEW)
+    write(fs, PATH, "{")
+    write(fs, BACKUP, "{")
+    assert ConfigFile(fs, PATH).load() == {}
+
+
+def test_a_file_of_java_with_unquoted_integer_keys_is_read() -> None:
+    fs = MemoryFileSystem()
+    write(fs, PATH, '{\n\t"dataVersion":{"counter":1},\n\t"offsetTable":{1:3,2:0\n\t}\n}')
+    assert ConfigFile(fs, PATH).load()["offsetTable"] == {"1": 3, "2": 0}
+
+
+@pytest.mark.parametrize("old", [None, OLD])
+def test_a_save_that_fails_at_any_operation_leaves_the_old_or_the_new(old: dict[str, Any] | None) -> None:
+    """The disk fails at operation k of a save; then the process is killed, or the power goes."""
+    for k in count(1):
+        fs = saved(OLD, OLD) if old else MemoryFileSystem()
+        faulty = FaultyFileSystem(fs, fail_at=k)
+        with suppress(DiskFullError):
+            ConfigFile(faulty, PATH).save(NEW)
+        for seed in range(8):
+            left = fs.crash_clone(seed / 7, seed)
+            assert ConfigFile(left, PATH).load() in (old or {}, NEW), faulty.operations
+            ConfigFile(left, PATH).save(NEW)
+            assert ConfigFile(left, PATH).load() == NEW
+        if len(faulty.operations) < k:
+            break
+    assert k > 5
+
+
+def test_what_was_saved_survives_a_power_cut() -> None:
+    for seed in range(10):
+        assert ConfigFile(saved(OLD, NEW).crash_clone(0.5, seed), PATH).load() == NEW
