@@ -1,0 +1,357 @@
+"""What is old goes: when, in what order, what never goes, and when a full disk refuses puts."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
+from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, bodies, numbered, open_store
+
+HOUR_MS = 3_600_000
+FILE_SIZE = 4096
+# NOON_MS is 22:13 in UTC.
+ANY_HOUR = replace(SMALL, mapped_file_size_commit_log=FILE_SIZE, delete_when="22", file_reserved_time_hours=72)
+ANOTHER_HOUR = replace(ANY_HOUR, delete_when="04")
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Keeper:
+    """A log of ``files`` full files and an empty last one, its cleaner, and a clock that begins at the first run."""
+
+    def __init__(self, files: int, config: MessageStoreConfig = ANY_HOUR) -> None:
+        self.clock = ManualClock(NOON_MS)
+        self.fs = MemoryFileSystem(clock=self.clock)
+        self.log = CommitLog(self.fs, StorePaths(ROOT).commit_log, FILE_SIZE)
+        self.fs.make_directory(StorePaths(ROOT).commit_log)
+        for _ in range(files):
+            self.log.queue.last_for_append().append(bytes(FILE_SIZE))
+        self.log.queue.last_for_append()
+        self.cleaned = 0
+        space = DiskSpace(self.fs, StorePaths(ROOT), config)
+        self.service = CleanCommitLogService(self.log, space, config, self._note, start_ms=NOON_MS)
+        self.clock.advance(60_000)
+
+    def _note(self) -> None:
+        self.cleaned += 1
+
+    def step(self, after_ms: int = 0) -> None:
+        self.clock.advance(after_ms)
+        self.service.step(self.clock.now_ms())
+
+    def steps(self, count: int, apart_ms: int = 100) -> None:
+        for _ in range(count):
+            self.step(apart_ms)
+
+    @property
+    def begins(self) -> list[int]:
+        """Where the files on the disk begin, counted in files."""
+        return [int(entry.name) // FILE_SIZE for entry in self.fs.scan(StorePaths(ROOT).commit_log)]
+
+
+# The hour
+
+
+@pytest.mark.parametrize(
+    ("when", "hour", "is_time"),
+    [
+        ("04", 4, True),
+        ("04", 5, False),
+        ("4", 4, True),
+        ("04;16", 16, True),
+        ("04; 16", 16, True),
+        ("04;16", 17, False),
+    ],
+)
+def test_it_is_time_in_each_hour_of_the_list(when: str, hour: int, is_time: bool) -> None:
+    midnight = NOON_MS - NOON_MS % (24 * HOUR_MS)
+    assert is_time_to_do(when, midnight + hour * HOUR_MS) is is_time
+    assert is_time_to_do(when, midnight + (hour + 1) * HOUR_MS - 1) is is_time
+
+
+# The disk
+
+
+@pytest.mark.parametrize(
+    ("used", "must_clean", "whatever_age"),
+    [(0.75, False, False), (0.76, True, False), (0.85, True, False), (0.86, True, True), (1.0, True, True)],
+)
+def test_a_fuller_disk_cleans_harder(used: float, must_clean: bool, whatever_age: bool) -> None:
+    keeper = Keeper(1)
+    keeper.fs.pretended_used_ratio = used
+    assert DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR).update() == (must_clean, whatever_age)
+
+
+def test_puts_are_refused_above_90_and_taken_again_only_at_85() -> None:
+    keeper = Keeper(1)
+    space = DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR)
+    refused = []
+    for used in (0.86, 0.90, 0.91, 0.90, 0.86, 0.85, 0.90, 0.91):
+        keeper.fs.pretended_used_ratio = used
+        space.update()
+        refused.append(space.refuses_puts)
+    assert refused == [False, False, True, True, True, False, False, True]
+
+
+def test_the_disk_of_the_queues_counts_like_that_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs, paths = MemoryFileSystem(), StorePaths(ROOT)
+    fs.make_directory(paths.commit_log)
+    fs.make_directory(paths.consume_queue)
+
+    def used_ratio(path: Path) -> float:
+        return 0.91 if path == paths.consume_queue else 0.1
+
+    monkeypatch.setattr(fs, "used_ratio", used_ratio)
+    space = DiskSpace(fs, paths, ANY_HOUR)
+    assert space.update() == (True, True)
+    assert space.refuses_puts
+
+
+def test_a_store_without_directories_uses_no_disk() -> None:
+    fs = MemoryFileSystem()
+    fs.pretended_used_ratio = 0.99
+    assert DiskSpace(fs, StorePaths(ROOT), ANY_HOUR).used_percent() == 0
+
+
+# The log
+
+
+def test_the_first_run_is_a_minute_after_the_start() -> None:
+    keeper = Keeper(2, replace(ANY_HOUR, file_reserved_time_hours=0))
+    keeper.service.step(NOON_MS + 59_999)
+    assert keeper.begins == [0, 1, 2]
+    keeper.service.step(NOON_MS + 60_000)
+    assert keeper.begins == [1, 2]
+
+
+def test_a_file_goes_when_it_was_not_modified_for_its_time() -> None:
+    keeper = Keeper(2)
+    keeper.step(72 * HOUR_MS - 60_001)
+    assert keeper.begins == [0, 1, 2]
+    keeper.step(10_000)
+    assert keeper.begins == [1, 2]
+    assert keeper.cleaned == 1
+
+
+def test_a_first_file_that_was_modified_keeps_all_behind_it() -> None:
+    keeper = Keeper(2)
+    keeper.clock.advance(72 * HOUR_MS)
+    assert keeper.log.queue.first is not None
+    keeper.log.queue.first.file.write_at(0, b"x")
+    keeper.steps(3)
+    assert keeper.begins == [0, 1, 2]
+
+
+def test_outside_the_hour_nothing_goes_while_there_is_room() -> None:
+    keeper = Keeper(2, ANOTHER_HOUR)
+    keeper.steps(3, 72 * HOUR_MS)
+    assert keeper.begins == [0, 1, 2]
+
+
+def test_the_last_file_never_goes() -> None:
+    keeper = Keeper(2)
+    keeper.steps(20, 72 * HOUR_MS)
+    assert keeper.begins == [2]
+
+
+def test_at_most_ten_files_go_in_one_run_and_the_next_begins_after_its_interval() -> None:
+    keeper = Keeper(15)
+    keeper.step(72 * HOUR_MS)
+    keeper.steps(30, 100)
+    assert keeper.begins == list(range(10, 16))
+    keeper.step(10_000)
+    keeper.steps(30, 100)
+    assert keeper.begins == [15]
+
+
+def test_a_tenth_of_a_second_lies_between_the_files_of_one_run() -> None:
+    keeper = Keeper(3, replace(ANY_HOUR, delete_file_batch_max=2))
+    assert keeper.service.interval_ms == 10_000
+    keeper.step(72 * HOUR_MS)
+    assert (keeper.begins, keeper.service.interval_ms) == ([1, 2, 3], 100)
+    keeper.step(100)
+    assert (keeper.begins, keeper.service.interval_ms) == ([2, 3], 10_000)
+
+
+def test_above_the_first_ratio_expired_files_go_at_any_hour_and_young_ones_stay() -> None:
+    keeper = Keeper(2, ANOTHER_HOUR)
+    keeper.fs.pretended_used_ratio = 0.80
+    keeper.step()
+    assert keeper.begins == [0, 1, 2]
+    keeper.step(72 * HOUR_MS)
+    assert keeper.begins == [1, 2]
+
+
+def test_above_85_files_go_whatever_their_age() -> None:
+    keeper = Keeper(2, ANOTHER_HOUR)
+    keeper.fs.pretended_used_ratio = 0.86
+    keeper.steps(2)
+    assert keeper.begins == [2]
+
+
+def test_unless_that_is_forbidden() -> None:
+    keeper = Keeper(2, replace(ANOTHER_HOUR, clean_file_forcibly_enable=False))
+    keeper.fs.pretended_used_ratio = 0.86
+    keeper.steps(2)
+    assert keeper.begins == [0, 1, 2]
+
+
+def test_by_hand_expired_files_go_at_any_hour_for_twenty_runs() -> None:
+    keeper = Keeper(30, replace(ANOTHER_HOUR, delete_file_batch_max=1))
+    keeper.clock.advance(72 * HOUR_MS)
+    keeper.steps(1, 10_000)
+    assert len(keeper.begins) == 31
+    keeper.service.delete_manually()
+    keeper.steps(25, 10_000)
+    assert keeper.begins == list(range(20, 31))
+
+
+def test_by_hand_no_file_goes_that_is_not_expired() -> None:
+    keeper = Keeper(2, ANOTHER_HOUR)
+    keeper.service.delete_manually()
+    keeper.steps(5, 10_000)
+    assert keeper.begins == [0, 1, 2]
+
+
+def test_a_held_file_stays_with_all_behind_it_and_its_bytes_stay_readable() -> None:
+    keeper = Keeper(2)
+    held = keeper.log.get_message(0, 10)
+    assert held is not None
+    keeper.step(72 * HOUR_MS)
+    keeper.steps(3, 10_000)
+    assert keeper.begins == [0, 1, 2]
+    assert keeper.log.min_offset == FILE_SIZE, "what is going away is no longer offered"
+    assert keeper.log.get_message(0, 10) is None
+    assert held.array.tolist() == [0] * 10
+    held.release()
+    keeper.steps(3, 10_000)
+    assert keeper.begins == [2]
+
+
+def test_a_held_file_goes_by_force_when_it_was_held_for_two_minutes() -> None:
+    keeper = Keeper(2, replace(ANY_HOUR, delete_file_batch_max=1))
+    held = keeper.log.get_message(0, 10)
+    assert held is not None
+    keeper.step(72 * HOUR_MS)
+    keeper.step(119_999)
+    assert keeper.begins == [0, 1, 2]
+    keeper.step(10_000)
+    assert keeper.begins == [1, 2]
+    assert held.array.tolist() == [0] * 10, "the reader's view outlives the file"
+    held.release()
+
+
+def test_a_file_that_was_refused_is_tried_again_outside_the_hour() -> None:
+    keeper = Keeper(2)
+    held = keeper.log.get_message(0, 10)
+    assert held is not None
+    keeper.step(72 * HOUR_MS)
+    held.release()
+    keeper.clock.advance(2 * HOUR_MS)  # now it is 00:14
+    keeper.step()
+    assert keeper.begins == [1, 2]
+    assert keeper.cleaned == 1
+
+
+# The queues and the index
+
+
+def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does() -> None:
+    clock = ManualClock(NOON_MS)
+    fs = MemoryFileSystem(clock=clock)
+    with open_store(fs, clock=clock) as store:
+        results = [store.put(message) for message in numbered(600)]
+        rare = store.put(Message("rare", b"first of its queue"))
+        await_dispatch(store)
+        log, queues, index = store._log, store._queues, store._index
+        assert index is not None
+        units = StorePaths(ROOT).consume_queue / "orders" / "0"
+        before = len(fs.scan(units)), len(index.files)
+        while log.queue.first is not log.queue.files[-2]:
+            assert log.queue.remove_first(clock.now_ms(), 0)
+        cleaner = CleanConsumeQueueService(log, queues, index, store.config)
+        cleaner.step(clock.now_ms())
+        kept = [result for result in results if result.phy_offset >= log.min_offset]
+        queue = queues.get("orders", 0)
+        assert queue is not None
+        assert queue.min_offset == kept[0].queue_offset > 0
+        assert len(bodies(store)) == len(kept)
+        assert store.get("rare", 0, 0).messages[0].phy_offset == rare.phy_offset
+        assert len(fs.scan(units)) < before[0]
+        assert int(fs.scan(units)[0].name) // 20 <= kept[0].queue_offset
+        assert len(index.files) < before[1]
+        assert index.files[0].header.end_phy_offset >= log.min_offset
+        # With nothing new gone there is nothing to do.
+        left = fs.scan(units)
+        cleaner.step(clock.now_ms())
+        assert fs.scan(units) == left
+    with open_store(fs, clock=clock) as store:
+        assert len(bodies(store)) == len(kept)
+
+
+# The whole store
+
+
+def eventually(store: MessageStore, clock: ManualClock, status: PutMessageStatus) -> None:
+    """Let the cleaner run until a put has this status."""
+    deadline = time.monotonic() + 20
+    while store.put(Message("orders", b"x")).status is not status:
+        assert time.monotonic() < deadline, store.failures
+        clock.advance(1)
+        time.sleep(0.001)
+
+
+def test_a_store_refuses_puts_on_a_full_disk_and_takes_them_again() -> None:
+    clock = ManualClock(NOON_MS)
+    fs = MemoryFileSystem(clock=clock)
+    config = replace(SMALL, clean_resource_interval_ms=1, delete_commit_log_files_interval_ms=1)
+    with open_store(fs, config=config, clock=clock, housekeeping=True) as store:
+        store.put_batch(numbered(400))
+        await_dispatch(store)
+        clock.advance(60_000)
+        fs.pretended_used_ratio = 0.91
+        eventually(store, clock, PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        assert not store.is_writable
+        assert store.put_batch(numbered(3)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        fs.pretended_used_ratio = 0.85
+        eventually(store, clock, PutMessageStatus.PUT_OK)
+        assert store.is_writable
+    assert not store.failures
+
+
+def test_a_store_deletes_by_hand_what_is_expired() -> None:
+    clock = ManualClock(NOON_MS)
+    fs = MemoryFileSystem(clock=clock)
+    config = replace(
+        SMALL, file_reserved_time_hours=0, clean_resource_interval_ms=1, delete_commit_log_files_interval_ms=1
+    )
+    with open_store(fs, config=config, clock=clock, housekeeping=True) as store:
+        store.put_batch(numbered(400))
+        await_dispatch(store)
+        clock.advance(60_000)
+        store.delete_expired_files()
+        deadline = time.monotonic() + 20
+        while store.min_phy_offset < 2 * SMALL.mapped_file_size_commit_log or len(bodies(store)) > 200:
+            assert time.monotonic() < deadline, store.failures
+            clock.advance(1)
+            time.sleep(0.001)
+        assert bodies(store)[-1] == b"00000399"
+    assert not store.failures
