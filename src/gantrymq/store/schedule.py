@@ -24,9 +24,10 @@ from gantrymq.model.message import (
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 
 _ENTRIES_A_STEP = 256
+_INT_MAX = 0x7FFFFFFF
 
 
 class ScheduleMessageService:
@@ -58,7 +59,7 @@ class ScheduleMessageService:
         table = self._file.load().get("offsetTable", {})
         offsets: dict[int, int] = {}
         for level, offset in table.items() if isinstance(table, dict) else ():
-            if str(level).isdigit() and isinstance(offset, int):
+            if str(level).isdecimal() and isinstance(offset, int):
                 queue = self._queues.get(SCHEDULE_TOPIC, int(level) - 1)
                 bounds = (queue.min_offset, queue.max_offset) if queue else (0, offset)
                 offsets[int(level)] = min(max(offset, bounds[0]), bounds[1])
@@ -100,7 +101,7 @@ class ScheduleMessageService:
         """Store the message where it was meant to go; one that does not say where is passed over."""
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-        if not topic or not queue_id.isdigit():
+        if not is_topic_storable(topic) or not queue_id.isdecimal() or int(queue_id) > _INT_MAX:
             return True
         due = Message(
             topic=topic,
