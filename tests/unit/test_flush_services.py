@@ -1,0 +1,429 @@
+"""Making things durable: who flushes when, who waits for whom, and what a full or broken disk does."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.errors import DiskFullError
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
+from gantrymq.fs.faulty import FaultyFileSystem
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.flush import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.transient_pool import TransientStorePool
+from store_cases import BARE, NOON_MS, ROOT, await_dispatch, bodies, files_of, memory_store, numbered, open_store
+
+PAGE = 4096
+FILE_SIZE = 16 * PAGE
+PATHS = StorePaths(ROOT)
+SYNC = replace(BARE, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+POOLED = replace(BARE, transient_store_pool_enable=True, transient_store_pool_size=1)
+
+
+class GatedFileSystem(FaultyFileSystem):
+    """Operations of one name in one directory can be held up, or made to fail."""
+
+    def __init__(self, operation: str = "sync", directory: str = "commitlog") -> None:
+        super().__init__(MemoryFileSystem())
+        self.meant = operation, directory
+        self.gate = threading.Event()
+        self.gate.set()
+        self.broken = False
+        self.arrived = threading.Event()
+
+    def _count(self, operation: str, path: Path) -> None:
+        super()._count(operation, path)
+        if operation == self.meant[0] and self.meant[1] in path.parts:
+            self.arrived.set()
+            assert self.gate.wait(20)
+            if self.broken:
+                raise OSError(5, "Input/output error", str(path))
+
+    @property
+    def log_syncs(self) -> int:
+        return sum(operation == "sync" and "commitlog" in path.parts for operation, path in self.operations)
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        self.arrived.clear()
+        self.gate.clear()
+        try:
+            yield
+        finally:
+            self.gate.set()
+
+
+def new_log(fs: MemoryFileSystem | FaultyFileSystem, pool: TransientStorePool | None = None) -> CommitLog:
+    fs.make_directory(PATHS.commit_log)
+    equip = (lambda file: lend_buffer(pool, file, fail_fast=True)) if pool else None
+    return CommitLog(fs, PATHS.commit_log, FILE_SIZE, equip)
+
+
+def write(log: CommitLog, length: int, store_timestamp_ms: int = NOON_MS) -> None:
+    """Put bytes behind the last one as an append does."""
+    file = log.queue.last_for_append()
+    file.write_array[file.wrote_position : file.wrote_position + length] = 1
+    file.advance(length)
+    file.store_timestamp_ms = store_timestamp_ms
+
+
+def eventually(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
+def names(log: CommitLog, fs: MemoryFileSystem) -> list[int]:
+    """Where the files on the disk begin, counted in files."""
+    return [int(entry.name) // log.file_size for entry in fs.scan(PATHS.commit_log)]
+
+
+# In the background
+
+
+def test_four_dirty_pages_are_flushed_and_fewer_wait_for_the_thorough_flush() -> None:
+    fs = MemoryFileSystem()
+    log, checkpoint = new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint)
+    service = FlushRealTimeService(log, checkpoint, MessageStoreConfig())
+    write(log, 3 * PAGE)
+    service.step(500)
+    assert log.queue.flushed_where == 0
+    write(log, PAGE)
+    service.step(1_000)
+    assert log.queue.flushed_where == 4 * PAGE
+    write(log, 1)
+    service.step(9_999)
+    assert log.queue.flushed_where == 4 * PAGE
+    assert checkpoint.page.physic_msg_timestamp_ms == 0, "only a thorough flush vouches for the newest record"
+    service.step(10_000)
+    assert log.queue.flushed_where == 4 * PAGE + 1
+    assert checkpoint.page.physic_msg_timestamp_ms == NOON_MS
+    write(log, 1)
+    service.step(19_999)
+    assert log.queue.flushed_where == 4 * PAGE + 1
+
+
+def test_a_full_file_is_flushed_however_few_pages_are_dirty() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    service = FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), MessageStoreConfig())
+    write(log, FILE_SIZE - 1)
+    service.step(1)
+    write(log, 1)
+    service.step(2)
+    assert log.queue.flushed_where == FILE_SIZE
+
+
+def test_at_the_end_everything_is_flushed_over_all_files() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    for length in (FILE_SIZE, FILE_SIZE, 5):
+        write(log, length)
+    FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), MessageStoreConfig()).drain()
+    assert log.queue.flushed_where == 2 * FILE_SIZE + 5
+
+
+# For waiting producers
+
+
+def test_all_who_wait_share_one_sync() -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    log, checkpoint = new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint)
+    service = GroupCommitService(log, checkpoint)
+    futures = []
+    for _ in range(1_000):
+        write(log, 10)
+        futures.append(service.put_request(log.max_offset))
+    before = len(fs.operations)
+    assert not service.step(0)
+    assert [operation for operation, _ in fs.operations[before:]] == ["sync"]
+    assert {future.result(0) for future in futures} == {PutMessageStatus.PUT_OK}
+    assert checkpoint.page.physic_msg_timestamp_ms == NOON_MS
+
+
+def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
+    write(log, FILE_SIZE)
+    write(log, 10)
+    future = service.put_request(FILE_SIZE + 10)
+    service.step(0)
+    assert future.result(0) is PutMessageStatus.PUT_OK
+
+
+def test_what_was_never_written_is_a_timeout() -> None:
+    fs = MemoryFileSystem()
+    service = GroupCommitService(new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint))
+    future = service.put_request(100)
+    service.drain()
+    assert future.result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+
+def test_who_comes_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_next_one() -> None:
+    fs = GatedFileSystem()
+    with open_store(fs, config=SYNC) as store, ThreadPoolExecutor(21) as producers:
+        with fs.shut():
+            before = fs.log_syncs
+            first = producers.submit(store.put, Message("orders", b"first"))
+            assert fs.arrived.wait(20)
+            others = [producers.submit(store.put, message) for message in numbered(20)]
+            eventually(lambda: len(store._group_commit._requests) == 20, "a producer waits for the sync of another")
+            assert not first.done()
+        results = [first.result(20), *(other.result(20) for other in others)]
+        assert {result.status for result in results} == {PutMessageStatus.PUT_OK}
+        assert fs.log_syncs - before == 2
+
+
+def test_an_acknowledged_put_is_on_the_disk() -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs, config=SYNC) as store:
+        for message in numbered(5):
+            store.put(message)
+        lost_power = fs.crash_clone(0.0, 0)
+    with open_store(lost_power, config=SYNC) as store:
+        assert bodies(store) == [message.body for message in numbered(5)]
+
+
+def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout_and_the_message_is_stored() -> None:
+    fs = GatedFileSystem()
+    with open_store(fs, config=replace(SYNC, sync_flush_timeout_ms=20)) as store:
+        with fs.shut():
+            result = store.put(Message("orders", b"x"))
+            assert result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+            assert result.is_stored
+            batch = store.put_batch(numbered(2))
+            assert batch.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        await_dispatch(store)
+        assert len(bodies(store)) == 3
+
+
+def test_who_does_not_want_to_wait_does_not() -> None:
+    fs = GatedFileSystem()
+    with open_store(fs, config=SYNC) as store, fs.shut():
+        message = Message("orders", b"x", wait_store_msg_ok=False)
+        assert store.put(message).status is PutMessageStatus.PUT_OK
+        assert fs.arrived.wait(20), "it is flushed soon all the same"
+
+
+def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:
+    fs = GatedFileSystem()
+    with open_store(fs, config=SYNC) as store:
+        store.put(Message("orders", b"x"))
+        fs.broken = True
+        with pytest.raises(OSError, match="Input/output"):
+            store.put(Message("orders", b"y"))
+        eventually(lambda: bool(store.failures), "the failure is not reported")
+        fs.broken = False
+        assert store.put(Message("orders", b"z")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_batch(numbered(2)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert not store.is_writable
+        assert store.failures[0][0] == "GroupCommitService"
+
+
+def test_a_background_flush_that_fails_ends_puts_too() -> None:
+    fs = GatedFileSystem()
+    clock = ManualClock(NOON_MS)
+    config = replace(BARE, flush_interval_commit_log_ms=1, flush_commit_log_thorough_interval_ms=0)
+    with open_store(fs, config=config, clock=clock) as store:
+        fs.broken = True
+        assert store.put(Message("orders", b"x")).status is PutMessageStatus.PUT_OK
+        eventually(lambda: not store.is_writable, "puts are taken after a failed sync")
+        fs.broken = False
+        assert store.put(Message("orders", b"y")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+
+# Through the pool
+
+
+def test_nothing_is_readable_before_it_is_committed_and_a_commit_wakes_the_flush() -> None:
+    fs, woken = MemoryFileSystem(), []
+    pool = TransientStorePool(2, FILE_SIZE)
+    log = new_log(fs, pool)
+    service = CommitRealTimeService(log, MessageStoreConfig(), lambda: woken.append(log.max_offset))
+    write(log, 100)
+    assert (log.max_offset, log.get_message(0, 100), pool.available) == (0, None, 1)
+    service.step(199)
+    assert (log.max_offset, woken) == (0, [])
+    service.step(200)
+    assert (log.max_offset, woken) == (100, [100])
+    held = log.get_message(0, 100)
+    assert held is not None
+    with held:
+        assert held.array.tolist() == [1] * 100
+
+
+def test_four_pages_are_committed_without_waiting_for_the_interval() -> None:
+    log = new_log(MemoryFileSystem(), TransientStorePool(1, FILE_SIZE))
+    service = CommitRealTimeService(log, MessageStoreConfig(), lambda: None)
+    write(log, 4 * PAGE)
+    service.step(1)
+    assert log.max_offset == 4 * PAGE
+
+
+def test_the_buffer_of_a_full_file_is_given_back() -> None:
+    pool = TransientStorePool(1, FILE_SIZE)
+    log = new_log(MemoryFileSystem(), pool)
+    write(log, FILE_SIZE)
+    assert pool.available == 0
+    with pytest.raises(NoBufferError):
+        write(log, 1)
+    CommitRealTimeService(log, MessageStoreConfig(), lambda: None).drain()
+    assert pool.available == 1
+    write(log, 1)
+    assert pool.available == 0
+
+
+def test_without_a_buffer_a_file_is_written_through_its_mapping_unless_that_is_forbidden() -> None:
+    fs, pool = MemoryFileSystem(), TransientStorePool(1, FILE_SIZE)
+    fs.make_directory(PATHS.commit_log)
+    log = CommitLog(fs, PATHS.commit_log, FILE_SIZE, lambda file: lend_buffer(pool, file, fail_fast=False))
+    write(log, FILE_SIZE)
+    write(log, 10)
+    assert [file.is_buffered for file in log.queue.files] == [True, False]
+
+
+def test_a_put_without_a_buffer_fails_at_once_where_that_is_wanted() -> None:
+    fs = GatedFileSystem("write_at")
+    with open_store(fs, config=replace(POOLED, fast_fail_if_no_buffer_in_store_pool=True)) as store:
+        with fs.shut():
+            results = [store.put(Message("orders", bytes(6_000))) for _ in range(4)]
+            assert [result.status.name for result in results] == ["PUT_OK"] * 2 + ["CREATE_MAPPED_FILE_FAILED"] * 2
+            assert not results[-1].is_stored
+        eventually(lambda: store.put(Message("orders", b"x")).is_stored, "no buffer comes back")
+        eventually(lambda: len(bodies(store)) == 3, "what was put is not dispatched")
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_a_closed_store_with_a_pool_has_everything(fraction: float) -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs, config=POOLED) as store:
+        for message in numbered(500):
+            store.put(message)
+    with open_store(fs.crash_clone(fraction, 0), config=POOLED) as store:
+        assert bodies(store) == [message.body for message in numbered(500)]
+
+
+# The queues and the checkpoint
+
+
+def queue_flusher(store: MessageStore) -> FlushConsumeQueueService:
+    return FlushConsumeQueueService(store._queues, store._checkpoint, store.config)
+
+
+def test_the_checkpoint_vouches_for_queues_only_after_a_thorough_flush_of_them() -> None:
+    fs, store = memory_store(BARE)
+    with store:
+        last = [store.put(message) for message in numbered(30)][-1]
+        await_dispatch(store)
+        flusher = queue_flusher(store)
+        flusher.step(59_999)
+        assert store._checkpoint.page.logics_physical_offset == 0
+        flusher.step(60_000)
+        assert store._checkpoint.page.logics_physical_offset == last.phy_offset
+        assert store._checkpoint.page.logics_msg_timestamp_ms == last.store_timestamp_ms
+        # The page is on the disk, and so are the units that it vouches for.
+        fs.sync_directory(ROOT)
+        left = fs.crash_clone(0.0, 0)
+    assert StoreCheckpoint(left, PATHS.checkpoint).page.logics_physical_offset == last.phy_offset
+    units = b"".join(files_of(left, PATHS.consume_queue / "orders" / "0").values())
+    assert decode_entry(units, 29 * UNIT_SIZE).phy_offset == last.phy_offset
+
+
+def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> None:
+    fs = GatedFileSystem("sync", "consumequeue")
+    with open_store(fs, config=BARE, clock=ManualClock(NOON_MS)) as store:
+        for message in numbered(10):
+            store.put(message)
+        await_dispatch(store)
+        fs.broken = True
+        with pytest.raises(OSError, match="Input/output"):
+            queue_flusher(store).drain()
+        fs.broken = False
+        assert store._checkpoint.page.logics_physical_offset == 0
+
+
+# Files made ahead
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_one_file_is_made_ahead_with_its_space_and_an_unused_one_goes_again(warm: bool) -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    service = AllocateMappedFileService(log, warm=warm)
+    service.step(0)
+    assert names(log, fs) == [], "nothing is made ahead of nothing"
+    write(log, 10)
+    service.step(0)
+    service.step(0)
+    assert names(log, fs) == [0, 1]
+    assert len(log.queue.files) == 1
+    fs.capacity_bytes = 0  # the disk is full, but the next file has its space
+    write(log, FILE_SIZE - 10)
+    write(log, 10)
+    assert len(log.queue.files) == 2
+    with pytest.raises(DiskFullError):
+        service.step(0)
+    fs.capacity_bytes = None
+    service.step(0)
+    assert names(log, fs) == [0, 1, 2]
+    service.drain()
+    assert names(log, fs) == [0, 1]
+
+
+def test_a_closed_store_leaves_no_file_that_was_made_ahead() -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs, config=BARE) as store:
+        store.put(Message("orders", b"x"))
+        eventually(lambda: len(fs.scan(PATHS.commit_log)) == 2, "no file is made ahead")
+    assert len(fs.scan(PATHS.commit_log)) == 1
+
+
+# A full disk
+
+
+def test_a_full_disk_is_an_error_that_changes_nothing_and_ends_when_there_is_room() -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs, config=BARE, clock=ManualClock(NOON_MS)) as store:
+        messages = numbered(1_000)
+        stored = [store.put(messages[0])]
+        await_dispatch(store)
+        eventually(lambda: len(fs.scan(PATHS.commit_log)) == 2, "no file is made ahead")
+        fs.capacity_bytes = int(fs._used_bytes())
+        with suppress(DiskFullError):
+            while len(stored) < len(messages):
+                stored.append(store.put(messages[len(stored)]))
+        end = store.max_phy_offset
+        for attempt in (store.put, lambda message: store.put_batch([message])):
+            with pytest.raises(DiskFullError):
+                attempt(messages[len(stored)])
+        assert store.max_phy_offset == end
+        fs.capacity_bytes = None
+        stored.append(store.put(messages[len(stored)]))
+        assert [result.queue_offset for result in stored] == list(range(len(stored)))
+        await_dispatch(store)
+        expected = [message.body for message in messages[: len(stored)]]
+        assert bodies(store) == expected
+    with open_store(fs, config=BARE) as store:
+        assert store.recovery.last_exit_ok
+        assert bodies(store) == expected
