@@ -5,6 +5,7 @@ that are not judged, as with RocketMQ: there only what was damaged itself may re
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from store_cases import BARE, ROOT, await_dispatch, content, files_of, killed, m
 
 COUNT = 160
 HOWS = ("flip", "zero", "noise", "truncate", "remove")
-ENDS = ("clean", "killed", "killed and checkpoint lost")
+ENDS = ("clean", "killed", "killed and checkpoint lost", "killed and queues lost")
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ def whole(end: str) -> Whole:
     store.close()
     if end == "clean":
         left = killed(fs)
-    elif end == "killed and checkpoint lost":
+    elif end != "killed":
         left.remove(ROOT / "checkpoint")
+    if end == "killed and queues lost":
+        for path in files_of(left, ROOT / "consumequeue"):
+            left.remove(path)
     paths = tuple(path for path in files_of(left) if path.name != "lock")
     return Whole(left, {at: message for at, message in messages.items() if message is not None}, paths)
 
@@ -116,6 +120,15 @@ def test_what_opens_is_right(end: str, harm: list[Damage]) -> None:
     assert not store.failures
 
 
+def queues_of_harmed_records(
+    original: Whole, delivered: dict[int, tuple[str, int]], is_touched: Callable[[StoredMessage], bool]
+) -> set[Path]:
+    """Where records whose head was changed belong, and where they were put: no CRC covers topic, queue and offset."""
+    harmed = [(message.topic, message.queue_id) for message in original.messages.values() if is_touched(message)]
+    harmed += [delivered[at] for at, message in original.messages.items() if is_touched(message) and at in delivered]
+    return {ROOT / "consumequeue" / topic / str(queue_id) for topic, queue_id in harmed}
+
+
 def check_messages(store: MessageStore, original: Whole, touched: list[tuple[Path, int, int]]) -> None:
     start, end = store.recovery.start_offset, store.max_phy_offset
     size = store.config.mapped_file_size_commit_log
@@ -142,7 +155,7 @@ def check_messages(store: MessageStore, original: Whole, touched: list[tuple[Pat
                 assert message.body == expected.body, "read again with its CRC, and yet its body is wrong"
             delivered[message.phy_offset] = (topic, queue_id)
     log_is_whole = not any(path.parent.name == "commitlog" for path, _, _ in touched)
-    harmed_queues = {path.parent for path, _, _ in touched}
+    harmed_queues = {path.parent for path, _, _ in touched} | queues_of_harmed_records(original, delivered, is_touched)
     for offset, message in original.messages.items():
         if log_is_whole:
             assert offset + message.size_bytes <= end, f"the log was whole, but {offset} was cut"

@@ -3,8 +3,8 @@
 Two states are kept. The live one is what programs see; the durable one is what the disk holds for certain. ``sync``
 carries the bytes and the length of a file over, ``sync_directory`` the names of a directory. In between a kernel
 writes back what it likes and when it likes: :meth:`MemoryFileSystem.crash_clone` lets chance decide, page by page, and
-gives the disk after the power came back. Names are lost from some change on, because file systems journal them in
-order; bytes are lost without any order.
+gives the disk after the power came back. Names and lengths are lost from some change on, because file systems journal
+them in order; bytes are lost without any order.
 
 Space is counted in pages. A mapped page that was written but never reserved is found at the next sync and fails the
 test: on a full disk it would have been a SIGBUS.
@@ -43,9 +43,8 @@ class _Inode:
         self.is_mapped = False
         self.modified_ms = 0
 
-    def after_power_cut(self, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
+    def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
         """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
-        length = len(self.live) if chance(1)[0] else len(self.durable)
         content = _resized(self.durable, length)
         newer, older = _in_units(_resized(self.live, length), unit_bytes), _in_units(content, unit_bytes)
         dirty = np.flatnonzero((newer != older).any(axis=1))
@@ -94,6 +93,7 @@ class MemoryFile:
         """Set the length."""
         assert not self._inode.is_mapped, f"{self._path} is mapped and cannot be resized here"
         self._written().live = _resized(self._inode.live, size_bytes)
+        self._fs.note_length(self._inode)
         self._inode.reserved = _resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
 
     def reserve(self, position: int, length: int) -> None:
@@ -115,6 +115,7 @@ class MemoryFile:
         stray = np.flatnonzero(pages & ~self._inode.reserved)
         assert not len(stray), f"{self._path}: page {stray[0]} was written through a mapping without space of its own"
         self._inode.durable = self._inode.live.copy()
+        self._fs.settle(self._inode)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -127,10 +128,11 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What became of names of one directory in one step: another file, or None."""
+    """What became of names of one directory in one step (another file, or None), or of the length of one file."""
 
-    directory: Path
+    of: Path | _Inode
     names: dict[Path, _Inode | None]
+    length: int = 0
 
     def apply(self, to: dict[Path, _Inode]) -> None:
         for path, inode in self.names.items():
@@ -180,12 +182,15 @@ class MemoryFileSystem:
 
         clone = MemoryFileSystem(self.capacity_bytes, self.clock)
         with self._guard:
-            names = dict(self._durable)
+            names, lengths = dict(self._durable), dict[Path | _Inode, int]()
             for change in self._journal:
                 if not chance(1)[0]:
                     break
                 change.apply(names)
-            clone._live = {path: names[path].after_power_cut(chance, unit_bytes) for path in sorted(names)}
+                lengths[change.of] = change.length
+            for path in sorted(names):
+                length = lengths.get(names[path], len(names[path].durable))
+                clone._live[path] = names[path].after_power_cut(length, chance, unit_bytes)
         clone._durable = dict(clone._live)
         return clone
 
@@ -209,6 +214,16 @@ class MemoryFileSystem:
             if self.capacity_bytes is not None and self._used_bytes() + needed > self.capacity_bytes:
                 raise DiskFullError(path, needed)
             inode.reserved[wanted] = True
+
+    def note_length(self, inode: _Inode) -> None:
+        """The length of a file has changed; for :class:`MemoryFile`."""
+        with self._guard:
+            self._journal.append(_Change(inode, {}, len(inode.live)))
+
+    def settle(self, what: Path | _Inode) -> None:
+        """The changes of a directory's names or of a file's length are durable; for :class:`MemoryFile`."""
+        with self._guard:
+            self._journal = [change for change in self._journal if change.of != what]
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False) -> MemoryFile:
         """Open a file."""
@@ -260,9 +275,9 @@ class MemoryFileSystem:
         """Carry the names of a directory over to the disk."""
         with self._guard:
             for change in self._journal:
-                if change.directory == path:
+                if change.of == path:
                     change.apply(self._durable)
-            self._journal = [change for change in self._journal if change.directory != path]
+            self.settle(path)
 
     def lock(self, path: Path, text: bytes) -> _MemoryLock:
         """Take the lock of this file system."""

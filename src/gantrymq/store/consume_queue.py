@@ -1,8 +1,8 @@
 """One consume queue: where the messages of a topic's queue lie in the commit log, 20 bytes each.
 
 File format: ``gantrymq.format.queue_entry``. Invariant: unit i of the address space is queue offset i; behind the
-last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand only at
-the head of the first file.
+last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand at the
+head of the first file and where records of the queue were lost.
 
 Thread rule: one dispatcher writes; readers read below ``max_offset`` only.
 
@@ -26,6 +26,7 @@ from gantrymq.store.mapped_file_queue import MappedFileQueue
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _RECOVER_FILES = 3
 _RECOVER_CHUNK = 16_384 * UNIT_SIZE
+_BLANKS_A_LOOK = 16_384
 
 
 class ConsumeQueue:
@@ -66,8 +67,8 @@ class ConsumeQueue:
 
     # Recovery
 
-    def recover(self, *, wipe: bool) -> None:
-        """Find the end: the first unit from the last three files on that is none.
+    def recover(self, log_limit: int, *, wipe: bool) -> None:
+        """Find the end: the first unit from the last three files on that is none, or points behind ``log_limit``.
 
         Files in front are taken for full, as Java does. ``wipe`` says that what stands behind the end may not be
         zeros, so that it must be made so.
@@ -75,13 +76,13 @@ class ConsumeQueue:
         files = self.files.files
         end = 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
-            count, max_physic_offset = _valid_units(file)
+            count = _valid_units(file, log_limit)
             end = file.file_from_offset + count * UNIT_SIZE
-            self.max_physic_offset = max_physic_offset if count else self.max_physic_offset
             if count * UNIT_SIZE < file.size:
                 break
         if files:
             self._cut_to(end, wipe=wipe)
+            self._note_last()
         if self._ext is not None:
             self._ext.recover()
             self._truncate_ext()
@@ -93,10 +94,13 @@ class ConsumeQueue:
         before = self.max_offset
         keep = self.find_first(phy_offset)
         self._cut_to(keep * UNIT_SIZE, wipe=True)
-        last = self.entry(keep - 1) if keep > 0 and self.files.files else None
-        self.max_physic_offset = _end_of(last) if last else -1
+        self._note_last()
         self._truncate_ext()
         return before - keep
+
+    def _note_last(self) -> None:
+        last = self.real_entry(self.max_offset - 1)
+        self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1
 
     def _truncate_ext(self) -> None:
         """Cut the extended units behind the last one that a unit here points to."""
@@ -138,12 +142,30 @@ class ConsumeQueue:
         low, high = first.file_from_offset // UNIT_SIZE, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry is None or entry.size_bytes == BLANK_UNIT_SIZE or entry.phy_offset < phy_offset:
+            entry = self.real_entry(middle)
+            if entry is None or entry.phy_offset < phy_offset:
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def real_entry(self, queue_offset: int) -> QueueEntry | None:
+        """The unit of ``queue_offset``, in place of a pre-blank the nearest real one in front; None without one.
+
+        So a search by halves sees rising values also where slots in the middle stayed empty.
+        """
+        while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
+            begin = max(queue_offset - queue_offset % self._units_a_file, queue_offset - _BLANKS_A_LOOK)
+            units = self.entries(begin, queue_offset - begin)
+            real = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
+            if len(real):
+                return QueueEntry(*units[real[-1]].item())
+            queue_offset = begin - (begin == queue_offset)
+        return entry
+
+    @property
+    def _units_a_file(self) -> int:
+        return self.files.file_size // UNIT_SIZE
 
     # Writing
 
@@ -247,20 +269,15 @@ class ConsumeQueue:
             self._ext.close()
 
 
-def _valid_units(file: MappedFile) -> tuple[int, int]:
-    """How many units from the first on Java takes for written, and behind which record the last of them points."""
-    count, last = 0, None
+def _valid_units(file: MappedFile, log_limit: int) -> int:
+    """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
+    count = 0
     while count * UNIT_SIZE < file.size:
         raw = file.file.read_at(count * UNIT_SIZE, min(_RECOVER_CHUNK, file.size - count * UNIT_SIZE))
         units = np.frombuffer(raw, UNIT_DTYPE)
-        invalid = np.flatnonzero((units["phy_offset"] < 0) | (units["size"] <= 0))
-        valid = int(invalid[0]) if len(invalid) else len(units)
-        last = QueueEntry(*units[valid - 1].item()) if valid else last
-        count += valid
-        if valid < len(units) or not valid:
+        offsets = units["phy_offset"]
+        invalid = np.flatnonzero((offsets < 0) | (offsets >= log_limit) | (units["size"] <= 0))
+        count += int(invalid[0]) if len(invalid) else len(units)
+        if len(invalid) or not len(units):
             break
-    return count, _end_of(last) if last else -1
-
-
-def _end_of(entry: QueueEntry) -> int:
-    return -1 if entry.size_bytes == BLANK_UNIT_SIZE else entry.phy_offset + entry.size_bytes
+    return count

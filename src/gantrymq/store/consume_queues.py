@@ -84,10 +84,10 @@ class ConsumeQueues:
         """Behind the newest record that any queue points to; -1 where none does."""
         return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
 
-    def recover(self, *, wipe: bool) -> None:
-        """Find the end of every queue."""
+    def recover(self, log_limit: int, *, wipe: bool) -> None:
+        """Find the end of every queue; ``log_limit`` is where the files of the log end."""
         for queue in self:
-            queue.recover(wipe=wipe)
+            queue.recover(log_limit, wipe=wipe)
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset``; returns how many."""

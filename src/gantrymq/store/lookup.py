@@ -155,7 +155,7 @@ class MessageLookup:
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
-            entry = queue.entry(middle)
+            entry = queue.real_entry(middle)
             stored = self.log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) if entry else -1
             if stored < timestamp_ms:
                 low = middle + 1

@@ -1,0 +1,326 @@
+"""One consume queue: its units go on over many files, end where the log ends, and begin where the log begins."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gantrymq.errors import DiskFullError
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
+from gantrymq.format.queue_ext import is_address
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queue_ext import ConsumeQueueExt
+
+ROOT = Path("/store/consumequeue")
+EXT_ROOT = Path("/store/consumequeue_ext")
+UNITS_A_FILE = 20
+FILE_SIZE = UNITS_A_FILE * UNIT_SIZE
+RECORD = 100
+LOG_LIMIT = 1000 * RECORD
+DIRECTORY = ROOT / "orders" / "3"
+
+
+def new_queue(fs: MemoryFileSystem, *, ext_size: int = 0) -> ConsumeQueue:
+    ext = ConsumeQueueExt(fs, EXT_ROOT, "orders", 3, ext_size) if ext_size else None
+    return ConsumeQueue(fs, ROOT, "orders", 3, FILE_SIZE, ext)
+
+
+def entry_of(number: int) -> QueueEntry:
+    """The unit of the record number ``number`` of the log; records are 100 bytes long."""
+    return QueueEntry(number * RECORD, RECORD, number * 7)
+
+
+def put(queue: ConsumeQueue, first: int, count: int) -> None:
+    """Put units ``first`` to ``first + count`` for records of the same numbers."""
+    raw = b"".join(encode_entry(entry_of(number)) for number in range(first, first + count))
+    times = np.arange(first, first + count, dtype=np.int64)
+    queue.append_units(first, memoryview(raw), times, (first + count) * RECORD)
+
+
+def filled(fs: MemoryFileSystem, count: int, first: int = 0, **options: int) -> ConsumeQueue:
+    queue = new_queue(fs, **options)
+    put(queue, first, count)
+    return queue
+
+
+def reopened(fs: MemoryFileSystem, *, wipe: bool = True, **options: int) -> ConsumeQueue:
+    queue = new_queue(fs, **options)
+    queue.load()
+    queue.recover(LOG_LIMIT, wipe=wipe)
+    return queue
+
+
+def units(queue: ConsumeQueue, offsets: Iterable[int] | None = None) -> list[QueueEntry | None]:
+    low = queue.files.min_offset // UNIT_SIZE
+    return [queue.entry(offset) for offset in (range(low, queue.max_offset) if offsets is None else offsets)]
+
+
+def write_unit(fs: MemoryFileSystem, queue_offset: int, entry: QueueEntry) -> None:
+    name = offset_name(queue_offset // UNITS_A_FILE * FILE_SIZE)
+    fs.open(DIRECTORY / name, writable=True).write_at(queue_offset % UNITS_A_FILE * UNIT_SIZE, encode_entry(entry))
+
+
+# Appending and reading
+
+
+def test_units_go_on_over_many_files() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 15)
+    put(queue, 15, 40)
+    assert (queue.min_offset, queue.max_offset, queue.max_physic_offset) == (0, 55, 5500)
+    assert units(queue) == [entry_of(number) for number in range(55)]
+    assert [entry.name for entry in fs.scan(DIRECTORY)] == [offset_name(FILE_SIZE * number) for number in range(3)]
+    assert queue.entry(55) is None
+    assert queue.entry(-1) is None
+
+
+def test_a_read_of_many_ends_with_its_file() -> None:
+    queue = filled(MemoryFileSystem(), 30)
+    assert [len(queue.entries(offset, 100)) for offset in (0, 5, 19, 20, 29, 30)] == [20, 15, 1, 10, 1, 0]
+    assert queue.entries(21, 3)["phy_offset"].tolist() == [2100, 2200, 2300]
+
+
+def test_units_that_are_there_are_passed_over() -> None:
+    queue = filled(MemoryFileSystem(), 30)
+    put(queue, 0, 35)
+    put(queue, 10, 5)
+    assert units(queue) == [entry_of(number) for number in range(35)]
+    assert queue.max_physic_offset == 3500
+
+
+def test_a_full_disk_keeps_what_went_in_and_the_rest_may_come_again() -> None:
+    fs = MemoryFileSystem(capacity_bytes=4096)
+    queue = filled(fs, 5)
+    with pytest.raises(DiskFullError):
+        put(queue, 5, 40)
+    assert units(queue) == [entry_of(number) for number in range(queue.max_offset)]
+    assert queue.max_physic_offset == 500
+    fs.capacity_bytes = None
+    put(queue, 5, 40)
+    assert units(queue) == [entry_of(number) for number in range(45)]
+
+
+# Pre-blanks
+
+
+@pytest.mark.parametrize("first", [1, 19, 20, 45])
+def test_a_queue_that_begins_above_zero_has_blanks_in_front_in_its_first_file(first: int) -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 3, first)
+    begin = first - first % UNITS_A_FILE
+    assert fs.scan(DIRECTORY)[0].name == offset_name(begin * UNIT_SIZE)
+    assert units(queue) == [PRE_BLANK] * (first - begin) + [entry_of(first + number) for number in range(3)]
+    assert (queue.min_offset, queue.max_offset) == (first, first + 3)
+    again = reopened(fs)
+    again.correct_min_offset(0)
+    assert (again.min_offset, again.max_offset, again.max_physic_offset) == (first, first + 3, (first + 3) * RECORD)
+
+
+def test_slots_whose_records_are_gone_stay_blank_and_no_offset_moves() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 10)
+    put(queue, 33, 10)
+    assert units(queue, range(10, 33)) == [PRE_BLANK] * 23
+    assert queue.entry(33) == entry_of(33)
+    again = reopened(fs)
+    assert (again.max_offset, again.max_physic_offset) == (43, 4300)
+
+
+def test_blanks_in_the_middle_do_not_hide_what_stands_in_front() -> None:
+    queue = filled(MemoryFileSystem(), 10)
+    put(queue, 33, 10)
+    for min_phy_offset, first in ((0, 0), (1, 1), (500, 5), (900, 9), (901, 33), (3300, 33), (3301, 34)):
+        queue.correct_min_offset(min_phy_offset)
+        assert queue.min_offset == first, min_phy_offset
+    for end, keep in ((901, 33), (900, 9), (1, 1)):
+        queue.truncate(end)
+        assert queue.max_offset == keep, end
+
+
+def test_the_real_unit_in_front_of_blanks_is_found_over_files() -> None:
+    queue = filled(MemoryFileSystem(), 25, first=23)
+    put(queue, 95, 3)
+    assert queue.real_entry(94) == queue.real_entry(60) == queue.real_entry(48) == entry_of(47)
+    assert queue.real_entry(96) == entry_of(96)
+    assert queue.real_entry(22) is None
+    assert queue.real_entry(98) is None
+
+
+# Recovery
+
+
+@pytest.mark.parametrize("count", [0, 1, 19, 20, 21, 40, 79, 80, 81, 125])
+@pytest.mark.parametrize("wipe", [False, True])
+def test_the_end_is_found_again(count: int, wipe: bool) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, count) if count else fs.make_directory(DIRECTORY)
+    queue = reopened(fs, wipe=wipe)
+    assert queue.max_offset == count
+    assert queue.max_physic_offset == (count * RECORD if count else -1)
+    put(queue, count, 30)
+    assert units(queue) == [entry_of(number) for number in range(count + 30)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        QueueEntry(-1, RECORD, 0),
+        QueueEntry(LOG_LIMIT, RECORD, 0),
+        QueueEntry(5, 0, 0),
+        QueueEntry(5, -7, 0),
+        QueueEntry(0, 0, 0),
+    ],
+)
+def test_the_first_unit_that_is_none_ends_the_queue(bad: QueueEntry) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 55)
+    write_unit(fs, 47, bad)
+    queue = reopened(fs)
+    assert (queue.max_offset, queue.max_physic_offset) == (47, 4700)
+    put(queue, 47, 1)
+    again = reopened(fs)
+    assert again.max_offset == 48, "an old unit behind the end was taken for a new one"
+
+
+def test_only_the_last_three_files_are_looked_at() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 105)
+    write_unit(fs, 30, QueueEntry(0, 0, 0))
+    assert reopened(fs).max_offset == 105
+    write_unit(fs, 61, QueueEntry(0, 0, 0))
+    assert reopened(fs).max_offset == 61
+
+
+def test_after_a_clean_exit_stray_bytes_behind_the_end_are_wiped_too() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 30)
+    write_unit(fs, 30, QueueEntry(7, -1, 7))
+    write_unit(fs, 31, entry_of(31))
+    queue = reopened(fs, wipe=False)
+    put(queue, 30, 1)
+    assert reopened(fs, wipe=False).max_offset == 31
+
+
+# Truncating
+
+
+@pytest.mark.parametrize(("end", "keep"), [(0, 0), (1, 1), (1999, 20), (2000, 20), (2001, 21), (5400, 54), (5500, 55)])
+def test_units_behind_the_end_of_the_log_go(end: int, keep: int) -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55)
+    assert queue.truncate(end) == 55 - keep
+    assert queue.max_offset == keep
+    assert queue.max_physic_offset == (keep * RECORD if keep else -1)
+    assert units(queue) == [entry_of(number) for number in range(keep)]
+    assert reopened(fs, wipe=False).max_offset == keep
+    put(queue, keep, 1)
+    assert reopened(fs, wipe=False).max_offset == keep + 1
+
+
+def test_truncating_everything_keeps_where_the_queue_begins() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 10, first=45)
+    queue.truncate(0)
+    assert (queue.max_offset, queue.max_physic_offset) == (45, -1)
+    put(queue, 45, 5)
+    assert queue.max_offset == 50
+    assert queue.entry(45) == entry_of(45)
+
+
+# Where it begins
+
+
+@pytest.mark.parametrize(
+    ("min_phy_offset", "first"), [(-1, 0), (0, 0), (1, 1), (100, 1), (2500, 25), (5399, 54), (5401, 55), (1 << 40, 55)]
+)
+def test_the_first_offset_is_that_of_the_first_record_in_the_log(min_phy_offset: int, first: int) -> None:
+    queue = filled(MemoryFileSystem(), 55)
+    queue.correct_min_offset(min_phy_offset)
+    assert queue.min_offset == first
+
+
+def test_files_whose_records_are_all_gone_go() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55)
+    assert queue.remove_expired(1900) == 0
+    assert queue.remove_expired(2000) == 1
+    assert queue.remove_expired(1 << 40) == 1
+    queue.correct_min_offset(0)
+    assert (queue.min_offset, queue.max_offset) == (40, 55)
+    assert [entry.name for entry in fs.scan(DIRECTORY)] == [offset_name(2 * FILE_SIZE)]
+    assert reopened(fs).max_offset == 55
+
+
+def test_destroy() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55)
+    queue.destroy()
+    assert not fs.exists(DIRECTORY)
+    assert (queue.min_offset, queue.max_offset, queue.max_physic_offset) == (0, 0, -1)
+    put(queue, 0, 3)
+    assert units(queue) == [entry_of(number) for number in range(3)]
+
+
+# Durability
+
+
+def test_a_flush_makes_all_durable() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55)
+    queue.flush()
+    assert reopened(fs.crash_clone(0.0, 0)).max_offset == 55
+
+
+def test_what_a_power_cut_leaves_is_a_prefix(seed: int) -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 25)
+    queue.flush()
+    put(queue, 25, 40)
+    for shift in range(20):
+        left = reopened(fs.crash_clone(0.5, seed + shift, unit_bytes=512))
+        assert left.max_offset >= 25
+        assert units(left) == [entry_of(number) for number in range(left.max_offset)]
+
+
+# Extended units
+
+
+def test_extended_units_carry_the_tags_code() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55, ext_size=1024)
+    for number in range(55):
+        entry = queue.entry(number)
+        assert entry is not None
+        assert is_address(entry.tags_code)
+        assert queue.tags_code(entry) == number * 7
+    again = reopened(fs, ext_size=1024)
+    put(again, 55, 30)
+    assert [again.tags_code(entry) for entry in units(again) if entry] == [number * 7 for number in range(85)]
+
+
+def test_extended_units_are_cut_with_their_queue() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 60, ext_size=1024)
+    assert len(fs.scan(EXT_ROOT / "orders" / "3")) == 2
+    queue.truncate(2000)
+    put(queue, 20, 5)
+    assert [queue.tags_code(entry) for entry in units(queue) if entry] == [number * 7 for number in range(25)]
+    assert len(fs.scan(EXT_ROOT / "orders" / "3")) == 1
+
+
+def test_extended_units_expire_with_their_queue() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 130, ext_size=1024)
+    before = len(fs.scan(EXT_ROOT / "orders" / "3"))
+    queue.correct_min_offset(11_000)
+    assert len(fs.scan(EXT_ROOT / "orders" / "3")) < before
+    assert [queue.tags_code(entry) for entry in units(queue, range(110, 130)) if entry] == [
+        number * 7 for number in range(110, 130)
+    ]
+
+
+def test_blank_units_are_what_rocketmq_writes() -> None:
+    assert encode_entry(PRE_BLANK) == bytes(8) + BLANK_UNIT_SIZE.to_bytes(4, "big") + bytes(8)
