@@ -153,6 +153,6 @@ def _message_ids(batch: LogBatch) -> pa.Array:
 
 def _timestamps(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
     """Milliseconds as Spark's microseconds; null where a record says what no timestamp can hold."""
-    possible: NDArray[np.bool_] = np.abs(times_ms) <= _MAX_MS
+    possible: NDArray[np.bool_] = (times_ms >= -_MAX_MS) & (times_ms <= _MAX_MS)
     values = times_ms * _US_A_MS
     return pa.Array.from_buffers(kind, len(values), [validity(possible), pa.py_buffer(values)])

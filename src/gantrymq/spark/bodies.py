@@ -91,8 +91,15 @@ def _lz4(body: bytes) -> bytes:
 def _zstd(body: bytes) -> bytes:
     import zstandard
 
-    # Not decompress(): that believes a size in the frame's header and takes the memory at once.
-    return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+    # Not zstandard.decompress(): that believes a size in the frame's header, and takes the memory at once.
+    parts = []
+    while body:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        parts.append(frame.decompress(body))
+        if not frame.eof:
+            raise ValueError("its Zstandard frame is cut short")
+        body = frame.unused_data
+    return b"".join(parts)
 
 
 _UNPACKERS: dict[int, Callable[[bytes], bytes]] = {

@@ -24,7 +24,7 @@ class QueueFilter:
     def __init__(self, topics: frozenset[str] | None) -> None:
         self._topics = topics
         self._table = new_table()
-        self._wanted: list[bool] = []
+        self._wanted = np.array([False])
         self._names: list[str] = []
         self.topics = pa.array([], pa.string())
         """The topic of each number given out so far."""
@@ -37,19 +37,22 @@ class QueueFilter:
             done, code, _ = assign_queues(buffer, columns, done, count, self._table, numbers)
             if code == codes.STOP_TABLE_FULL:
                 self._table = grow(self._table)
-        known, count = len(self._wanted), queue_count(self._table)
-        for number in range(known, count):
-            self._add(*queue_of(self._table, number))
-        if known < count:
-            self.topics = pa.array(self._names, pa.string())
+        if len(self._names) < queue_count(self._table):
+            self._learn()
         return numbers
 
     def wanted(self, numbers: Int64s) -> NDArray[np.bool_]:
         """For each of ``numbers`` whether that queue is wanted."""
-        return np.array([*self._wanted, False])[numbers]  # the last one answers for -1
+        return self._wanted[numbers]
 
-    def _add(self, topic: bytes, queue_id: int) -> None:
-        name = decode_utf8(topic)
-        can_be = queue_id >= 0 and is_topic_storable(name)
-        self._wanted.append(can_be and (self._topics is None or name in self._topics))
-        self._names.append(name)
+    def _learn(self) -> None:
+        """Take note of the queues that are new in the table."""
+        wanted = self._wanted[:-1].tolist()
+        for number in range(len(self._names), queue_count(self._table)):
+            topic, queue_id = queue_of(self._table, number)
+            name = decode_utf8(topic)
+            can_be = queue_id >= 0 and is_topic_storable(name)
+            wanted.append(can_be and (self._topics is None or name in self._topics))
+            self._names.append(name)
+        self._wanted = np.array([*wanted, False])  # the last one answers for number -1
+        self.topics = pa.array(self._names, pa.string())
