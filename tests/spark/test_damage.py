@@ -1,0 +1,220 @@
+"""Hostile and damaged bytes: what a record holds is shown as Java reads it, and what is no record is a named error."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSourceReader
+from spark_cases import Row, expected_row, expected_rows, fields, rows_of
+
+from gantrymq import Message, MessageStore
+from gantrymq.errors import CorruptRecordError, StoreError
+from gantrymq.format.record import Layout, decode_record, encode_record, read_layout
+from gantrymq.model.flags import is_consumable
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.log_run import LogPiece, LogRun
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.reader import RocketMQReader
+from gantrymq.spark.run_reader import read_run
+from gantrymq.store.consume_queues import is_topic_storable
+from kernels.kernel_cases import random_record
+from store_cases import SMALL, numbered, open_store
+
+
+def rows_of_log(path: Path, raw: bytes, **options: Any) -> list[Row]:
+    """The rows of a log file that holds ``raw``."""
+    path.write_bytes(raw)
+    reader = RocketMQReader(ReadOptions(path.parent, **options), fields())
+    run = LogRun((LogPiece(str(path), 0, 0, len(raw)),))
+    return [row for batch in reader.read(Partition(run)) for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+
+class Partition:
+    """What ``read`` wants of an InputPartition, whose constructor is untyped."""
+
+    def __init__(self, value: LogRun) -> None:
+        self.value = value
+
+
+def plain_rows(raw: bytes) -> list[Row]:
+    """The rows of a log by the reference codecs, bodies as they are stored."""
+    rows, position, view = [], 0, memoryview(raw)
+    while position < len(raw):
+        layout = read_layout(view, position, len(raw))
+        assert isinstance(layout, Layout)
+        message = decode_record(view, position, layout)
+        is_there = is_consumable(message.sys_flag) and is_topic_storable(message.topic) and message.queue_id >= 0
+        if is_there:
+            rows.append(expected_row(message, decompress=False))
+        position += layout.size
+    return rows
+
+
+def test_hostile_records(tmp_path: Path, rng: random.Random) -> None:
+    raw = bytearray()
+    for _ in range(3000):
+        raw += random_record(rng, len(raw))
+    expected = plain_rows(bytes(raw))
+    assert len(expected) > 500
+    for row, wanted in zip(rows_of_log(tmp_path / "log", bytes(raw), decompress=False), expected, strict=True):
+        assert row == wanted
+
+
+def test_impossible_times_are_null(tmp_path: Path) -> None:
+    raw = b""
+    for time_ms in (1 << 62, -(1 << 63), (1 << 63) - 1, 253_402_300_799_999, -62_135_596_800_000):
+        (one,) = messages_of(random_record(random.Random(1), len(raw)))
+        one = replace(one, sys_flag=0, queue_id=0, phy_offset=len(raw), born_timestamp_ms=time_ms)
+        one = replace(
+            one, born_host=one.born_host._replace(ip=b"\0" * 4), store_host=one.born_host._replace(ip=b"\0" * 4)
+        )
+        raw += encode_record(one, b"t", b"")
+    assert [row["born_timestamp"] and row["born_timestamp"].year for row in rows_of_log(tmp_path / "log", raw)] == [
+        None, None, None, 9999, 1,
+    ]  # fmt: skip
+
+
+def messages_of(raw: bytes) -> list[Any]:
+    layout = read_layout(memoryview(raw), 0, len(raw))
+    assert isinstance(layout, Layout)
+    return [decode_record(memoryview(raw), 0, layout)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three log files, closed cleanly: a recovery begins with the last one and judges no other."""
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(330))
+    assert len(list((tmp_path / "commitlog").iterdir())) == 3
+    return tmp_path
+
+
+def zero(raw: bytearray, at: int, size: int) -> None:
+    raw[at : at + size] = bytes(size)
+
+
+def wrong_magic(raw: bytearray, at: int, size: int) -> None:
+    raw[at + 4] ^= 0x40
+
+
+def wrong_size(raw: bytearray, at: int, size: int) -> None:
+    raw[at : at + 4] = (size + 1).to_bytes(4, "big")
+
+
+def huge_size(raw: bytearray, at: int, size: int) -> None:
+    raw[at : at + 4] = b"\x7f\xff\xff\xff"
+
+
+def wrong_place(raw: bytearray, at: int, size: int) -> None:
+    raw[at + 35] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (zero, "zeros"),
+        (wrong_magic, "a wrong magic code"),
+        (wrong_size, "half a record"),
+        (huge_size, "an impossible size"),
+        (wrong_place, "it says that it lies elsewhere"),
+    ],
+)
+@pytest.mark.parametrize("min_partitions", [1, 9])
+def test_damage_inside_the_log(
+    store: Path,
+    damage: Callable[[bytearray, int, int], None],
+    reason: str,
+    min_partitions: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = expected_rows(store)
+    victim = rows[40]
+    file = store / "commitlog" / f"{0:020d}"
+    raw = bytearray(file.read_bytes())
+    damage(raw, victim["phy_offset"], victim["size"])
+    file.write_bytes(raw)
+    with pytest.raises(CorruptRecordError) as raised:
+        rows_of(store, minPartitions=min_partitions)
+    assert str(raised.value) == f"{file}: no readable record at offset {victim['phy_offset']}: {reason}"
+    with caplog.at_level(logging.WARNING):
+        left = rows_of(store, minPartitions=min_partitions, failOnDataLoss=False)
+    assert left == [row for row in rows if row is not victim]
+    assert f"offset {victim['phy_offset']}: {reason}" in caplog.text
+
+
+def test_crc(store: Path) -> None:
+    rows = expected_rows(store)
+    victim = rows[40]
+    file = store / "commitlog" / f"{0:020d}"
+    raw = bytearray(file.read_bytes())
+    at = raw.index(victim["body"], victim["phy_offset"])
+    raw[at] ^= 1
+    file.write_bytes(raw)
+    changed = bytes(raw[at : at + len(victim["body"])])
+    assert rows_of(store) == [row | {"body": changed} if row is victim else row for row in rows]
+    with pytest.raises(CorruptRecordError, match=f"offset {victim['phy_offset']}: its CRC is wrong"):
+        rows_of(store, verifyCRC=True)
+    left = rows_of(store, verifyCRC=True, failOnDataLoss=False)
+    assert left == [row for row in rows if row is not victim]
+
+
+def planned(store: Path, **options: str) -> tuple[DataSourceReader, Any]:
+    reader = RocketMQDataSource({"path": str(store), **options}).reader(fields("queue_offset"))
+    (partition,) = reader.partitions()
+    return reader, partition
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_file_that_goes_while_the_query_runs(store: Path, is_gone: bool) -> None:
+    everything = rows_of(store, "queue_offset")
+    strict, partition = planned(store)
+    lenient, _ = planned(store, failOnDataLoss="false")
+    file = store / "commitlog" / f"{0:020d}"
+    in_second = sum(row["phy_offset"] < SMALL.mapped_file_size_commit_log for row in expected_rows(store))
+    if is_gone:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(StoreError, match="went away" if is_gone else "is 100 bytes long"):
+        list(strict.read(partition))
+    left = [row for batch in lenient.read(partition) for row in batch.to_pylist()]
+    assert left == everything[in_second:]
+
+
+def test_bodies_that_do_not_decompress(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, housekeeping=False) as store:
+        store.put(Message("orders", b"plain"))
+        offsets = [store.put(Message("orders", b"not packed", sys_flag=1 | kind << 8)).phy_offset for kind in range(5)]
+    with pytest.raises(CorruptRecordError, match=f"offset {offsets[0]}: its body cannot be decompressed"):
+        rows_of(tmp_path)
+    assert [row["body"] for row in rows_of(tmp_path, decompress=False)] == [b"plain"] + [b"not packed"] * 5
+    assert len(rows_of(tmp_path, "topic")) == 6
+
+
+@pytest.mark.parametrize("kind", [0x100, 0x200, 0x300])
+def test_a_packed_body_that_is_cut_short(golden: Callable[[str], Path], tmp_path: Path, kind: int) -> None:
+    rows = expected_rows(golden("direct-mixed") / "store", decompress=False)
+    packed = next(row["body"] for row in rows if row["sys_flag"] & 1 and row["sys_flag"] & 0x700 == kind)
+    with MessageStore.open(tmp_path, housekeeping=False) as store:
+        store.put(Message("orders", packed[:-3], sys_flag=1 | kind))
+    with pytest.raises(CorruptRecordError, match="cannot be decompressed"):
+        rows_of(tmp_path)
+
+
+def test_batches_are_not_written_over(store: Path) -> None:
+    """Who keeps the batches of a partition keeps what they held."""
+    reader, partition = planned(store)
+    kept = list(reader.read(partition))
+    assert [row for batch in kept for row in batch.to_pylist()] == rows_of(store, "queue_offset")
+
+
+def test_no_batch_is_empty(store: Path) -> None:
+    _, partition = planned(store)
+    run = replace(partition.value, topics=frozenset({"nobody"}))
+    assert list(read_run(run, verify_crc=False, fail_on_data_loss=True)) == []

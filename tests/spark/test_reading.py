@@ -1,0 +1,157 @@
+"""The rows of stores of every kind and state, read in this process, against StoreReader and the reference codecs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from spark_cases import expected_rows, golden_messages, in_log_order, partitions_of, rows_of
+
+from gantrymq import Message, MessageStore
+from gantrymq.spark.schema import COLUMNS
+from golden_stores import NAMES
+from store_cases import SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("decompress", [True, False])
+def test_golden_rows_equal_the_reference(golden: Callable[[str], Path], name: str, decompress: bool) -> None:
+    store = golden(name) / "store"
+    assert rows_of(store, decompress=decompress) == expected_rows(store, decompress=decompress)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("min_partitions", [1, 2, 7, 40])
+def test_more_partitions_give_the_same_rows(golden: Callable[[str], Path], name: str, min_partitions: int) -> None:
+    store = golden(name) / "store"
+    partitions = partitions_of(store, "phy_offset", "body", "topic", minPartitions=min_partitions)
+    assert len(partitions) >= min_partitions * 0.9  # two cuts can come to stand at one large record
+    assert [row["phy_offset"] for rows in partitions for row in rows] == [
+        line["phyOffset"] for line in golden_messages(golden(name))
+    ]
+
+
+def test_one_file_splits_at_its_records(tmp_path: Path) -> None:
+    with open_store(path=tmp_path, config=replace(SMALL, mapped_file_size_commit_log=1 << 20)) as store:
+        fill(store, 1500, random.Random(5))
+    assert len(list((tmp_path / "commitlog").iterdir())) == 1
+    expected = expected_rows(tmp_path)
+    for min_partitions in (1, 2, 3, 50, 400):
+        partitions = partitions_of(tmp_path, minPartitions=min_partitions)
+        assert len(partitions) >= min_partitions * 0.9
+        assert [row for rows in partitions for row in rows] == expected
+        if min_partitions <= 50:
+            assert max(map(len, partitions)) < 3 * len(expected) / len(partitions)
+
+
+@pytest.mark.parametrize("column", [column.name for column in COLUMNS])
+def test_each_column_alone(golden: Callable[[str], Path], column: str) -> None:
+    store = golden("direct-mixed") / "store"
+    assert rows_of(store, column) == [{column: row[column]} for row in expected_rows(store)]
+
+
+def test_odd_messages(tmp_path: Path, rng: random.Random) -> None:
+    with open_store(path=tmp_path) as store:
+        fill(store, 800, rng)
+    assert rows_of(tmp_path) == expected_rows(tmp_path)
+
+
+def test_killed_store(tmp_path: Path) -> None:
+    kill_while_putting(tmp_path, 300, batch=10, seed=1)
+    expected = expected_rows(tmp_path)
+    assert len(expected) > 200
+    assert rows_of(tmp_path, minPartitions=4) == expected
+    assert (tmp_path / "abort").exists(), "reading recovered the store"
+
+
+def test_store_that_is_being_written(tmp_path: Path) -> None:
+    done = threading.Event()
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(50))
+
+        def write() -> None:
+            first = 50
+            while not done.is_set():
+                store.put_batch(numbered(50, first=first))
+                first += 50
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            counts = [0]
+            while counts[-1] < 3000:
+                bodies = [row["body"] for row in rows_of(tmp_path, "body", minPartitions=3)]
+                assert bodies == [b"%08d" % number for number in range(len(bodies))]
+                counts.append(len(bodies))
+        finally:
+            done.set()
+            writer.join()
+        assert counts == sorted(counts)
+        assert counts[-1] > 0
+        await_dispatch(store)
+        assert rows_of(tmp_path) == expected_rows(tmp_path)
+
+
+def test_topics(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        for number in range(400):
+            store.put(Message(f"topic-{number % 7}", b"%d" % number, queue_id=number % 3))
+        store.put_batch(numbered(100, topic="late"))
+        store.put(Message("主题", b"x"))
+    everything = expected_rows(tmp_path)
+
+    def those_of(*topics: str) -> list[object]:
+        return [row for row in everything if row["topic"] in topics]
+
+    assert rows_of(tmp_path, subscribe="topic-3") == those_of("topic-3")
+    assert rows_of(tmp_path, topic="late, topic-1,", minPartitions=5) == those_of("late", "topic-1")
+    assert rows_of(tmp_path, subscribe="主题") == those_of("主题")
+    assert rows_of(tmp_path, subscribePattern="topic-[12]|late") == those_of("topic-1", "topic-2", "late")
+    assert rows_of(tmp_path, subscribePattern="topic") == []
+    assert rows_of(tmp_path, subscribe="nobody") == []
+    assert rows_of(tmp_path, brokerName="broker-a", subscribe="主题") == [{**those_of("主题")[0], "broker": "broker-a"}]
+
+
+def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
+    from gantrymq.spark.options import ReadOptions
+    from gantrymq.spark.planning import plan_runs
+
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(2000))
+        first = store.put(Message("late", b"x")).phy_offset
+        end = store.put(Message("late", b"x")).end_offset
+        store.put_batch(numbered(2000))
+    (run,) = plan_runs(ReadOptions.parse({"path": str(tmp_path), "subscribe": "late"}))
+    assert (run.pieces[0].start, run.pieces[-1].stop) == (first, end)
+
+
+def test_empty_stores(tmp_path: Path) -> None:
+    with open_store(path=tmp_path / "fresh"):
+        pass
+    assert rows_of(tmp_path / "fresh") == []
+    (tmp_path / "bare" / "commitlog").mkdir(parents=True)
+    assert rows_of(tmp_path / "bare") == []
+
+
+def test_prepared_and_rolled_back_messages_are_no_rows(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        for sys_flag in (0, 4, 8, 12, 0, 12):
+            store.put(Message("orders", b"%d" % sys_flag, sys_flag=sys_flag))
+    assert [row["body"] for row in rows_of(tmp_path, "body")] == [b"0", b"8", b"0"]
+
+
+def test_bodies_of_every_size(tmp_path: Path) -> None:
+    """More than one batch, by records and by bytes, and a record larger than a batch."""
+    large = replace(SMALL, mapped_file_size_commit_log=32 << 20, max_message_size_bytes=16 << 20)
+    with MessageStore.open(tmp_path, large, given=["mappedFileSizeCommitLog"], housekeeping=False) as store:
+        store.put_batch(numbered(40_000))
+        for size in (9 << 20, 0, 5 << 20, 1 << 20):
+            store.put(Message("orders", random.Random(size).randbytes(size)))
+    rows = rows_of(tmp_path, "body", "queue_offset", minPartitions=3)
+    assert [row["queue_offset"] for row in rows] == list(range(40_004))
+    assert [len(row["body"]) for row in rows[-5:]] == [8, 9 << 20, 0, 5 << 20, 1 << 20]
+    assert in_log_order(expected_rows(tmp_path))[-1]["body"] == rows[-1]["body"]
