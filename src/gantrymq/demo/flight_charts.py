@@ -289,7 +289,7 @@ def _minutes(rows: Rows) -> Figure:
                 "at:Q",
                 title="scheduled departure, New York time",
                 scale=alt.Scale(domain=[0, 24], nice=False),
-                axis=alt.Axis(values=list(range(0, 25, 3)), labelExpr="datum.value + ':00'"),
+                axis=alt.Axis(values=list(range(0, 25, 3)), labelExpr="datum.value + ':00'", labelOverlap=True),
             ),
             y=alt.Y("flights:Q", title="flights in the year"),
             y2=alt.datum(0),

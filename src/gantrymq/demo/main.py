@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 import sys
 import webbrowser
@@ -20,6 +21,7 @@ from gantrymq.demo.kernels_ready import load_kernels
 from gantrymq.demo.kill_plan import plan_kills
 from gantrymq.demo.messages import make_messages
 from gantrymq.demo.output import prepare_output, store_size
+from gantrymq.demo.program import program
 from gantrymq.demo.questions import QUESTIONS
 from gantrymq.demo.requirements import require_all, versions
 from gantrymq.demo.screen import Screen
@@ -74,7 +76,8 @@ def _console() -> Console:
 
 
 def _replay(out: Path, rows: int | None, seed: int) -> str:
-    return f"gantrymq demo --out {out} --seed {seed}" + (f" --rows {rows}" if rows is not None else "")
+    words = [program(), "demo", "--out", str(out), "--seed", str(seed)]
+    return shlex.join(words + ([] if rows is None else ["--rows", str(rows)]))
 
 
 def _run(story: Story, rows: int | None, kills: int, flights_path: Path, screen: Screen, *, keep: bool) -> None:
@@ -142,7 +145,7 @@ def _ask(story: Story, flights: pa.Table, screen: Screen) -> None:
         )
     screen.say(f"Spark {story.versions['Spark']} started in {start_s:.1f} s")
     rate = answers.rows / answers.read_s
-    screen.say(f"{answers.rows:,} rows read and parsed in {answers.read_s:.1f} s, {rate:,.0f} a second")
+    screen.say(f"{answers.rows:,} rows read and their JSON parsed in {answers.read_s:.1f} s, {rate:,.0f} a second")
     screen.say(f"{len(answers.took_s)} questions answered in {asked_s:.1f} s")
     with story.phase("Compared with the input"):
         _check(story, flights)

@@ -5,6 +5,7 @@ Where the output is no terminal there are no bars, no colours and no wrapped lin
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from rich.text import Text
 from gantrymq.clock import Clock
 from gantrymq.demo.audit import Audit
 from gantrymq.demo.kill_plan import Kill
+from gantrymq.demo.program import program
 from gantrymq.demo.recovery import Recovered
 from gantrymq.demo.story import Story
 from gantrymq.demo.writer_process import Life
@@ -119,10 +121,11 @@ class Screen:
 
 def next_commands(story: Story) -> list[str]:
     """What a person may want to do with the store that was left."""
-    store = story.store
-    return [
-        f"gantrymq store info {store}",
-        f"gantrymq store query {store} flights-JFK 1545",
-        f"gantrymq store dump {store} --topic flights-LGA --queue 0 --max 3",
-        f"gantrymq store recover {store} --dry-run",
-    ]
+    command, store = program(), str(story.store)
+    arguments = (
+        ("info", store),
+        ("query", store, "flights-JFK", "1545"),
+        ("dump", store, "--topic", "flights-LGA", "--queue", "0", "--max", "3"),
+        ("recover", store, "--dry-run"),
+    )
+    return [shlex.join((command, "store", *words)) for words in arguments]
