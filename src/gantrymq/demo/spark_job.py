@@ -16,7 +16,7 @@ from gantrymq.demo.questions import QUESTIONS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLICE_MS = 50
+SLICE_MS = 20
 
 # Stored so many in each slice of time; the times are the store's own.
 THROUGHPUT = f"""
