@@ -1,17 +1,15 @@
 """The referee is right: what interop/ reads out of the golden stores is what they say RocketMQ reads out of them."""
 
 import json
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .java import JavaStore
+from golden_stores import NAMES, unpack
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+from .java import JavaStore
 
 pytestmark = [
     pytest.mark.interop,
@@ -38,9 +36,7 @@ class Golden:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
-    with tarfile.open(GOLDEN / f"{request.param}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return Golden(tmp_path / request.param)
+    return Golden(unpack(request.param, tmp_path))
 
 
 @pytest.mark.parametrize("golden", NAMES, indirect=True)

@@ -6,7 +6,6 @@ Every random test takes its seed from :func:`seeds`; KERNEL_SEED=N in the enviro
 import os
 import random
 import struct
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,9 @@ from tempfile import mkdtemp
 from gantrymq.format.record import body_crc, encode_blank, encode_record
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
+from golden_stores import NAMES as NAMES
+from golden_stores import unpack
 
-GOLDEN = Path(__file__).parent.parent / "golden"
-NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
 TAGS = ["a", "TagA", "тег", "标签", "🏷️x", "A" * 15, "B" * 16, "C" * 17, "é" * 40, "x\x01y", "AaAa", "BBBB"]
 TOPICS = ["", "t", "orders", "SCHEDULE_TOPIC_XXXX", "主题", "T" * 127, "T" * 128, "L" * 3000, "%RETRY%g", "\ud83d"]
 KEYS = ["k", "k1 k2", " k  k ", "ключ 🔑", "x" * 40, " ", "same same", "k\tq", "\u00a0n"]
@@ -32,10 +31,7 @@ MALFORMED = [
 @cache
 def golden_folder(name: str) -> Path:
     """Unpack the golden store ``name``; its directory, with ``store`` inside."""
-    target = Path(mkdtemp(prefix=f"golden-{name}-"))
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(target, filter="data")
-    return next(path.parent for path in target.rglob("about.json"))
+    return unpack(name, Path(mkdtemp(prefix=f"golden-{name}-")))
 
 
 def golden_logs(name: str) -> list[bytes]:

@@ -241,6 +241,22 @@ def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:
         assert store.failures[0][0] == "GroupCommitService"
 
 
+def test_after_a_failed_sync_closing_leaves_it_to_the_next_open_to_recover() -> None:
+    fs = GatedFileSystem()
+    with open_store(fs, config=SYNC) as store:
+        store.put(Message("orders", b"x"))
+        vouched = StoreCheckpoint(fs, PATHS.checkpoint).page
+        fs.broken = True
+        with pytest.raises(OSError, match="Input/output"):
+            store.put(Message("orders", b"y"))
+        fs.broken = False  # the next sync succeeds, but the pages of this one may be gone
+    assert fs.exists(PATHS.abort)
+    assert StoreCheckpoint(fs, PATHS.checkpoint).page == vouched
+    with open_store(fs, config=SYNC) as store:
+        assert not store.recovery.last_exit_ok
+        assert store.put(Message("orders", b"z")).status is PutMessageStatus.PUT_OK
+
+
 def test_a_background_flush_that_fails_ends_puts_too() -> None:
     fs = GatedFileSystem()
     clock = ManualClock(NOON_MS)

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 def dump(
     store: Store,
-    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only the queues of this topic.")] = None,
-    queue: Annotated[int | None, typer.Option(metavar="QUEUE", min=0, help="Only queues of this number.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only the queues of this topic.")
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", metavar="QUEUE", min=0, help="Only queues of this number.")
+    ] = None,
     from_: Annotated[
         int | None, typer.Option("--from", metavar="N", min=0, help="Begin each queue at this queue offset.")
     ] = None,

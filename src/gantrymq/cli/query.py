@@ -21,9 +21,9 @@ def query(
         str,
         typer.Argument(metavar="KEY", help="A key, a unique key, or T#TAG for a tag (5.5.0).", show_default=False),
     ],
-    begin: Annotated[int, typer.Option(metavar="MS", help="Stored at this time or later.")] = 0,
+    begin: Annotated[int, typer.Option("--begin", metavar="MS", help="Stored at this time or later.")] = 0,
     end: Annotated[
-        int | None, typer.Option(metavar="MS", help="Stored at this time or earlier.", show_default="for ever")
+        int | None, typer.Option("--end", metavar="MS", help="Stored at this time or earlier.", show_default="for ever")
     ] = None,
     most: Annotated[
         int | None,

@@ -21,6 +21,7 @@ class StoreCheckpoint:
         self._fs = fs
         self._path = path
         self.page = self._read()
+        self._is_frozen = False
         self.tmp_logics_msg_timestamp_ms = 0
         self.tmp_logics_physical_offset = 0
 
@@ -50,8 +51,14 @@ class StoreCheckpoint:
         if phy_offset > 0:
             self.page.logics_physical_offset = phy_offset
 
+    def freeze(self) -> None:
+        """Write nothing any more: what the page says of the disk may not be true."""
+        self._is_frozen = True
+
     def flush(self) -> None:
-        """Write the page and make it durable; raises DiskFullError."""
+        """Write the page and make it durable, unless it is frozen; raises DiskFullError."""
+        if self._is_frozen:
+            return
         file = self._fs.open(self._path, writable=True, create=True)
         try:
             file.write_at(0, encode_checkpoint(self.page))

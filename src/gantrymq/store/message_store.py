@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FAILURES_KEPT = 63
+_SYNCING_SERVICES = (
+    FlushRealTimeService.name,
+    GroupCommitService.name,
+    CommitRealTimeService.name,
+    FlushConsumeQueueService.name,
+)
 
 
 class MessageStore(ReadingStore):
@@ -220,10 +226,15 @@ class MessageStore(ReadingStore):
         return ServiceRunner(service, self._clock, self._note_failure)
 
     def _note_failure(self, name: str, error: Exception) -> None:
-        """Keep the last failures. After a failed sync nobody knows what is on the disk: no more puts."""
+        """Keep the last failures. After a failed sync nobody knows what is on the disk.
+
+        A later sync may well succeed without the pages that the failed one gave up. So no more puts are taken, the
+        checkpoint vouches for nothing new, and the next open has to recover.
+        """
         self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
-        if name in (FlushRealTimeService.name, GroupCommitService.name, CommitRealTimeService.name):
+        if name in _SYNCING_SERVICES:
             self._flush_failed = True
+            self._checkpoint.freeze()
 
     def _dispatchable_end(self) -> int:
         return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
@@ -233,8 +244,8 @@ class MessageStore(ReadingStore):
     def close(self) -> None:
         """Stop writing, dispatch and flush everything, write the checkpoint and remove ``abort``.
 
-        Where that fails the error is raised and ``abort`` stays, so that the next open recovers. Closing twice is
-        harmless.
+        Where that fails the error is raised and ``abort`` stays, so that the next open recovers; it stays too where a
+        sync has failed before (see ``failures``). Closing twice is harmless.
         """
         with self._put_lock:
             if self._closed:
@@ -247,7 +258,8 @@ class MessageStore(ReadingStore):
                 self._index.flush()
             self._checkpoint.page.confirm_phy_offset = self._confirm_end()
             self._checkpoint.flush()
-            self._fs.remove(self._paths.abort)
+            if not self._flush_failed:
+                self._fs.remove(self._paths.abort)
             self._fs.sync_directory(self._paths.root)
         finally:
             # Where a drain failed the services behind it still run, and must not outlive the lock.
