@@ -16,8 +16,7 @@ from tempfile import mkdtemp
 from gantrymq.format.record import body_crc, encode_blank, encode_record
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
-from golden_stores import NAMES as NAMES
-from golden_stores import unpack
+from golden_stores import NAMES, unpack  # noqa: F401  the names are for the tests
 
 TAGS = ["a", "TagA", "тег", "标签", "🏷️x", "A" * 15, "B" * 16, "C" * 17, "é" * 40, "x\x01y", "AaAa", "BBBB"]
 TOPICS = ["", "t", "orders", "SCHEDULE_TOPIC_XXXX", "主题", "T" * 127, "T" * 128, "L" * 3000, "%RETRY%g", "\ud83d"]
