@@ -56,7 +56,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         level = min(message.delay_level, len(config.delay_levels_ms))
         properties[PROPERTY_DELAY] = str(level)
         properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)
-        if not is_topic_storable(topic):
+        if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
             return PutMessageStatus.MESSAGE_ILLEGAL
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:

@@ -1,0 +1,142 @@
+"""What a recovery leaves of a store whose writer was killed, or whose files were harmed."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import GetMessageStatus, PutMessageStatus
+from store_cases import SMALL, open_reader, open_store
+
+MESSAGES = 400
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A store of several files, as a kill leaves it: closed, but with ``abort`` put back."""
+    path = tmp_path / "store"
+    with open_store(RealFileSystem(), path) as store:
+        store.put_batch(
+            [Message("orders", b"%05d" % i * 20, queue_id=i % 2, keys=[f"k{i}"], tags="A") for i in range(MESSAGES)]
+        )
+    (path / "abort").touch()
+    return path
+
+
+def bodies(path: Path, config: MessageStoreConfig = SMALL) -> list[bytes]:
+    with open_reader(path, config) as reader:
+        return sorted(message.body for message in reader.messages())
+
+
+ALL = [b"%05d" % i * 20 for i in range(MESSAGES)]
+
+
+def test_one_lost_queue_is_filled_again_though_the_checkpoint_vouches_for_it(killed: Path) -> None:
+    shutil.rmtree(killed / "consumequeue" / "orders" / "1")
+    assert bodies(killed) == ALL
+    with open_store(RealFileSystem(), killed) as store:
+        assert store.recovery.queue_units_added == MESSAGES // 2
+    assert bodies(killed) == ALL
+
+
+def test_a_queue_that_lost_its_last_units_gets_them_back(killed: Path) -> None:
+    for file in sorted((killed / "consumequeue" / "orders" / "0").iterdir())[2:]:
+        file.unlink()
+    assert bodies(killed) == ALL
+
+
+def test_a_second_recovery_finds_nothing_to_do(killed: Path) -> None:
+    shutil.rmtree(killed / "consumequeue")
+    open_store(RealFileSystem(), killed).close()
+    (killed / "abort").touch()
+    with open_store(RealFileSystem(), killed) as store:
+        assert (store.recovery.queue_units_added, store.recovery.queue_units_cut) == (0, 0)
+    assert bodies(killed) == ALL
+
+
+def test_what_was_cut_never_comes_back(killed: Path) -> None:
+    """A record goes bad; a new one of the same length takes its place; then the writer is killed."""
+    with open_reader(killed) as reader:
+        bad = reader.get("orders", 0, 190).messages[0]
+    log = sorted((killed / "commitlog").iterdir())[bad.phy_offset // SMALL.mapped_file_size_commit_log]
+    with log.open("r+b") as file:
+        file.seek(bad.phy_offset % SMALL.mapped_file_size_commit_log + 100)
+        file.write(b"\xff\xff")
+    with open_store(RealFileSystem(), killed) as store:
+        assert store.max_phy_offset == bad.phy_offset
+        store.put(Message("orders", b"fresh" * 20, queue_id=0, keys=["k380"], tags="A"))
+    (killed / "abort").touch()
+    left = bodies(killed)
+    assert len(left) == 381
+    assert b"fresh" * 20 in left
+
+
+def test_with_duplication_only_what_is_confirmed_is_dispatched(killed: Path) -> None:
+    with open_reader(killed) as reader:
+        confirmed = reader.get("orders", 1, 100).messages[0].phy_offset
+    checkpoint = killed / "checkpoint"
+    page = bytearray(checkpoint.read_bytes())
+    page[32:40] = confirmed.to_bytes(8, "big")
+    page[40:48] = bytes(8)
+    page[8:16] = bytes(8)
+    checkpoint.write_bytes(page)
+    shutil.rmtree(killed / "consumequeue")
+    config = replace(SMALL, duplication_enable=True)
+    assert len(bodies(killed, config)) == 201
+
+
+def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
+    shutil.rmtree(killed / "commitlog")
+    with open_reader(killed) as reader:
+        assert reader.recovery.queues_destroyed == 2
+    assert (killed / "consumequeue" / "orders" / "0").exists()
+    with open_store(RealFileSystem(), killed) as store:
+        assert store.queues() == []
+
+
+def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:
+    odd = sorted((killed / "commitlog").iterdir())[1]
+    with odd.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(WrongFileSizeError, match=odd.name):
+        open_store(RealFileSystem(), killed)
+
+
+def test_a_second_writer_is_refused(killed: Path) -> None:
+    with open_store(RealFileSystem(), killed), pytest.raises(StoreLockedError):
+        open_store(RealFileSystem(), killed)
+
+
+@pytest.mark.parametrize(
+    ("topic", "offset", "status", "following"),
+    [
+        ("orders", 0, GetMessageStatus.FOUND, 32),
+        ("orders", 199, GetMessageStatus.FOUND, 200),
+        ("orders", 200, GetMessageStatus.OFFSET_OVERFLOW_ONE, 200),
+        ("orders", 500, GetMessageStatus.OFFSET_OVERFLOW_BADLY, 200),
+        ("orders", -1, GetMessageStatus.OFFSET_TOO_SMALL, 0),
+        ("nothing", 0, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0),
+    ],
+)
+def test_the_status_of_a_get(killed: Path, topic: str, offset: int, status: GetMessageStatus, following: int) -> None:
+    with open_reader(killed) as reader:
+        result = reader.get(topic, 0, offset)
+        assert (result.status, result.next_begin_offset) == (status, following)
+
+
+def test_a_tag_that_nobody_has_is_no_matched_message(killed: Path) -> None:
+    with open_reader(killed) as reader:
+        assert reader.get("orders", 0, 0, tags="B || C").status is GetMessageStatus.NO_MATCHED_MESSAGE
+        assert len(reader.get("orders", 0, 0, tags="B || A", max_msgs=5).messages) == 5
+
+
+@pytest.mark.parametrize("queue_id", [-5, 1 << 40])
+def test_a_delayed_message_for_an_impossible_queue_is_refused_at_once(tmp_path: Path, queue_id: int) -> None:
+    with open_store(RealFileSystem(), tmp_path / "store") as store:
+        message = Message("orders", b"x", queue_id=queue_id, delay_level=1)
+        assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
