@@ -6,19 +6,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gantrymq import MessageStore, StoredMessage, StoreReader
-from gantrymq.config.properties import parse_properties, read_settings
+from gantrymq import StoredMessage, StoreReader
 from gantrymq.demo.audit import audit_store
 from gantrymq.demo.failure import DifferenceError
 from gantrymq.demo.messages import uniq_key
-from gantrymq.demo.store_settings import BROKER_CONF
+from gantrymq.demo.store_settings import open_store, write_conf
 
 ROWS = 60
 
 
+def conf_of(path: Path) -> Path:
+    return path.with_suffix(".conf")
+
+
 def stored(path: Path, messages: pa.Table) -> Path:
-    config = read_settings(parse_properties(BROKER_CONF)).config
-    with MessageStore.open(path, config) as store:
+    write_conf(conf_of(path))
+    with open_store(path, conf_of(path)) as store:
         assert not store.put_batch(messages).rejected
     return path
 
@@ -39,19 +42,20 @@ def reordered(messages: pa.Table) -> pa.Table:
 
 def found(path: Path, given: pa.Table, acknowledged: int = ROWS) -> list[str]:
     with pytest.raises(DifferenceError) as caught:
-        audit_store(path, given, acknowledged, 1, lambda done: None)
+        audit_store(path, conf_of(path), given, acknowledged, 1, lambda done: None)
     return caught.value.differences
 
 
 def test_nothing_is_found_where_all_is_right(tmp_path: Path, messages: pa.Table) -> None:
     given = messages.slice(0, ROWS)
-    audit = audit_store(stored(tmp_path / "store", given.slice(0, 50)), given, 45, 1, lambda done: None)
+    path = stored(tmp_path / "store", given.slice(0, 50))
+    audit = audit_store(path, conf_of(path), given, 45, 1, lambda done: None)
     assert (audit.stored, audit.acknowledged, audit.unacknowledged, audit.keys_asked) == (50, 45, 5, 50)
 
 
 def test_an_empty_store_holds_nothing(tmp_path: Path, messages: pa.Table) -> None:
     path = stored(tmp_path / "store", messages.slice(0, 0))
-    assert audit_store(path, messages, 0, 1, lambda done: None).stored == 0
+    assert audit_store(path, conf_of(path), messages, 0, 1, lambda done: None).stored == 0
     assert found(path, messages, 2) == ["row 0 is lost (acknowledged)", "row 1 is lost (acknowledged)"]
 
 

@@ -15,7 +15,7 @@ from gantrymq.demo import storing
 from gantrymq.demo.audit import Audit, audit_store
 from gantrymq.demo.failure import DifferenceError, WriterFailedError
 from gantrymq.demo.kill_plan import Kill, plan_kills
-from gantrymq.demo.recovery import Recovered
+from gantrymq.demo.recovery import Recovered, recover_store
 from gantrymq.demo.storing import store_all
 from gantrymq.demo.writer_process import Life, Workplace, WriterProcess, run_writer
 
@@ -90,10 +90,10 @@ def test_resuming_at_the_wrong_row_is_found_out(place: Workplace, messages: pa.T
     clock = SystemClock()
     run_writer(place, 2000, None, clock, lambda row: None)
     with pytest.raises(DifferenceError, match=r"row 0 is lost .*not acknowledged, but rows behind it"):
-        audit_store(place.store, messages, 0, 1, lambda done: None)
+        audit_store(place.store, place.conf, messages, 0, 1, lambda done: None)
     run_writer(place, 2990, None, clock, lambda row: None)
     with pytest.raises(DifferenceError) as caught:
-        audit_store(place.store, messages, 0, 1, lambda done: None)
+        audit_store(place.store, place.conf, messages, 0, 1, lambda done: None)
     assert "row 2995 is there 2 times" in caught.value.differences
 
 
@@ -102,3 +102,13 @@ def test_a_writer_that_fails_is_quoted(place: Workplace, tmp_path: Path) -> None
     bad = dataclasses.replace(place, conf=tmp_path / "bad.conf")
     with pytest.raises(WriterFailedError, match="mappedFileSizeCommitLog='many' is not allowed"):
         run_writer(bad, 0, None, SystemClock(), lambda row: None)
+
+
+def test_an_index_file_without_an_entry_is_no_riddle(place: Workplace, messages: pa.Table) -> None:
+    """As a kill leaves it that falls between the making of the file and its first entry."""
+    clock = SystemClock()
+    run_writer(place, 0, Kill(messages.num_rows, 0), clock, lambda row: None)
+    for file in (place.store / "index").iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+    recover_store(place.store, place.conf, clock, lambda *done: None)
+    assert audit_store(place.store, place.conf, messages, messages.num_rows, 1, lambda done: None).keys_asked == 200

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gantrymq.demo.failure import DifferenceError
 from gantrymq.demo.messages import row_of, uniq_key
+from gantrymq.demo.store_settings import open_reader
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, StoredMessage
 from gantrymq.store.reader import StoreReader
 
@@ -73,12 +74,14 @@ class Audit:
         return self.stored - self.acknowledged
 
 
-def audit_store(path: Path, given: pa.Table, acknowledged: int, seed: int, progress: Progress) -> Audit:
-    """Read the store at ``path`` and compare it with the messages ``given``, of which the first were acknowledged.
+def audit_store(path: Path, conf: Path, given: pa.Table, acknowledged: int, seed: int, progress: Progress) -> Audit:
+    """Read the store at ``path`` (settings in ``conf``) and compare it with the messages ``given``.
+
+    The first ``acknowledged`` of them must be there.
 
     Raises DifferenceError with every loss, double and change.
     """
-    with StoreReader.open(path) as reader:
+    with open_reader(path, conf) as reader:
         holding = Holding.read(reader, progress)
         differences = list(_differences(holding, given, acknowledged))
         asked = 0

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from gantrymq.clock import Clock
 from gantrymq.demo.failure import DemoError
-from gantrymq.demo.store_settings import read_conf
-from gantrymq.store.message_store import MessageStore
+from gantrymq.demo.store_settings import open_store
 from gantrymq.store.recovery import Progress, RecoveryReport
 
 
@@ -29,7 +28,7 @@ class Recovered:
 def recover_store(store: Path, conf: Path, clock: Clock, progress: Progress) -> Recovered:
     """Open the store, which recovers it, and close it. Raises DemoError where there was nothing to recover from."""
     started_s = clock.monotonic_s()
-    with MessageStore.open(store, read_conf(conf), create=False, clock=clock, progress=progress) as opened:
+    with open_store(store, conf, create=False, clock=clock, progress=progress) as opened:
         report = opened.recovery
     if report.last_exit_ok:
         raise DemoError(f"{store} says that its writer closed it, but that writer was killed")

@@ -65,7 +65,7 @@ def store_all(
         recovered = _recover(place, clock, display) if kill is not None else None
         began_s = clock.monotonic_s()
         with display.bar("reading everything back", messages.num_rows) as show:
-            audit = audit_store(place.store, messages, life.acknowledged_row, seed, show)
+            audit = audit_store(place.store, place.conf, messages, life.acknowledged_row, seed, show)
         episodes.append(Episode(life, kill, recovered, audit, (began_s, clock.monotonic_s())))
         display.audited(audit, messages.num_rows)
         first_row = audit.stored

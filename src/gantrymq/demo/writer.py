@@ -16,7 +16,7 @@ import pyarrow as pa
 from gantrymq.clock import SystemClock
 from gantrymq.demo.failure import WriterFailedError
 from gantrymq.demo.pipe import Acknowledged, Closed, Finished, Ready, Word, encode
-from gantrymq.demo.store_settings import read_conf
+from gantrymq.demo.store_settings import open_store
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     """Store, wait, close; ``arguments`` are STORE MESSAGES CONF FIRST_ROW BATCH."""
     store_path, messages_path, conf, first_row, batch = arguments
     messages = read_messages(Path(messages_path))
-    with MessageStore.open(store_path, read_conf(Path(conf))) as store:
+    with open_store(Path(store_path), Path(conf)) as store:
         store_messages(store, messages, int(first_row), int(batch))
         sys.stdin.readline()
     if store.failures:
