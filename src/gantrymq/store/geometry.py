@@ -24,7 +24,6 @@ from gantrymq.store.paths import StorePaths
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
-_MANY_ENTRIES = 256
 _SAMPLED_ENTRIES = 4096
 _PROVED_SHARE = 0.5
 
@@ -116,8 +115,8 @@ def _pairs_of(
     try:
         array = file.map()
         usual = (config.max_hash_slot_num, config.max_index_num)
-        if pairs is None and _holds_many(array) and _share_explained(array, usual) == 1:
-            # So many entries where this pair puts them are no chance; the search is for other geometries.
+        if pairs is None and _share_explained(array, usual) == 1:
+            # What is configured fits, also a file that a kill left empty; the search is for other geometries.
             return [usual]
         if pairs is None:
             pairs = _keep_given(_candidate_pairs(array), config, given)
@@ -159,10 +158,6 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
     at = slots + _WORDS_AN_ENTRY * number + 1
     low = words[at + 1].astype(np.int64) & 0xFFFFFFFF
     return (words[at].astype(np.int64) << 32) | low
-
-
-def _holds_many(array: Bytes) -> bool:
-    return len(array) >= HEADER_SIZE and decode_header(array[:HEADER_SIZE].data).index_count > _MANY_ENTRIES
 
 
 def _share_explained(array: Bytes, pair: tuple[int, int]) -> float:
