@@ -344,15 +344,18 @@ def test_a_closed_store_with_a_pool_has_everything(fraction: float) -> None:
 
 
 def queue_flusher(store: MessageStore) -> FlushConsumeQueueService:
-    return FlushConsumeQueueService(store._queues, store._checkpoint, store.config)
+    return FlushConsumeQueueService(store._queues, store._log, store._checkpoint, store.config)
 
 
-def test_the_checkpoint_vouches_for_queues_only_after_a_thorough_flush_of_them() -> None:
+def test_the_checkpoint_vouches_for_queues_only_after_a_thorough_flush_of_them_and_of_the_log() -> None:
     fs, store = memory_store(BARE)
     with store:
         last = [store.put(message) for message in numbered(30)][-1]
         await_dispatch(store)
         flusher = queue_flusher(store)
+        flusher.drain()
+        assert store._checkpoint.page.logics_physical_offset == 0
+        store._log.queue.flush_all()
         flusher.step(59_999)
         assert store._checkpoint.page.logics_physical_offset == 0
         flusher.step(60_000)

@@ -66,6 +66,23 @@ def test_a_kill_loses_nothing() -> None:
     assert after(fs, 1.0) == bytes([7]) * 8 * PAGE_SIZE
 
 
+def test_after_a_kill_nothing_is_lost_and_nothing_more_is_durable() -> None:
+    fs = MemoryFileSystem()
+    file = new_file(fs)
+    file.sync()
+    fs.sync_directory(DIRECTORY)
+    file.map()[:] = 7
+    fs.open(DIRECTORY / "new", create=True)
+    killed = fs.kill_clone()
+    assert after(killed, 1.0) == bytes([7]) * 8 * PAGE_SIZE
+    assert after(killed, 0.0) == bytes(8 * PAGE_SIZE)
+    assert [entry.name for entry in killed.scan(DIRECTORY)] == ["file", "new"]
+    assert [entry.name for entry in killed.crash_clone(0.0, 0).scan(DIRECTORY)] == ["file"]
+    killed.open(PATH).sync()
+    assert after(killed, 0.0) == bytes([7]) * 8 * PAGE_SIZE
+    assert after(fs, 0.0) == bytes(8 * PAGE_SIZE)
+
+
 def test_a_power_cut_tears_between_units(seed: int) -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)

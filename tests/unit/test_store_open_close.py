@@ -257,6 +257,7 @@ def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> Non
 def test_a_close_that_cannot_flush_says_so_and_keeps_abort() -> None:
     inner = MemoryFileSystem()
     fs = FaultyFileSystem(inner)
+    before = service_threads()
     store = open_store(fs, config=BARE)
     for message in numbered(20):
         store.put(message)
@@ -264,7 +265,7 @@ def test_a_close_that_cannot_flush_says_so_and_keeps_abort() -> None:
     with pytest.raises(DiskFullError):
         store.close()
     assert inner.exists(ROOT / "abort")
-    assert not service_threads(), "a service goes on after its store gave the lock back"
+    assert service_threads() <= before, "a service goes on after its store gave the lock back"
     store.close()
     with open_store(inner, config=BARE) as again:
         assert not again.recovery.last_exit_ok

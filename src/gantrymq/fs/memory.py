@@ -43,6 +43,12 @@ class _Inode:
         self.is_mapped = False
         self.modified_ms = 0
 
+    def copy(self) -> _Inode:
+        """The same file, not mapped by anybody."""
+        copy = _Inode(self.live.copy(), is_directory=self.is_directory)
+        copy.durable, copy.reserved, copy.modified_ms = self.durable.copy(), self.reserved.copy(), self.modified_ms
+        return copy
+
     def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
         """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
         content = _resized(self.durable, length)
@@ -141,6 +147,11 @@ class _Change:
             else:
                 to[path] = inode
 
+    def over(self, copies: dict[_Inode, _Inode]) -> _Change:
+        """The same change of copies of the files."""
+        names = {path: copies[inode] if inode is not None else None for path, inode in self.names.items()}
+        return _Change(copies[self.of] if isinstance(self.of, _Inode) else self.of, names, self.length)
+
 
 class _MemoryLock:
     def __init__(self, held: set[Path], path: Path) -> None:
@@ -192,6 +203,17 @@ class MemoryFileSystem:
                 length = lengths.get(names[path], len(names[path].durable))
                 clone._live[path] = names[path].after_power_cut(length, chance, unit_bytes)
         clone._durable = dict(clone._live)
+        return clone
+
+    def kill_clone(self) -> MemoryFileSystem:
+        """The disk after the kill of whoever had it open: nothing is lost, and nothing more is durable."""
+        clone = MemoryFileSystem(self.capacity_bytes, self.clock)
+        with self._guard:
+            known = {*self._live.values(), *self._durable.values(), *(one.of for one in self._journal)}
+            copies = {inode: inode.copy() for inode in known if isinstance(inode, _Inode)}
+            clone._live = {path: copies[inode] for path, inode in self._live.items()}
+            clone._durable = {path: copies[inode] for path, inode in self._durable.items()}
+            clone._journal = [change.over(copies) for change in self._journal]
         return clone
 
     def used_ratio(self, path: Path) -> float:

@@ -55,6 +55,14 @@ class StoreCheckpoint:
         """Write nothing any more: what the page says of the disk may not be true."""
         self._is_frozen = True
 
+    def log_ended_at(self, end_offset: int) -> None:
+        """Nothing is vouched for behind the end of the log: other records will stand there. Raises DiskFullError."""
+        page = self.page
+        if max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
+            page.logics_physical_offset = min(page.logics_physical_offset, end_offset)
+            page.confirm_phy_offset = min(page.confirm_phy_offset, end_offset)
+            self.flush()
+
     def flush(self) -> None:
         """Write the page and make it durable, unless it is frozen; raises DiskFullError."""
         if self._is_frozen:

@@ -111,8 +111,11 @@ class ConsumeQueue:
     def _cut_to(self, end: int, *, wipe: bool) -> None:
         """Everything behind ``end`` goes: the bytes become zeros, whole files but the first are removed."""
         end = max(end, self.files.min_offset)
-        wipe = wipe or any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
-        self.files.truncate_dirty(end, wipe=wipe)
+        is_stale = any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
+        self.files.truncate_dirty(end, wipe=wipe or is_stale)
+        if is_stale:
+            # At once: other records may come to stand in the log where these units point to.
+            self.files.sync_wiped()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""

@@ -133,13 +133,16 @@ class GroupCommitService:
 
 
 class FlushConsumeQueueService:
-    """Flushes the queues; after a thorough flush the checkpoint says how far they are durable."""
+    """Flushes the queues; after a thorough flush the checkpoint says how far they, and the log, are durable."""
 
     name = "FlushConsumeQueueService"
 
-    def __init__(self, queues: ConsumeQueues, checkpoint: StoreCheckpoint, config: MessageStoreConfig) -> None:
+    def __init__(
+        self, queues: ConsumeQueues, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig
+    ) -> None:
         self.interval_ms = config.flush_interval_consume_queue_ms
         self._queues = queues
+        self._log = log
         self._checkpoint = checkpoint
         self._config = config
         self._last_thorough_ms = 0
@@ -157,6 +160,11 @@ class FlushConsumeQueueService:
         """Flush everything, then the checkpoint."""
         timestamp_ms = self._checkpoint.tmp_logics_msg_timestamp_ms
         phy_offset = self._checkpoint.tmp_logics_physical_offset
+        # Recovery begins with the file that this offset lies in: what stands in front must be durable in the log too.
+        log_end = self._log.queue.flushed_where
         self._queues.flush()
-        self._checkpoint.queues_flushed(timestamp_ms, phy_offset)
+        if phy_offset < log_end:
+            self._checkpoint.queues_flushed(timestamp_ms, phy_offset)
+        else:
+            self._checkpoint.queues_flushed(0, log_end)
         self._checkpoint.flush()

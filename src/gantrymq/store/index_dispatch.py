@@ -26,6 +26,11 @@ class IndexDispatcher:
         self._done = 0
         self.added = 0
 
+    def log_ended_at(self, end_offset: int) -> None:
+        """The log was cut: what will stand behind ``end_offset`` is new."""
+        self.index.log_ended_at(end_offset)
+        self.index_from = min(self.index_from, end_offset)
+
     def dispatch(self, batch: RecordBatch, now_ms: int | None) -> None:
         """Index one batch. ``now_ms`` names a new file; None: its first entry does. Raises DiskFullError."""
         batch.believe_places()

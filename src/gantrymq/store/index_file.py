@@ -34,12 +34,19 @@ class IndexFile:
         self.size = file_size(slots, entries)
         self._file = file
         self._array = file.map()
+        self._is_reserved = False
         self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
 
     @property
     def is_full(self) -> bool:
         """Whether nothing more goes in."""
         return self.header.index_count >= self.entries
+
+    def reserve(self) -> None:
+        """Take the space of the whole file, of which another program may have left a hole; raises DiskFullError."""
+        if not self._is_reserved:
+            self._file.reserve(0, self.size)
+            self._is_reserved = True
 
     def begin_after(self, previous: IndexHeader) -> None:
         """Start with the end of the file before, as RocketMQ does until the first entry is in."""
@@ -48,6 +55,13 @@ class IndexFile:
         if previous.end_timestamp_ms > 0:
             self.header.begin_timestamp_ms = self.header.end_timestamp_ms = previous.end_timestamp_ms
         self._write_header()
+
+    def end_at(self, phy_offset: int) -> None:
+        """Vouch for nothing from ``phy_offset`` on: the log was cut there, and other records will follow."""
+        if self.header.end_phy_offset > phy_offset:
+            self.header.end_phy_offset = phy_offset
+            self._write_header()
+            self.flush()
 
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""

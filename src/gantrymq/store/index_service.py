@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.errors import WrongFileSizeError
-from gantrymq.format.index import HEADER_SIZE, decode_header, file_size, key_hash
+from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import index_name, is_index_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.index_file import IndexFile, Longs
@@ -48,19 +48,23 @@ class IndexService:
     def load(self, newest_ms: int | None = None) -> list[tuple[Path, int]]:
         """Take the files; raises WrongFileSizeError.
 
-        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is
-        dropped. Returns what was dropped, each with the begin offset of what it held.
+        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is dropped,
+        and so is one that is not full or comes after another with that timestamp, for a power cut may have taken some
+        of it. Returns what was dropped, each with the begin offset of what it held.
         """
-        files, dropped = [], []
+        files: list[IndexFile] = []
+        dropped: list[tuple[Path, int]] = []
         expected = file_size(self._slots, self._entries)
         for entry in self._fs.scan(self._directory):
             path = self._directory / entry.name
             if entry.is_directory or not is_index_name(entry.name):
                 continue
             if newest_ms is not None:
-                begin_offset, end_ms = self._peek(path)
-                if end_ms > newest_ms or entry.size_bytes == 0:
-                    dropped.append((path, begin_offset))
+                header = self._peek(path)
+                flushed_ms = newest_ms - (bool(files) and files[-1].header.end_timestamp_ms == newest_ms)
+                if dropped or header.index_count < self._entries or header.end_timestamp_ms > flushed_ms:
+                    before = files[-1].header.end_phy_offset if files else 0
+                    dropped.append((path, max(header.begin_phy_offset, before)))
                     continue
             if entry.size_bytes != expected:
                 raise WrongFileSizeError(
@@ -72,13 +76,17 @@ class IndexService:
         self._files = tuple(files)
         return dropped
 
-    def _peek(self, path: Path) -> tuple[int, int]:
+    def log_ended_at(self, end_offset: int) -> None:
+        """Vouch for nothing behind the end of the log. Entries that point there stay, as with RocketMQ."""
+        for file in self._files:
+            file.end_at(end_offset)
+
+    def _peek(self, path: Path) -> IndexHeader:
         file = self._fs.open(path)
         try:
-            header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            return decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
         finally:
             file.close()
-        return header.begin_phy_offset, header.end_timestamp_ms
 
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int, now_ms: int | None) -> int:
         """Index entries from ``start`` on (int64 arrays of one length) until a file is full; returns how many.
@@ -88,6 +96,7 @@ class IndexService:
         """
         if not self._files or self._files[-1].is_full:
             self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms)
+        self._files[-1].reserve()
         return self._files[-1].put(hashes, phy_offsets, store_timestamps, start)
 
     def _begin_file(self, timestamp_ms: int) -> None:

@@ -135,10 +135,7 @@ class MappedFileQueue:
 
         The very first file is the one that holds ``start_offset``. Raises DiskFullError.
         """
-        if self._wiped is not None:
-            # A power cut must not bring back what was cut: behind new bytes it would be taken for written.
-            self._wiped.file.sync()
-            self._wiped = None
+        self.sync_wiped()
         last = self.last
         if last is not None and not last.is_full:
             return last
@@ -230,6 +227,16 @@ class MappedFileQueue:
         self._drop(kept, removed)
         self.flushed_where = self.committed_where = min(offset, self.max_offset) if kept else offset
         return [file.path for file in removed]
+
+    def sync_wiped(self) -> None:
+        """Make the zeros that :meth:`truncate_dirty` wrote durable.
+
+        Before that nothing new may be put in front of them: a power cut would bring back behind it what was cut, and
+        it would be taken for written.
+        """
+        if self._wiped is not None:
+            self._wiped.file.sync()
+            self._wiped = None
 
     def first_modified_ms(self) -> int:
         """When the first file was last written to (its modification time)."""

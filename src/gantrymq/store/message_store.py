@@ -203,7 +203,7 @@ class MessageStore(ReadingStore):
             self._commit_runner,
             self._flush_runner,
             self._reput_runner,
-            self._runner(FlushConsumeQueueService(self._queues, self._checkpoint, config)),
+            self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, config)),
         ]
         for runner in self._runners:
             runner.start()

@@ -35,6 +35,7 @@ from gantrymq.store.log_scanner import LogScanner, RecordBatch, one_ahead
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.recover_start import FirstRecord, StartRule
+from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
 
@@ -169,14 +170,15 @@ class Recovery:
                 indexing.result()
 
     def _leading_right(self, batch: RecordBatch) -> RecordBatch:
-        """With checkCommitLogOffsetOnRecover: the records up to the first one that says it lies elsewhere."""
-        if not self.config.check_commit_log_offset_on_recover:
-            return batch
-        places = batch.columns[codes.POS, : batch.count] + batch.base
-        wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
-        if not len(wrong):
-            return batch
-        return RecordBatch(batch.file, batch.buffer, batch.columns, int(wrong[0]))
+        """The records up to the first that is torn or, with checkCommitLogOffsetOnRecover, says it lies elsewhere."""
+        count = batch.count
+        if not self.last_exit_ok and self._check is not CheckCRC.OFF:
+            count = first_torn(batch)
+        if self.config.check_commit_log_offset_on_recover:
+            places = batch.columns[codes.POS, : batch.count] + batch.base
+            wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
+            count = min([count, *wrong[:1].tolist()])
+        return batch if count == batch.count else RecordBatch(batch.file, batch.buffer, batch.columns, count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:
         """With duplicationEnable only what is confirmed is dispatched."""
@@ -223,6 +225,9 @@ class Recovery:
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
+        self.checkpoint.log_ended_at(end)
+        if self.index_dispatcher is not None:
+            self.index_dispatcher.log_ended_at(end)
 
     def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
         """How many bytes behind ``end`` are not just zeros, for the report; nothing where the log ended in zeros."""
@@ -237,11 +242,11 @@ class Recovery:
 def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
     """From where the log must be indexed.
 
-    After a clean exit that is what the queues miss too; else what was dropped, or what is read again. An index with no
-    file at all was lost, and is made anew.
+    After a clean exit that is what stands behind the last record of a queue, but for the first such record, as with
+    RocketMQ; else what was dropped, or what is read again. An index with no file at all was lost, and is made anew.
     """
     if report.last_exit_ok:
-        return max(report.queues_max_phy_offset, log.min_offset)
+        return max(report.queues_max_phy_offset + 1, log.min_offset)
     if not index.files and not dropped:
         return log.min_offset
     return max(min([begin for _, begin in dropped] + [report.start_offset]), log.min_offset)
