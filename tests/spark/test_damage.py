@@ -17,7 +17,7 @@ from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
-from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark import RocketMQDataSource, run_reader
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.reader import RocketMQReader
@@ -126,13 +126,17 @@ def wrong_place(raw: bytearray, at: int, size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("min_partitions", [1, 9])
+@pytest.mark.parametrize("chunk_bytes", [100, 5000, run_reader.CHUNK_BYTES])
 def test_damage_inside_the_log(
     store: Path,
     damage: Callable[[bytearray, int, int], None],
     reason: str,
     min_partitions: int,
+    chunk_bytes: int,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_reader, "CHUNK_BYTES", chunk_bytes)
     rows = expected_rows(store)
     victim = rows[40]
     file = store / "commitlog" / f"{0:020d}"
@@ -181,7 +185,7 @@ def test_a_file_that_goes_while_the_query_runs(store: Path, is_gone: bool) -> No
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(StoreError, match="went away" if is_gone else "is 100 bytes long"):
+    with pytest.raises(StoreError, match="went away" if is_gone else "ends at 100, and was longer"):
         list(strict.read(partition))
     left = [row for batch in lenient.read(partition) for row in batch.to_pylist()]
     assert left == everything[in_second:]

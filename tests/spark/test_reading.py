@@ -12,6 +12,7 @@ import pytest
 from spark_cases import expected_rows, golden_messages, in_log_order, partitions_of, rows_of
 
 from gantrymq import Message, MessageStore
+from gantrymq.spark import run_reader
 from gantrymq.spark.schema import COLUMNS
 from golden_stores import NAMES
 from store_cases import SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
@@ -33,6 +34,16 @@ def test_more_partitions_give_the_same_rows(golden: Callable[[str], Path], name:
     assert [row["phy_offset"] for rows in partitions for row in rows] == [
         line["phyOffset"] for line in golden_messages(golden(name))
     ]
+
+
+@pytest.mark.parametrize("name", ["direct-mixed", "broker-4.9.8", "torn-tail"])
+@pytest.mark.parametrize("chunk_bytes", [50, 300, 1000, 70_000])
+def test_records_across_chunks(
+    golden: Callable[[str], Path], name: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_reader, "CHUNK_BYTES", chunk_bytes)
+    store = golden(name) / "store"
+    assert rows_of(store, minPartitions=3) == expected_rows(store)
 
 
 def test_one_file_splits_at_its_records(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from gantrymq.kernels.arrays import Bytes, Int64s
 class LogBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
-    ``buffer`` is the whole file, read-only; ``base`` the offset of its first byte. ``queues`` (int64, ``count`` long)
-    are the numbers of the records' queues, ``topics`` (strings) the topic of each number. The columns are written
-    over by the next batch.
+    A batch lives until the next one: buffer and columns are used again.
+
+    ``buffer`` holds a part of the file, read-only; ``base`` is the offset of its first byte. ``queues`` (int64,
+    ``count`` long) are the numbers of the records' queues, ``topics`` (strings) the topic of each number.
     """
 
     path: str
