@@ -39,7 +39,11 @@ preflight:
 	@$(PIP_INSTALL) --quiet --no-deps --editable .
 	@touch $@
 
-.venv/.kernels: .venv/.project $(KERNELS)
+.venv/.bytecode: scripts/compile_imports.py .venv/.project
+	@$(BIN)/python $<
+	@touch $@
+
+.venv/.kernels: .venv/.bytecode $(KERNELS)
 	@if [ -f src/gantrymq/kernels/__main__.py ]; then $(BIN)/python -m gantrymq.kernels; fi
 	@touch $@
 

@@ -1,0 +1,28 @@
+"""Write the bytecode of everything that the command imports, where pip was told to leave that out.
+
+Python does so by itself on first import, but not where PYTHONDONTWRITEBYTECODE is set or the checkout is read-only for
+whoever runs it: then each start would compile numpy anew, which takes longer than the rest of the start.
+"""
+
+import importlib
+import py_compile
+import sys
+
+ROOTS = (
+    *("gantrymq.cli.main", "gantrymq.kernels.compiler", "gantrymq.store.message_store", "gantrymq.spark"),
+    *("numba", "pyarrow", "pandas", "pyspark.sql", "pytest", "hypothesis", "rich.progress", "rich.table"),
+)
+
+
+def main() -> None:
+    """Import the roots, then compile whatever came along."""
+    for root in ROOTS:
+        importlib.import_module(root)
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and path.endswith(".py") and module.__spec__ is not None and module.__spec__.cached:
+            py_compile.compile(path, cfile=module.__spec__.cached, quiet=1)
+
+
+if __name__ == "__main__":
+    main()
