@@ -76,7 +76,7 @@ PURE_BUT = {
 
 # What runs on Spark's executors reads a store, and does nothing else.
 EXECUTOR_MODULES = {"gantrymq.spark.reader"}
-EXECUTORS_MAY_IMPORT = ("gantrymq.spark", "gantrymq.store.reader", "gantrymq.kernels", "gantrymq.errors")
+EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.reader", "tools", "kernels", "errors"))
 
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
 

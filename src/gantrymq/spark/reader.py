@@ -35,8 +35,8 @@ class RocketMQReader(DataSourceReader):
         """The messages of a partition in the order of the log; raises CorruptRecordError, StoreError."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from gantrymq.spark.arrow_batches import ArrowBatches
         from gantrymq.spark.run_reader import read_run
+        from gantrymq.tools.arrow_batches import ArrowBatches
 
         if partition.value is None:
             return

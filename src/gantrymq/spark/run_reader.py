@@ -17,12 +17,12 @@ from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Bytes, new_columns, read_only
-from gantrymq.spark.buffers import byte_buffer
-from gantrymq.spark.log_batch import LogBatch
 from gantrymq.spark.log_file import LogFile
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
+from gantrymq.tools.buffers import byte_buffer
+from gantrymq.tools.log_batch import LogBatch
 
 # What Spark's JVM takes best, and small enough to stay in the caches while the columns are filled one by one.
 BATCH_RECORDS = 16_384

@@ -1,0 +1,37 @@
+"""Memory for kernels to fill and for Arrow to keep, without a copy in between.
+
+It comes from Arrow's own pool, which gives the pages of one batch to the next: fresh pages of the operating system
+would cost as much as filling them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class ValueBuffer:
+    """``array`` is writable memory of at least ``size`` elements of ``dtype``; ``arrow`` the same memory for Arrow."""
+
+    def __init__(self, size: int, dtype: type[np.generic]) -> None:
+        item_bytes = np.dtype(dtype).itemsize
+        self.arrow = pa.allocate_buffer(max(size, 1) * item_bytes)
+        self.array: NDArray[Any] = np.frombuffer(self.arrow, dtype)
+
+
+def byte_buffer(size: int) -> ValueBuffer:
+    """For the bytes of values."""
+    return ValueBuffer(size, np.uint8)
+
+
+def offset_buffer(rows: int) -> ValueBuffer:
+    """For the offsets of ``rows`` values, one more than rows."""
+    return ValueBuffer(rows + 1, np.int32)
+
+
+def validity(is_there: NDArray[np.bool_]) -> pa.Buffer | None:
+    """Arrow's bitmap of what is not null; None where nothing is null."""
+    return None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
