@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gantrymq.format import fastjson
+from gantrymq.model import fastjson
 from gantrymq.fs.api import FileSystem
 
 
