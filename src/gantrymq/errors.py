@@ -74,6 +74,17 @@ class CorruptRecordError(StoreError):
         self.offset = offset
 
 
+class DiskError(StoreError):
+    """The disk could not read or write; ``reason`` is what the operating system says."""
+
+
+class SyncFailedError(DiskError):
+    """The disk could not make durable what was written, and nobody knows what of it is there.
+
+    A later sync may well succeed without it, so after this nothing that was written before can be vouched for.
+    """
+
+
 class DiskFullError(StoreError):
     """The file system has no room for ``needed_bytes`` more."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.config_file import ConfigFile
@@ -87,7 +87,7 @@ def test_a_save_that_fails_at_any_operation_leaves_the_old_or_the_new(old: dict[
     for k in count(1):
         fs = saved(OLD, OLD) if old else MemoryFileSystem()
         faulty = FaultyFileSystem(fs, fail_at=k)
-        with suppress(DiskFullError):
+        with suppress(DiskFullError, SyncFailedError):
             ConfigFile(faulty, PATH).save(NEW)
         for seed in range(8):
             left = fs.crash_clone(seed / 7, seed)

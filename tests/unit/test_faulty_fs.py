@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 
@@ -38,7 +38,7 @@ def test_each_operation_fails_once_in_the_loop_over_k() -> None:
         fs = FaultyFileSystem(MemoryFileSystem(), fail_at=k)
         try:
             some_work(fs)
-        except DiskFullError as error:
+        except (DiskFullError, SyncFailedError) as error:
             failed.append((fs.operations[-1][0], error.path))
         else:
             break

@@ -12,7 +12,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
@@ -231,7 +231,7 @@ def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:
     with open_store(fs, config=SYNC) as store:
         store.put(Message("orders", b"x"))
         fs.broken = True
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(SyncFailedError, match="Input/output"):
             store.put(Message("orders", b"y"))
         eventually(lambda: bool(store.failures), "the failure is not reported")
         fs.broken = False
@@ -247,7 +247,7 @@ def test_after_a_failed_sync_closing_leaves_it_to_the_next_open_to_recover() -> 
         store.put(Message("orders", b"x"))
         vouched = StoreCheckpoint(fs, PATHS.checkpoint).page
         fs.broken = True
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(SyncFailedError, match="Input/output"):
             store.put(Message("orders", b"y"))
         fs.broken = False  # the next sync succeeds, but the pages of this one may be gone
     assert fs.exists(PATHS.abort)
@@ -376,7 +376,7 @@ def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> No
             store.put(message)
         await_dispatch(store)
         fs.broken = True
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(SyncFailedError, match="Input/output"):
             queue_flusher(store).drain()
         fs.broken = False
         assert store._checkpoint.page.logics_physical_offset == 0

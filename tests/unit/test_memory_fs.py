@@ -199,3 +199,19 @@ def test_a_lock_is_held_by_one() -> None:
     held.release()
     fs.lock(PATH, b"lock")
     assert fs.open(PATH).read_at(0, 9) == b"lock"
+
+
+def test_what_a_failed_sync_gave_up_is_not_made_durable_by_a_later_one() -> None:
+    fs = MemoryFileSystem()
+    file = new_file(fs)
+    file.sync()
+    fs.sync_directory(DIRECTORY)
+    file.map()[:] = 7
+    file.give_up()
+    file.map()[PAGE_SIZE : 2 * PAGE_SIZE] = 8
+    file.sync()
+    assert after(fs, 0.0) == bytes(PAGE_SIZE) + bytes([8]) * PAGE_SIZE + bytes(6 * PAGE_SIZE)
+    assert after(fs.kill_clone(), 1.0)[:PAGE_SIZE] == bytes([7]) * PAGE_SIZE, "who reads the page sees what was written"
+    file.map()[0] = 9
+    file.sync()
+    assert after(fs, 0.0)[:PAGE_SIZE] == bytes([9]) + bytes([7]) * (PAGE_SIZE - 1), "written again, it is dirty again"

@@ -1,6 +1,7 @@
 """A file system whose k-th operation fails, so that a test can loop over k until nothing fails any more.
 
-Counted is everything that a real disk can refuse: not the sizes of open files, not writes to a mapping.
+Counted is everything that a real disk can refuse: not the sizes of open files, not writes to a mapping. A sync that
+fails gives the dirty pages up, as Linux does: a later sync succeeds without them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,24 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
 from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem
+from gantrymq.fs.memory import MemoryFile
 
 
 def disk_full(path: Path) -> Exception:
     """The error of a disk without room."""
     return DiskFullError(path, 0)
+
+
+def broken_disk(path: Path) -> Exception:
+    """The error of a disk that cannot read or write (EIO)."""
+    return DiskError(path, "Input/output error")
+
+
+def sync_failed(path: Path, error: Exception) -> SyncFailedError:
+    """What a sync says in place of ``error``."""
+    return error if isinstance(error, SyncFailedError) else SyncFailedError(path, getattr(error, "reason", str(error)))
 
 
 class FaultyFile:
@@ -65,8 +77,13 @@ class FaultyFile:
         return self._inner.map()
 
     def sync(self) -> None:
-        """As the inner file, or the error and nothing durable."""
-        self._count("sync", self.path)
+        """As the inner file, or the error and nothing durable, by a later sync neither."""
+        try:
+            self._count("sync", self.path)
+        except Exception as error:
+            if isinstance(self._inner, MemoryFile):
+                self._inner.give_up()
+            raise sync_failed(self.path, error) from error
         self._inner.sync()
 
     def close(self) -> None:
@@ -139,8 +156,15 @@ class FaultyFileSystem:
 
     def sync_directory(self, path: Path) -> None:
         """As the inner file system, or the error."""
-        self._count("sync_directory", path)
+        try:
+            self._count("sync_directory", path)
+        except Exception as error:
+            raise sync_failed(path, error) from error
         self.inner.sync_directory(path)
+
+    def used_ratio(self, path: Path) -> float:
+        """As the inner file system."""
+        return self.inner.used_ratio(path)
 
     def lock(self, path: Path, text: bytes) -> FileLock:
         """As the inner file system, or the error."""

@@ -42,12 +42,27 @@ class _Inode:
         self.reserved: NDArray[np.bool_] = np.any(_in_units(content, PAGE_SIZE), axis=1)
         self.is_mapped = False
         self.modified_ms = 0
+        self.given_up: dict[int, bytes] = {}
 
     def copy(self) -> _Inode:
         """The same file, not mapped by anybody."""
         copy = _Inode(self.live.copy(), is_directory=self.is_directory)
         copy.durable, copy.reserved, copy.modified_ms = self.durable.copy(), self.reserved.copy(), self.modified_ms
+        copy.given_up = dict(self.given_up)
         return copy
+
+    def make_durable(self) -> None:
+        """The disk has every page but those that were given up and not written since."""
+        before, self.durable = _resized(self.durable, len(self.live)), self.live.copy()
+        self.given_up = {page: was for page, was in self.given_up.items() if was == self.live[_page(page)].tobytes()}
+        for page in self.given_up:
+            self.durable[_page(page)] = before[_page(page)]
+
+    def give_up(self) -> None:
+        """What a failed fdatasync of Linux does: dirty pages count as clean, and no later sync will write them."""
+        live, durable = _in_units(self.live, PAGE_SIZE), _in_units(_resized(self.durable, len(self.live)), PAGE_SIZE)
+        for page in np.flatnonzero((live != durable).any(axis=1)).tolist():
+            self.given_up[page] = self.live[_page(page)].tobytes()
 
     def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
         """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
@@ -120,8 +135,12 @@ class MemoryFile:
         pages = _in_units(self._inode.live, PAGE_SIZE).any(axis=1)
         stray = np.flatnonzero(pages & ~self._inode.reserved)
         assert not len(stray), f"{self._path}: page {stray[0]} was written through a mapping without space of its own"
-        self._inode.durable = self._inode.live.copy()
+        self._inode.make_durable()
         self._fs.settle(self._inode)
+
+    def give_up(self) -> None:
+        """A sync has failed: what was written before it will not reach the disk by a later one."""
+        self._inode.give_up()
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -314,6 +333,10 @@ class MemoryFileSystem:
         change = _Change(next(iter(names)).parent, names)
         change.apply(self._live)
         self._journal.append(change)
+
+
+def _page(number: int) -> slice:
+    return slice(number * PAGE_SIZE, (number + 1) * PAGE_SIZE)
 
 
 def _resized(array: NDArray[_Item], length: int) -> NDArray[_Item]:

@@ -23,11 +23,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError
+from gantrymq.errors import (
+    DiskError,
+    DiskFullError,
+    NotAStoreError,
+    StoreLockedError,
+    StorePermissionError,
+    SyncFailedError,
+)
 from gantrymq.fs.api import Bytes, Entry, FileLock
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BROKEN = (errno.EIO, errno.EUCLEAN, errno.ENXIO, errno.ENODEV, errno.ESTALE)
 _WRONG_KIND = {
     errno.EISDIR: "is a directory where a file is needed",
     errno.EEXIST: "is a file where a directory is needed",
@@ -49,7 +57,18 @@ def _named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
             raise StorePermissionError(path, os.strerror(error.errno)) from error
         if error.errno in _WRONG_KIND:
             raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
+        if error.errno in _BROKEN:
+            raise DiskError(path, os.strerror(error.errno)) from error
         raise
+
+
+@contextmanager
+def _sync_errors(path: Path) -> Iterator[None]:
+    """Whatever it was: what was written before may be lost, also if the next sync succeeds."""
+    try:
+        yield
+    except OSError as error:
+        raise SyncFailedError(path, f"what was written may be lost: {error.strerror}") from error
 
 
 def open_descriptor(path: Path, flags: int) -> int:
@@ -81,7 +100,8 @@ class RealFile:
 
     def read_at(self, position: int, length: int) -> bytes:
         """At most ``length`` bytes from ``position``."""
-        return os.pread(self._fd, length, position)
+        with _named_errors(self._path):
+            return os.pread(self._fd, length, position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``."""
@@ -119,7 +139,7 @@ class RealFile:
 
     def sync(self) -> None:
         """fdatasync."""
-        with _named_errors(self._path):
+        with _sync_errors(self._path):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -212,10 +232,11 @@ class RealFileSystem:
         """fsync of the directory."""
         with _named_errors(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+        try:
+            with _sync_errors(path):
                 os.fsync(fd)
-            finally:
-                os.close(fd)
+        finally:
+            os.close(fd)
 
     def used_ratio(self, path: Path) -> float:
         """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""
