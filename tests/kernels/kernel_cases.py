@@ -6,7 +6,6 @@ Every random test takes its seed from :func:`seeds`; KERNEL_SEED=N in the enviro
 import os
 import random
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -33,20 +32,27 @@ def golden_folder(name: str) -> Path:
     return unpack(name, Path(mkdtemp(prefix=f"golden-{name}-")))
 
 
+FRESH = -1
+
+
 def golden_logs(name: str) -> list[bytes]:
     """The files of the commit log of a golden store, in order."""
     return [path.read_bytes() for path in sorted((golden_folder(name) / "store" / "commitlog").iterdir())]
 
 
 def seeds(count: int) -> list[int]:
-    """``count`` fixed seeds and a fresh one, or the one in KERNEL_SEED."""
+    """``count`` fixed seeds and a fresh one, or the one in KERNEL_SEED.
+
+    The fresh one is drawn when the test runs: every worker of pytest-xdist must collect the same names.
+    """
     given = os.environ.get("KERNEL_SEED")
-    return [int(given)] if given else [*range(count), int(time.time()) % 1_000_000]
+    return [int(given)] if given else [*range(count), FRESH]
 
 
 @contextmanager
 def replayable(seed: int, test: str) -> Iterator[random.Random]:
     """A generator for ``seed``; says how to replay where the block fails."""
+    seed = random.getrandbits(20) if seed == FRESH else seed
     try:
         yield random.Random(seed)
     except BaseException:

@@ -118,6 +118,44 @@ def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
     return int(min(max(store_timestamp - begin_timestamp, 0) // 1000, MAX_TIME_DIFF_S))
 
 
+@helper
+def _set_i32(buf: Bytes, at: int, value: int, sparing: bool) -> None:
+    if not sparing or load_i32(buf, at) != value:
+        store_i32(buf, at, value)
+
+
+@helper
+def _put_entry(
+    file: Bytes,
+    table: Bytes,
+    slot_at: int,
+    entry_at: int,
+    header: Int64s,
+    key_hash: int,
+    phy_offset: int,
+    store_timestamp: int,
+    sparing: bool,
+) -> None:
+    """Put one entry at the head of the chain whose slot is ``table[slot_at:]``."""
+    count = header[_INDEX_COUNT]
+    previous = load_i32(table, slot_at)
+    if previous <= 0 or previous > count:
+        previous = 0
+        header[_SLOT_COUNT] += 1
+    _set_i32(file, entry_at, key_hash, sparing)
+    if not sparing or load_i64(file, entry_at + 4) != phy_offset:
+        store_i64(file, entry_at + 4, phy_offset)
+    _set_i32(file, entry_at + 12, _time_diff(store_timestamp, header[_BEGIN_TIMESTAMP]), sparing)
+    _set_i32(file, entry_at + 16, previous, sparing)
+    store_i32(table, slot_at, count)
+    if count <= 1:
+        header[_BEGIN_PHY_OFFSET] = phy_offset
+        header[_BEGIN_TIMESTAMP] = store_timestamp
+    header[_INDEX_COUNT] = count + 1
+    header[_END_PHY_OFFSET] = phy_offset
+    header[_END_TIMESTAMP] = store_timestamp
+
+
 @kernel
 def index_put(
     file: Bytes,
@@ -139,25 +177,55 @@ def index_put(
     for i in range(start, stop):
         if i + _AHEAD < stop:
             prefetch(file, HEADER_SIZE + hashes[i + _AHEAD] % slots * SLOT_SIZE)
-        count = header[_INDEX_COUNT]
         slot_at = HEADER_SIZE + hashes[i] % slots * SLOT_SIZE
-        previous = load_i32(file, slot_at)
-        if previous <= 0 or previous > count:
-            previous = 0
-            header[_SLOT_COUNT] += 1
-        entry_at = first_entry + count * ENTRY_SIZE
-        store_i32(file, entry_at, hashes[i])
-        store_i64(file, entry_at + 4, phy_offsets[i])
-        store_i32(file, entry_at + 12, _time_diff(store_timestamps[i], header[_BEGIN_TIMESTAMP]))
-        store_i32(file, entry_at + 16, previous)
-        store_i32(file, slot_at, count)
-        if count <= 1:
-            header[_BEGIN_PHY_OFFSET] = phy_offsets[i]
-            header[_BEGIN_TIMESTAMP] = store_timestamps[i]
-        header[_INDEX_COUNT] = count + 1
-        header[_END_PHY_OFFSET] = phy_offsets[i]
-        header[_END_TIMESTAMP] = store_timestamps[i]
+        entry_at = first_entry + header[_INDEX_COUNT] * ENTRY_SIZE
+        _put_entry(file, file, slot_at, entry_at, header, hashes[i], phy_offsets[i], store_timestamps[i], False)
     return int(max(stop - start, 0))
+
+
+@kernel
+def index_rewrite(
+    file: Bytes,
+    table: Bytes,
+    slots: int,
+    entries: int,
+    header: Int64s,
+    hashes: Int64s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    start: int,
+    stop: int,
+) -> int:
+    """``index_put`` into a file that may hold these very entries already: only bytes that differ are written.
+
+    The slots are kept in ``table`` (4 bytes each, zeros at first) until :func:`index_settle` brings them to the file.
+    """
+    first_entry = HEADER_SIZE + slots * SLOT_SIZE
+    stop = min(stop, start + max(entries - header[_INDEX_COUNT], 0))
+    for i in range(start, stop):
+        if i + _AHEAD < stop:
+            prefetch(table, hashes[i + _AHEAD] % slots * SLOT_SIZE)
+        slot_at = hashes[i] % slots * SLOT_SIZE
+        entry_at = first_entry + header[_INDEX_COUNT] * ENTRY_SIZE
+        _put_entry(file, table, slot_at, entry_at, header, hashes[i], phy_offsets[i], store_timestamps[i], True)
+    return int(max(stop - start, 0))
+
+
+@kernel
+def index_settle(file: Bytes, table: Bytes, slots: int, first: int, last: int) -> int:
+    """Bring the slots of ``table`` to ``file`` and clear its entries ``first`` to ``last``; returns words changed."""
+    changed = 0
+    for slot in range(slots):
+        number = load_i32(table, slot * SLOT_SIZE)
+        if load_i32(file, HEADER_SIZE + slot * SLOT_SIZE) != number:
+            store_i32(file, HEADER_SIZE + slot * SLOT_SIZE, number)
+            changed += 1
+    entries_at = HEADER_SIZE + slots * SLOT_SIZE
+    for at in range(entries_at + first * ENTRY_SIZE, entries_at + last * ENTRY_SIZE, SLOT_SIZE):
+        if load_i32(file, at) != 0:
+            store_i32(file, at, 0)
+            changed += 1
+    return changed
 
 
 @kernel

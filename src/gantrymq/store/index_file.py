@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, file_size
-from gantrymq.fs.api import File
-from gantrymq.kernels.api import index_put, index_select
+from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, IndexHeader, decode_header, encode_header, file_size
+from gantrymq.fs.api import Bytes, File
+from gantrymq.kernels.api import index_put, index_rewrite, index_select, index_settle
 from gantrymq.kernels.arrays import read_only
 
 Longs = NDArray[np.int64]
@@ -35,6 +35,8 @@ class IndexFile:
         self._file = file
         self._array = file.map()
         self._is_reserved = False
+        self._table: Bytes | None = None  # the slots of a file that is being rewritten
+        self._held = 0  # and the entries that it held before
         self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
 
     @property
@@ -47,6 +49,25 @@ class IndexFile:
         if not self._is_reserved:
             self._file.reserve(0, self.size)
             self._is_reserved = True
+
+    def begin_again(self) -> None:
+        """Forget what the file holds, and let what is put now go over it: only bytes that differ are written.
+
+        A file that a killed process left is nearly always whole, but only the log can say so. Making it anew costs
+        no more than reading it, then, and no flush. The header in the file stays until :meth:`settle`.
+        """
+        self._table = np.zeros(self.slots * SLOT_SIZE, np.uint8)
+        self._held = min(self.header.index_count, self.entries)
+        self.header = IndexHeader()
+
+    def settle(self) -> None:
+        """End what :meth:`begin_again` began; without effect where nothing is to end."""
+        if self._table is None:
+            return
+        # One entry may be behind those that the header counted: it was being written when the process ended.
+        index_settle(self._array, self._table, self.slots, self.header.index_count, min(self._held + 1, self.entries))
+        self._table = None
+        self._write_header()
 
     def begin_after(self, previous: IndexHeader) -> None:
         """Start with the end of the file before, as RocketMQ does until the first entry is in."""
@@ -66,9 +87,9 @@ class IndexFile:
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
         numbers = np.array(astuple(self.header), np.int64)
-        done = index_put(
-            self._array, self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes)
-        )
+        rest = (self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes))
+        table = self._table
+        done = index_put(self._array, *rest) if table is None else index_rewrite(self._array, table, *rest)
         self.header = IndexHeader(*numbers.tolist())
         self._write_header()
         return int(done)
@@ -88,7 +109,8 @@ class IndexFile:
         return [int(offset) for offset in out[:found]]
 
     def _write_header(self) -> None:
-        self._array[:HEADER_SIZE] = np.frombuffer(encode_header(self.header), np.uint8)
+        if self._table is None:
+            self._array[:HEADER_SIZE] = np.frombuffer(encode_header(self.header), np.uint8)
 
     def flush(self) -> None:
         """Make the file durable."""

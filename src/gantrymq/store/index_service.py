@@ -34,6 +34,7 @@ class IndexService:
         self._entries = entries
         self._full_file_flushed = full_file_flushed
         self._files: tuple[IndexFile, ...] = ()
+        self._doubtful: list[IndexFile] = []
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
@@ -48,33 +49,45 @@ class IndexService:
     def load(self, newest_ms: int | None = None) -> list[tuple[Path, int]]:
         """Take the files; raises WrongFileSizeError.
 
-        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is dropped,
-        and so is one that is not full or comes after another with that timestamp, for a power cut may have taken some
-        of it. Returns what was dropped, each with the begin offset of what it held.
+        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is in
+        doubt, and so is one that is not full or comes after another with that timestamp, for a power cut may have
+        taken some of it. What is in doubt counts as dropped and is filled again by what is put next. Returns these
+        files, each with the begin offset of what it held. Call :meth:`end_rewriting` when the log has been read.
         """
         files: list[IndexFile] = []
         dropped: list[tuple[Path, int]] = []
-        expected = file_size(self._slots, self._entries)
         for entry in self._fs.scan(self._directory):
             path = self._directory / entry.name
             if entry.is_directory or not is_index_name(entry.name):
                 continue
-            if newest_ms is not None:
-                header = self._peek(path)
-                flushed_ms = newest_ms - (bool(files) and files[-1].header.end_timestamp_ms == newest_ms)
-                if dropped or header.index_count < self._entries or header.end_timestamp_ms > flushed_ms:
-                    before = files[-1].header.end_phy_offset if files else 0
-                    dropped.append((path, max(header.begin_phy_offset, before)))
-                    continue
-            if entry.size_bytes != expected:
-                raise WrongFileSizeError(
-                    path, entry.size_bytes, f"{expected} for {self._slots} slots and {self._entries} entries"
-                )
-            files.append(IndexFile(self._fs.open(path, writable=True), self._slots, self._entries))
-        for path, _ in dropped:
-            self._fs.remove(path)
+            doubtful = newest_ms is not None and (bool(dropped) or self._is_doubtful(path, files, newest_ms))
+            if doubtful:
+                before = files[-1].header.end_phy_offset if files else 0
+                dropped.append((path, max(self._peek(path).begin_phy_offset, before)))
+            if entry.size_bytes == file_size(self._slots, self._entries):
+                file = IndexFile(self._fs.open(path, writable=True), self._slots, self._entries)
+                (self._doubtful if doubtful else files).append(file)
+            elif doubtful:
+                self._fs.remove(path)
+            else:
+                expected = f"{file_size(self._slots, self._entries)} for {self._slots} slots, {self._entries} entries"
+                raise WrongFileSizeError(path, entry.size_bytes, expected)
         self._files = tuple(files)
         return dropped
+
+    def _is_doubtful(self, path: Path, files: list[IndexFile], newest_ms: int) -> bool:
+        header = self._peek(path)
+        flushed_ms = newest_ms - (bool(files) and files[-1].header.end_timestamp_ms == newest_ms)
+        return header.index_count < self._entries or header.end_timestamp_ms > flushed_ms
+
+    def end_rewriting(self) -> None:
+        """Everything that was in doubt is there again: what is left of the old files goes."""
+        if self._files:
+            self._files[-1].settle()
+        for file in self._doubtful:
+            file.close()
+            self._fs.remove(file.path)
+        self._doubtful = []
 
     def log_ended_at(self, end_offset: int) -> None:
         """Vouch for nothing behind the end of the log. Entries that point there stay, as with RocketMQ."""
@@ -100,8 +113,20 @@ class IndexService:
         return self._files[-1].put(hashes, phy_offsets, store_timestamps, start)
 
     def _begin_file(self, timestamp_ms: int) -> None:
-        self._fs.make_directory(self._directory)
         last = self._files[-1] if self._files else None
+        if self._doubtful:
+            fresh = self._doubtful.pop(0)
+            fresh.begin_again()
+        else:
+            fresh = self._new_file(timestamp_ms, last)
+        if last is not None:
+            fresh.begin_after(last.header)
+            self._flush_full(last)
+        self._fs.sync_directory(self._directory)
+        self._files = (*self._files, fresh)
+
+    def _new_file(self, timestamp_ms: int, last: IndexFile | None) -> IndexFile:
+        self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
         while last is not None and name <= last.path.name:
             # A name taken, or one that would sort before what is older: the next millisecond.
@@ -116,14 +141,10 @@ class IndexService:
             file.close()
             self._fs.remove(path)
             raise
-        fresh = IndexFile(file, self._slots, self._entries)
-        if last is not None:
-            fresh.begin_after(last.header)
-            self._flush_full(last)
-        self._fs.sync_directory(self._directory)
-        self._files = (*self._files, fresh)
+        return IndexFile(file, self._slots, self._entries)
 
     def _flush_full(self, file: IndexFile) -> None:
+        file.settle()
         file.flush()
         self._full_file_flushed(file.header.end_timestamp_ms)
 
@@ -157,6 +178,6 @@ class IndexService:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files:
+        for file in (*self._files, *self._doubtful):
             file.close()
-        self._files = ()
+        self._files, self._doubtful = (), []

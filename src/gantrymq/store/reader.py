@@ -128,6 +128,7 @@ class StoreReader(ReadingStore):
         index, dropped = load_index(self._fs, self._paths, parts, self._given)
         self.recovery.index_files_dropped = [path for path, _ in dropped]
         if not self.log.queue.files:
+            index.end_rewriting()
             return index
         begin = index_begin(self.recovery, index, dropped, self.log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
@@ -138,6 +139,7 @@ class StoreReader(ReadingStore):
                 dispatcher.dispatch(batch, None)
             if scanner.stop is None or not scanner.skip_file():
                 self.recovery.index_entries_added = dispatcher.added
+                index.end_rewriting()
                 return index
 
     def entries(

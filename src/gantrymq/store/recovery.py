@@ -89,9 +89,11 @@ class Recovery:
             self.queues.recover(self.log.max_offset, wipe=not self.last_exit_ok)
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
+            self._end_index()
             return report
         with self._step(report, "recoverCommitLog"):
             end = self._recover_log(report)
+            self._end_index()
         with self._step(report, "truncateDirtyFiles"):
             self._truncate(report, end)
         with self._step(report, "recoverTopicQueueTable"):
@@ -201,6 +203,10 @@ class Recovery:
         self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
         for batch in self._unjudged(begin - begin % self.log.file_size, start):
             self.index_dispatcher.dispatch(batch, None)
+
+    def _end_index(self) -> None:
+        if self.index_dispatcher is not None:
+            self.index_dispatcher.index.end_rewriting()
 
     def _unjudged(self, begin: int, end: int) -> Iterator[RecordBatch]:
         """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
