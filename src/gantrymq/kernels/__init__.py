@@ -22,6 +22,7 @@ module                  what
 ``entries``, ``text``   one property of a record; UTF-8 and Java's String.hashCode
 ``queues``, ``units``   dispatch to consume queues; units of consume queues
 ``index``               keys, index files
+``torn``                records that a power cut has torn
 ``encode``              records from columns
 ``encode_properties``,  their properties, from one column for each name, or from a map
 ``encode_maps``

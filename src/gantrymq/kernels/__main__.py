@@ -30,6 +30,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.assign_queues, (buf, matrix, 0, 0, table, longs)
     yield api.tags_codes, (buf, matrix, 0, longs, longs)
     yield api.encode_units, (matrix, 0, longs, longs, 1, out, longs, longs)
+    yield api.first_torn, (buf, matrix, 0)
     yield api.recover_units, (buf, 0, 0)
     yield api.truncate_units, (buf, 0, 0, 0)
     yield api.first_unit_at_or_after, (buf, 0, 0, 0)

@@ -1,0 +1,39 @@
+"""Records that a power cut has torn where no CRC looks: in their topic or properties.
+
+The CRC of a record covers its body alone. A disk writes sectors of 512 bytes; one that it did not get to write reads as
+zeros. Neither a topic nor properties hold a zero byte, so a sector's part of them that is nothing but zeros, behind a
+byte that is none, was never written. Zeros that begin within a sector are no power cut's work, and RocketMQ reads on
+over them, so they are left to it.
+"""
+
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import POS, PROPERTIES_LENGTH, SIZE, TOPIC_AT
+from gantrymq.kernels.jit import helper, kernel
+
+SECTOR = 512
+
+
+@helper
+def _is_zero(buf: Bytes, start: int, stop: int) -> bool:
+    for at in range(start, stop):
+        if buf[at] != 0:
+            return False
+    return True
+
+
+@kernel
+def first_torn(buf: Bytes, columns: Int64s, n: int) -> int:
+    """Which of the records ``columns[:, :n]`` is the first torn one; ``n`` where none is.
+
+    ``buf`` begins at a sector.
+    """
+    for i in range(n):
+        end = columns[POS, i] + columns[SIZE, i]
+        if columns[PROPERTIES_LENGTH, i] == 0:
+            end -= 2  # then this length is last, two zero bytes by right
+        at = -(-columns[TOPIC_AT, i] // SECTOR) * SECTOR
+        while at < end:
+            if buf[at] == 0 and buf[at - 1] != 0 and _is_zero(buf, at, min(at + SECTOR, end)):
+                return i
+            at += SECTOR
+    return n

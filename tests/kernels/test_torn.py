@@ -1,0 +1,61 @@
+"""Records that a power cut has torn behind their body, where no CRC looks."""
+
+import numpy as np
+import pytest
+
+from gantrymq.format.record import CheckCRC, body_crc, encode_record
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import first_torn, scan
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.model.host import Host
+from gantrymq.model.message import StoredMessage
+
+SECTOR = 512
+LENGTH = 8 * SECTOR
+HOST = Host(bytes(4), 0)
+
+
+def record(body: bytes, properties: bytes) -> bytes:
+    message = StoredMessage("t", 0, 0, 0, 0, 0, 0, 1, HOST, 1, HOST, 0, 0, body_crc(body), body, {})
+    return encode_record(message, b"topic", properties)
+
+
+def torn_at(raw: bytes) -> tuple[int, int]:
+    """(which record is the first torn one, how many there are)."""
+    columns = new_columns(64)
+    buffer = read_only(raw.ljust(LENGTH, b"\0"))
+    count, _, _ = scan(buffer, 0, LENGTH, LENGTH, codes.CHECK_BODY, columns)
+    return first_torn(buffer, columns, count), count
+
+
+def test_whole_records_are_not_torn_wherever_they_lie() -> None:
+    rest = [record(b"\0" * n, properties) for n, properties in ((5, b""), (0, b"a\1b\2"), (300, b"k\1" + b"v" * 900))]
+    for length in range(SECTOR):
+        assert torn_at(b"".join([record(bytes(length), b""), *rest])) == (4, 4)
+
+
+@pytest.mark.parametrize("sector", [1, 2, 3])
+def test_a_sector_of_properties_that_was_never_written(sector: int) -> None:
+    raw = bytearray(
+        record(b"body", b"a\1b\2") + record(b"body", b"k\1" + b"v" * 1500 + b"\2") + record(b"x", b"a\1b\2")
+    )
+    assert torn_at(bytes(raw)) == (3, 3)
+    raw[sector * SECTOR : (sector + 1) * SECTOR] = bytes(SECTOR)
+    torn, count = torn_at(bytes(raw))
+    assert (torn, count >= 2) == (1, True)
+
+
+def test_the_last_bytes_of_properties_in_a_sector_that_was_never_written() -> None:
+    before = record(bytes(SECTOR - 96 - 96 - 3 - 40), b"")
+    raw = bytearray(before + record(b"body", b"key\1" + b"v" * 60 + b"\2"))
+    assert SECTOR < len(raw) < SECTOR + 100
+    raw[SECTOR:] = bytes(len(raw) - SECTOR)
+    assert torn_at(bytes(raw)) == (1, 2)
+
+
+def test_zeros_that_begin_within_a_sector_are_left_to_rocketmq() -> None:
+    raw = bytearray(record(b"body", b"k\1" + b"v" * 1500 + b"\2"))
+    raw[SECTOR - 1 :] = bytes(len(raw) - SECTOR + 1)
+    assert torn_at(bytes(raw)) == (1, 1)
+    assert CheckCRC.BODY.value == codes.CHECK_BODY
+    assert np.frombuffer(raw, np.uint8)[SECTOR - 2] != 0
