@@ -23,6 +23,7 @@ module                  what
 ``queues``, ``units``   dispatch to consume queues; units of consume queues
 ``index``               keys, index files
 ``torn``                records that a power cut has torn
+``verify``              the next record behind damage; index files held against themselves and against the log
 ``encode``              records from columns
 ``encode_properties``,  their properties, from one column for each name, or from a map
 ``encode_maps``

@@ -52,6 +52,14 @@ STOP_FULL_FILE = 11  # the next record does not fit into the file
 STOP_LENGTH = 12  # a topic or properties too long for a record
 STOP_SEPARATOR = 13  # a property's value holds 0x02
 
+CHAIN_LOOP = 1  # an entry's previous one is itself or a newer one
+CHAIN_BROKEN = 2  # it is not the one that was the slot's newest before
+CHAIN_SLOT = 3  # a slot does not name its newest entry
+
+ENTRY_STRAY = 1  # an index entry that points at none of the records it was compared with
+ENTRY_HASH = 2  # at one that is not indexed under its hash
+ENTRY_TIME = 3  # at one that was stored at another time
+
 MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
 

@@ -11,8 +11,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gantrymq.model import fastjson
 from gantrymq.fs.api import FileSystem
+from gantrymq.model import fastjson
+
+
+def parse_config(raw: bytes) -> dict[str, Any]:
+    """The JSON object that a file of ``config/`` holds; raises ValueError where it holds none."""
+    value = fastjson.loads(raw.decode("utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError("it holds something else than an object")
+    return value
 
 
 class ConfigFile:
@@ -27,11 +35,9 @@ class ConfigFile:
         """The object; empty where neither the file nor its backup can be read."""
         for path in (self._path, self._backup):
             try:
-                value = fastjson.loads(self._read(path).decode("utf-8"))
+                return parse_config(self._read(path))
             except (FileNotFoundError, ValueError):
                 continue
-            if isinstance(value, dict):
-                return value
         return {}
 
     def save(self, value: dict[str, Any]) -> None:

@@ -5,9 +5,10 @@ Thread rule: one scanner belongs to one thread; it reads what was written before
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 
 BATCH_RECORDS = 4096
+
+Item = TypeVar("Item")
 
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
@@ -42,19 +45,14 @@ _STOPS = {
 class RecordBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
-    ``buffer`` is the whole file, read-only; ``base`` the offset of its first byte. The columns are the scanner's own
-    and are written over by its next batch.
+    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. The columns are
+    the scanner's own and are written over by its next batch but one.
     """
 
-    file: MappedFile
+    base: int
     buffer: Bytes
     columns: NDArray[np.int64]
     count: int
-
-    @property
-    def base(self) -> int:
-        """The physical offset of the buffer's first byte."""
-        return self.file.file_from_offset
 
     @property
     def start_offset(self) -> int:
@@ -74,7 +72,7 @@ class RecordBatch:
     def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
         """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
         columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
-        return RecordBatch(self.file, self.buffer, columns, columns.shape[1])
+        return RecordBatch(self.base, self.buffer, columns, columns.shape[1])
 
 
 class LogScanner:
@@ -126,15 +124,15 @@ class LogScanner:
             self.offset = base + position
             self.stop = _STOPS.get(code)
             if count:
-                yield RecordBatch(file, buffer, columns, count)
+                yield RecordBatch(base, buffer, columns, count)
             if code != codes.STOP_FULL:
                 return self.stop
 
 
-def one_ahead(scanner: LogScanner) -> Iterator[RecordBatch]:
+def one_ahead(scanner: Iterable[Item]) -> Iterator[Item]:
     """The batches of ``scanner``, the next one scanned by a second thread while the caller is at work on this one.
 
-    The scanner's ``offset`` and ``stop`` run ahead with it; they are right when the iteration has ended.
+    A scanner's ``offset`` and ``stop`` run ahead with it; they are right when the iteration has ended.
     """
     batches = iter(scanner)
     with ThreadPoolExecutor(1, "LogScanner") as pool:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
@@ -28,6 +29,7 @@ from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
 from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
@@ -80,6 +82,7 @@ class Recovery:
     last_exit_ok: bool
     dropped_index: list[tuple[Path, int]]
     progress: Progress | None = None
+    _dropped_units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def run(self) -> RecoveryReport:
         """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
@@ -99,7 +102,8 @@ class Recovery:
         with self._step(report, "recoverTopicQueueTable"):
             self.queues.correct_min_offset(self.log.min_offset)
         report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
-        report.queue_units_added = self.queue_dispatcher.added
+        again = len(self._dropped_units) - int((self._dropped_units >= end).sum())
+        report.queue_units_added = max(self.queue_dispatcher.added - again, 0)
         report.index_entries_added = self.index_dispatcher.added if self.index_dispatcher else 0
         return report
 
@@ -108,6 +112,11 @@ class Recovery:
         began_s = self.clock.monotonic_s()
         yield
         report.steps_ms[name] = round((self.clock.monotonic_s() - began_s) * 1000, 3)
+
+    @property
+    def _is_limited(self) -> bool:
+        """Whether the search for the start file ends after some files, vouched for or not."""
+        return self.config.commit_log_recover_max_num > 0
 
     @property
     def _check(self) -> CheckCRC:
@@ -124,11 +133,12 @@ class Recovery:
         start = files[rule.choose(files, self._first_record)].file_from_offset
         report.start_offset = start
         report.queues_max_phy_offset = rule.queues_max_phy_offset
+        if not self.last_exit_ok:
+            self._dropped_units = np.concatenate([[], *self.queues.drop_from(start, self._is_true)])
         self._begin_index(report, start)
-        log_min, limited = self.log.min_offset, self.config.commit_log_recover_max_num > 0
-        begin = start
+        log_min, begin = self.log.min_offset, start
         while True:
-            fill_gaps = limited or begin <= log_min
+            fill_gaps = self._is_limited or begin <= log_min
             try:
                 self._queues_again(begin, start, fill_gaps=fill_gaps)
                 return self._read_forward(report, start, fill_gaps=fill_gaps)
@@ -136,6 +146,15 @@ class Recovery:
                 # Further back, to where the queue breaks off, or else to where the log begins.
                 begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
                 begin = max(begin, log_min)
+
+    def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a unit points to the record that it should, or to what the log no longer has."""
+        entry = queue.entry(queue_offset)
+        if entry is None or entry.phy_offset < self.log.min_offset:
+            return entry is not None
+        record = self.log.read(entry.phy_offset, entry.size_bytes)
+        place = (queue.topic, queue.queue_id, queue_offset)
+        return record is not None and (record.topic, record.queue_id, record.queue_offset) == place
 
     def _first_record(self, file: MappedFile) -> FirstRecord | None:
         layout = self.log.check(file.file_from_offset, self._check)
@@ -180,7 +199,7 @@ class Recovery:
             places = batch.columns[codes.POS, : batch.count] + batch.base
             wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
             count = min([count, *wrong[:1].tolist()])
-        return batch if count == batch.count else RecordBatch(batch.file, batch.buffer, batch.columns, count)
+        return batch if count == batch.count else RecordBatch(batch.base, batch.buffer, batch.columns, count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:
         """With duplicationEnable only what is confirmed is dispatched."""
@@ -188,7 +207,7 @@ class Recovery:
             return batch
         ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
         count = int(np.searchsorted(ends, self.checkpoint.page.confirm_phy_offset, side="right"))
-        return RecordBatch(batch.file, batch.buffer, batch.columns, count)
+        return RecordBatch(batch.base, batch.buffer, batch.columns, count)
 
     def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
         """Put what the queues miss of [begin, end)."""
@@ -227,10 +246,13 @@ class Recovery:
     # What goes
 
     def _truncate(self, report: RecoveryReport, end: int) -> None:
-        report.queue_units_cut = self.queues.truncate(end)
+        report.queue_units_cut = self.queues.truncate(end) + int((self._dropped_units >= end).sum())
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
+        if not self.last_exit_ok:
+            # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
+            self.log.queue.distrust_from(self.log.min_offset if self._is_limited else report.start_offset)
         self.checkpoint.log_ended_at(end)
         if self.index_dispatcher is not None:
             self.index_dispatcher.log_ended_at(end)
