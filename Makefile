@@ -73,6 +73,7 @@ crash: setup  ## The crash tests at full length, slow ones too
 .PHONY: bench
 bench: setup interop  ## The benchmarks, side by side with the real RocketMQ
 	$(BIN)/python benchmarks/recover.py
+	$(BIN)/python benchmarks/sync_flush.py
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
 

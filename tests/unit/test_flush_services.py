@@ -21,12 +21,8 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.flush import (
-    CommitRealTimeService,
-    FlushConsumeQueueService,
-    FlushRealTimeService,
-    GroupCommitService,
-)
+from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
+from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.transient_pool import TransientStorePool
@@ -170,6 +166,19 @@ def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:
     future = service.put_request(FILE_SIZE + 10)
     service.step(0)
     assert future.result(0) is PutMessageStatus.PUT_OK
+
+
+def test_a_request_is_a_future_that_anybody_may_ask_again() -> None:
+    heard: list[PutMessageStatus] = []
+    request = FlushRequest(100)
+    request.add_done_callback(lambda done: heard.append(done.result(0)))
+    assert request.result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
+    assert (request.done(), heard) == (False, [])
+    request.finish(PutMessageStatus.PUT_OK)
+    request.add_done_callback(lambda done: heard.append(done.result(0)))
+    assert heard == [PutMessageStatus.PUT_OK] * 2
+    assert [request.result(0), request.result(9)] == [PutMessageStatus.PUT_OK] * 2
+    assert request.done()
 
 
 def test_what_was_never_written_is_a_timeout() -> None:

@@ -6,10 +6,15 @@ Source: RocketMQ's ServiceThread, of which every service is a subclass there. He
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from gantrymq.clock import Clock
+
+_RESTS_A_STEP = 3
+_MOST_REST_S = 0.01
 
 
 class Service(Protocol):
@@ -38,14 +43,20 @@ class ServiceRunner:
     """Runs one service in a daemon thread until :meth:`stop`.
 
     A step that raises is counted in ``failures`` and reported to ``on_failure``; the service goes on with its next
-    interval. ``wake`` may be called from any thread and costs little when the runner is awake.
+    interval. ``wake`` may be called from any thread and costs little when the runner is awake. With
+    ``rest_ms`` the next step comes no sooner than that after one that left nothing, nor before three times as long as
+    it took (at most 10 ms), even if it is woken: what comes meanwhile is done together.
     """
 
-    def __init__(self, service: Service, clock: Clock, on_failure: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self, service: Service, clock: Clock, on_failure: Callable[[str, Exception], None], *, rest_ms: int = 0
+    ) -> None:
         self._service = service
         self._clock = clock
         self._on_failure = on_failure
-        self._awake = threading.Event()
+        self._rest_s = rest_ms / 1000
+        self._asleep = threading.Lock()  # a semaphore of one: who sleeps acquires it, who wakes releases it
+        self._asleep.acquire()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=service.name, daemon=True)
         self.failures = 0
@@ -56,8 +67,9 @@ class ServiceRunner:
 
     def wake(self) -> None:
         """Make the service step now instead of when its interval is over."""
-        if not self._awake.is_set():
-            self._awake.set()
+        if self._asleep.locked():
+            with suppress(RuntimeError):  # another thread was faster
+                self._asleep.release()
 
     def stop(self) -> None:
         """End the thread and drain the service; returns when both are done. Errors of the drain are raised."""
@@ -67,15 +79,19 @@ class ServiceRunner:
     def abandon(self) -> None:
         """End the thread and leave undone what is; returns when it has ended. Doing so twice is harmless."""
         self._stopping = True
-        self._awake.set()
+        self.wake()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping:
-            self._awake.clear()
-            if not self._step():
-                self._awake.wait(self._service.interval_ms / 1000)
+            began_s = self._clock.monotonic_s()
+            if self._step():
+                continue
+            if self._rest_s and not self._stopping:
+                took_s = self._clock.monotonic_s() - began_s
+                time.sleep(max(self._rest_s, min(_RESTS_A_STEP * took_s, _MOST_REST_S)))
+            self._asleep.acquire(timeout=self._service.interval_ms / 1000)
 
     def _step(self) -> bool:
         try:

@@ -1,20 +1,18 @@
-"""Making what was written durable: the commit log in the background or for a waiting producer, and the queues.
+"""Making what was written durable: the commit log in the background, and the queues.
 
 The order that recovery relies on: queue units are flushed before the checkpoint says so, and a log's records before a
 producer hears of them.
 
-Source: CommitLog.FlushRealTimeService, CommitRealTimeService and GroupCommitService,
-ConsumeQueueStore.FlushConsumeQueueService.
+Producers who wait for the disk are served by :mod:`gantrymq.store.group_commit`.
+
+Source: CommitLog.FlushRealTimeService and CommitRealTimeService, ConsumeQueueStore.FlushConsumeQueueService.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
@@ -89,47 +87,6 @@ class CommitRealTimeService:
         for _ in range(_SHUTDOWN_TRIES):
             while not self._log.queue.commit(0):
                 pass
-
-
-class GroupCommitService:
-    """Lets waiting producers share one flush: who came while a flush ran is served by the next one."""
-
-    name = "GroupCommitService"
-    interval_ms = 10
-
-    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint) -> None:
-        self._log = log
-        self._checkpoint = checkpoint
-        self._guard = threading.Lock()
-        self._requests: list[tuple[int, Future[PutMessageStatus]]] = []
-
-    def put_request(self, end_offset: int) -> Future[PutMessageStatus]:
-        """Ask for everything up to ``end_offset`` to be durable; the future says how that went. Any thread."""
-        future: Future[PutMessageStatus] = Future()
-        with self._guard:
-            self._requests.append((end_offset, future))
-        return future
-
-    def step(self, now_ms: int) -> bool:
-        """Serve everybody who is waiting; flush also what nobody waits for."""
-        with self._guard:
-            requests, self._requests = self._requests, []
-        try:
-            flush_log(self._log, self._checkpoint)
-        except Exception as error:
-            for _, future in requests:
-                future.set_exception(error)
-            raise
-        flushed = self._log.queue.flushed_where
-        for end_offset, future in requests:
-            done = flushed >= end_offset
-            future.set_result(PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT)
-        return bool(self._requests)
-
-    def drain(self) -> None:
-        """Serve whoever is left, and flush everything."""
-        while self.step(0):
-            pass
 
 
 class FlushConsumeQueueService:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
-from gantrymq.errors import ConfigError, StoreClosedError
+from gantrymq.errors import ConfigError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -28,13 +28,9 @@ from gantrymq.service.runner import Service, ServiceRunner
 from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.config_file import ConfigFile
-from gantrymq.store.flush import (
-    CommitRealTimeService,
-    FlushConsumeQueueService,
-    FlushRealTimeService,
-    GroupCommitService,
-)
+from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.geometry import require_store
+from gantrymq.store.group_commit import GroupCommitService
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
@@ -89,7 +85,7 @@ class MessageStore(ReadingStore):
         self._flush_failed = False
         self._pool: TransientStorePool | None = None
         self.failures: list[tuple[str, Exception]] = []
-        _store_host(config)  # a bad address is said before anything is touched
+        self._store_host = _store_host(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
@@ -158,6 +154,7 @@ class MessageStore(ReadingStore):
             progress,
         )
         self.recovery: RecoveryReport = recovery.run()
+        self._log.queue.sync_wiped()
         self._log.queue.reserve_rest()
         self._confirm_offset = (
             parts.checkpoint.page.confirm_phy_offset if parts.config.duplication_enable else self._log.max_offset
@@ -183,7 +180,7 @@ class MessageStore(ReadingStore):
         if config.transient_store_pool_enable and not sync_flush:
             self._pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
         self._appender = MessageAppender(
-            log, self._queues.next_offsets(), _store_host(config), append_crc=config.enabled_append_prop_crc
+            log, self._queues.next_offsets(), self._store_host, append_crc=config.enabled_append_prop_crc
         )
         self._lookup = MessageLookup(log, self._queues, lambda: self._index, config)
         self._group_commit = GroupCommitService(log, self._checkpoint)
@@ -194,7 +191,7 @@ class MessageStore(ReadingStore):
         self._flush_runner = self._runner(
             self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
         )
-        self._reput_runner = self._runner(self._reput)
+        self._reput_runner = self._runner(self._reput, rest_ms=1)  # RocketMQ's sleeps as long
         self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))
         # The order of starting and of stopping: what writes a thing is drained before what flushes it.
         self._runners = [
@@ -222,8 +219,8 @@ class MessageStore(ReadingStore):
         """Store a message whose delay is over; False where it must be tried again."""
         return not self._closed and self.put(message).is_stored
 
-    def _runner(self, service: Service) -> ServiceRunner:
-        return ServiceRunner(service, self._clock, self._note_failure)
+    def _runner(self, service: Service, rest_ms: int = 0) -> ServiceRunner:
+        return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms)
 
     def _note_failure(self, name: str, error: Exception) -> None:
         """Keep the last failures. After a failed sync nobody knows what is on the disk.
@@ -232,7 +229,7 @@ class MessageStore(ReadingStore):
         checkpoint vouches for nothing new, and the next open has to recover.
         """
         self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
-        if name in _SYNCING_SERVICES:
+        if name in _SYNCING_SERVICES or isinstance(error, SyncFailedError):
             self._flush_failed = True
             self._checkpoint.freeze()
 
@@ -256,7 +253,7 @@ class MessageStore(ReadingStore):
                 runner.stop()
             if self._index is not None:
                 self._index.flush()
-            self._checkpoint.page.confirm_phy_offset = self._confirm_end()
+            self._checkpoint.page.confirm_phy_offset = self._dispatchable_end()
             self._checkpoint.flush()
             if not self._flush_failed:
                 self._fs.remove(self._paths.abort)
@@ -270,9 +267,6 @@ class MessageStore(ReadingStore):
             self._log.close()
             self._queues.close()
             self._lock.release()
-
-    def _confirm_end(self) -> int:
-        return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
 
     def __enter__(self) -> MessageStore:
         """Itself."""
@@ -319,6 +313,9 @@ class MessageStore(ReadingStore):
                 result = self._appender.append(outgoing, self._clock.now_ms())
         except NoBufferError:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
+        except SyncFailedError as error:  # of a new file's name
+            self._note_failure("put", error)
+            raise
         self._wake_after_put()
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self._wait_for_flush(result, wait=message.wait_store_msg_ok)
@@ -335,12 +332,16 @@ class MessageStore(ReadingStore):
             result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return result
         columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
-        with self._put_lock:
-            self._require_open()
-            if columns is not None:
-                self._appender.append_columns(columns, self._clock.now_ms(), result)
-            else:
-                self._put_one_by_one(batch, result)
+        try:
+            with self._put_lock:
+                self._require_open()
+                if columns is not None:
+                    self._appender.append_columns(columns, self._clock.now_ms(), result)
+                else:
+                    self._put_one_by_one(batch, result)
+        except SyncFailedError as error:
+            self._note_failure("put_batch", error)
+            raise
         self._wake_after_put()
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and result.end_offset >= 0:
             result.status = self._flushed(result.end_offset)
@@ -363,16 +364,9 @@ class MessageStore(ReadingStore):
             self._flush_runner.wake()
 
     def _flushed(self, end_offset: int) -> PutMessageStatus:
-        future = self._group_commit.put_request(end_offset)
+        request = self._group_commit.put_request(end_offset)
         self._flush_runner.wake()
-        try:
-            return future.result(self.config.sync_flush_timeout_ms / 1000)
-        except TimeoutError:
-            return PutMessageStatus.FLUSH_DISK_TIMEOUT
-
-    @property
-    def _store_host(self) -> Host:
-        return _store_host(self.config)
+        return request.result(self.config.sync_flush_timeout_ms / 1000)
 
     # Reading
 

@@ -1,0 +1,115 @@
+"""One sync for everybody who waits for the disk (SYNC_FLUSH).
+
+Who comes while a sync runs waits for the next one, which begins when this one has ended: a thousand producers cost one
+sync, and one producer waits for no timer. No lock is held over the sync.
+
+A request is one raw lock rather than a ``concurrent.futures.Future`` with its condition: with sixteen producers most
+of what a put cost was the making, the waiting and the waking of futures (``benchmarks/sync_flush.py``).
+
+Source: CommitLog.GroupCommitService and GroupCommitRequest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.flush import flush_log
+
+
+class FlushRequest:
+    """The future of one producer: everything up to ``end_offset`` on the disk, or the error of the sync.
+
+    Thread rule: the service finishes it once; any thread may wait for it or add a callback.
+    """
+
+    __slots__ = ("_callbacks", "_error", "_open", "_status", "end_offset")
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self._open = threading.Lock()  # held until the request is finished: who waits, waits for it
+        self._open.acquire()
+        self._status: PutMessageStatus | None = None
+        self._error: Exception | None = None
+        self._callbacks: list[Callable[[FlushRequest], None]] = []
+
+    def done(self) -> bool:
+        """Whether it is finished."""
+        return self._status is not None or self._error is not None
+
+    def result(self, timeout_s: float) -> PutMessageStatus:
+        """PUT_OK; FLUSH_DISK_TIMEOUT where it takes longer than ``timeout_s`` (seconds). Raises the sync's error."""
+        if not self._open.acquire(timeout=timeout_s):
+            return PutMessageStatus.FLUSH_DISK_TIMEOUT
+        self._open.release()
+        if self._error is not None:
+            raise self._error
+        return self._status or PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+    def add_done_callback(self, call: Callable[[FlushRequest], None]) -> None:
+        """Call ``call`` with this request when it is finished, from the flushing thread; at once where it is."""
+        self._callbacks.append(call)
+        if self.done():
+            self._call_back()
+
+    def finish(self, outcome: PutMessageStatus | Exception) -> None:
+        """Say how it went, and let everybody go who waits."""
+        if isinstance(outcome, PutMessageStatus):
+            self._status = outcome
+        else:
+            self._error = outcome
+        self._open.release()
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                call = self._callbacks.pop()
+            except IndexError:  # the other thread took it
+                return
+            call(self)
+
+
+class GroupCommitService:
+    """Lets waiting producers share one flush: who came while a flush ran is served by the next one."""
+
+    name = "GroupCommitService"
+    interval_ms = 10
+
+    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint) -> None:
+        self._log = log
+        self._checkpoint = checkpoint
+        self._requests: list[FlushRequest] = []
+        self._guard = threading.Lock()
+
+    def put_request(self, end_offset: int) -> FlushRequest:
+        """Ask for everything up to ``end_offset``, which is written, to be durable. Any thread."""
+        request = FlushRequest(end_offset)
+        with self._guard:
+            self._requests.append(request)
+        return request
+
+    def step(self, now_ms: int) -> bool:
+        """Serve everybody who is waiting; flush also what nobody waits for."""
+        with self._guard:
+            requests, self._requests = self._requests, []
+        try:
+            flush_log(self._log, self._checkpoint)
+        except Exception as error:
+            for request in requests:
+                request.finish(error)
+            raise
+        flushed = self._log.queue.flushed_where
+        for request in requests:
+            done = flushed >= request.end_offset
+            request.finish(PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+        return bool(self._requests)
+
+    def drain(self) -> None:
+        """Serve whoever is left, and flush everything."""
+        while self.step(0):
+            pass
