@@ -62,8 +62,8 @@ class ArrowBatches:
             "topic": lambda batch: batch.topics.take(pa.array(batch.queues)),
             "broker": lambda batch: pa.repeat(pa.scalar(self._broker_name, pa.string()), batch.count),
             "body": lambda batch: body_column(batch, decompress=self._decompress),
-            "tags": _tags,
-            "keys": lambda batch: _keys(batch, kind),
+            "tags": tags_column,
+            "keys": lambda batch: keys_column(batch, kind),
             "properties": lambda batch: self._properties(batch, kind),
             "msg_id": _message_ids,
             "born_timestamp": lambda batch: _timestamps(batch.row(codes.BORN_TIMESTAMP), kind),
@@ -116,12 +116,15 @@ def _find(batch: LogBatch, name: str) -> tuple[Int64s, Int64s]:
     return at, length
 
 
-def _tags(batch: LogBatch) -> pa.Array:
+def tags_column(batch: LogBatch) -> pa.Array:
+    """The tags of each record (string), null where there are none."""
     at, length = _find(batch, PROPERTY_TAGS)
     return _text(batch, at, length, validity(length >= 0))
 
 
-def _keys(batch: LogBatch, kind: pa.ListType) -> pa.Array:
+def keys_column(batch: LogBatch, kind: pa.ListType | None = None) -> pa.Array:
+    """The keys of each record (list of strings, or ``kind``), empty where there are none."""
+    kind = kind or pa.list_(pa.string())
     at, length = _find(batch, PROPERTY_KEYS)
     total, rows = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
     most_keys = total // 2 + batch.count

@@ -1,0 +1,102 @@
+"""What can be wrong with a store: the kinds of findings, each with a fixed name.
+
+A finding is damage, or a note: something that recovery mends without losing a whole record, or that RocketMQ itself
+leaves behind. docs/cli.md describes every kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+
+class Level(Enum):
+    """How grave a finding is."""
+
+    DAMAGE = "damage"
+    NOTE = "note"
+
+
+class Kind(Enum):
+    """The kinds, by where they are found; the values are what ``gantrymq store verify --json`` prints."""
+
+    FILE_SIZE = "file-size"
+    FILE_UNREADABLE = "file-unreadable"
+    FOREIGN_FILE = "foreign-file"
+
+    LOG_FILE_MISSING = "log-file-missing"
+    LOG_HOLE = "log-hole"
+    LOG_TAIL = "log-tail"
+    LENGTH_CHAIN = "length-chain"
+    BLANK_MISSING = "blank-missing"
+    BLANK_SIZE = "blank-size"
+    RECORD_CRC = "record-crc"
+    RECORD_TORN = "record-torn"
+    RECORD_PHY_OFFSET = "record-phy-offset"
+
+    QUEUE_FILE_MISSING = "queue-file-missing"
+    QUEUE_HOLE = "queue-hole"
+    QUEUE_FILLED = "queue-filled"
+    QUEUE_BEHIND = "queue-behind"
+    QUEUE_AHEAD = "queue-ahead"
+    QUEUE_MIN_OFFSET_STALE = "queue-min-offset-stale"
+    QUEUE_ENTRY_NOWHERE = "queue-entry-nowhere"
+    QUEUE_ENTRY_OTHER_QUEUE = "queue-entry-other-queue"
+    QUEUE_ENTRY_ORDER = "queue-entry-order"
+    QUEUE_ENTRY_SIZE = "queue-entry-size"
+    QUEUE_ENTRY_TAGS_CODE = "queue-entry-tags-code"
+    QUEUE_EXT_ENTRY = "queue-ext-entry"
+    MESSAGE_WITHOUT_ENTRY = "message-without-entry"
+
+    INDEX_HEADER = "index-header"
+    INDEX_CHAIN_LOOP = "index-chain-loop"
+    INDEX_CHAIN_BROKEN = "index-chain-broken"
+    INDEX_SLOT = "index-slot"
+    INDEX_ENTRY_NOWHERE = "index-entry-nowhere"
+    INDEX_ENTRY_HASH = "index-entry-hash"
+    INDEX_ENTRY_TIME = "index-entry-time"
+    INDEX_INCOMPLETE = "index-incomplete"
+    INDEX_WILL_BE_REBUILT = "index-will-be-rebuilt"
+
+    CHECKPOINT_MISSING = "checkpoint-missing"
+    CHECKPOINT_CORRUPT = "checkpoint-corrupt"
+    CHECKPOINT_FUTURE = "checkpoint-future"
+    CONFIG_JSON = "config-json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding. ``path`` is relative to the store; None means that a field has no meaning for the kind.
+
+    ``phy_offset`` and ``length_bytes`` are a place in the commit log; ``queue_offset`` is the first of ``count``
+    slots of the queue; ``entry`` the number of an index entry or, for a slot, of that.
+    """
+
+    kind: Kind
+    path: Path
+    text: str
+    level: Level = Level.DAMAGE
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    phy_offset: int | None = None
+    length_bytes: int | None = None
+    entry: int | None = None
+    count: int = 1
+
+    def as_json(self) -> dict[str, object]:
+        """The object that ``gantrymq store verify --json`` prints."""
+        return {
+            "kind": self.kind.value,
+            "level": self.level.value,
+            "path": str(self.path),
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "phyOffset": self.phy_offset,
+            "bytes": self.length_bytes,
+            "entry": self.entry,
+            "count": self.count,
+            "text": self.text,
+        }

@@ -1,0 +1,339 @@
+"""Verifying the index: each file in itself, and its entries against the keys of the log.
+
+The entries stand in the order of the log. So each batch of the log is held against the entries where the last one
+ended; what does not fit there is looked at once more at the end.
+
+Thread rule: :meth:`IndexCheck.see` from one thread, the rest before or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.index import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexEntry,
+    IndexHeader,
+    decode_entry,
+    decode_header,
+)
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import index_chains, index_compare, index_hashes
+from gantrymq.kernels.arrays import read_only
+from gantrymq.store.index_entries import index_entries
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.log_check import LogCheck
+from gantrymq.tools.record_lookup import RecordLookup
+
+_ENTRIES_AHEAD = 65_536
+_KEPT = 262_144
+_SHOWN = 4096  # findings of one kind in one file; the rest is a count
+_CHAIN_KINDS = {
+    codes.CHAIN_LOOP: (Kind.INDEX_CHAIN_LOOP, "the entry's chain goes on with itself or a newer entry"),
+    codes.CHAIN_BROKEN: (Kind.INDEX_CHAIN_BROKEN, "the entry's chain does not go on with the one before it"),
+    codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
+}
+_NO_TIMES = -1
+
+
+@dataclass(slots=True)
+class CheckedIndexFile:
+    """One file: its bytes, and how many of its entries have been compared. -1 as ``begin_ms``: it is not believed."""
+
+    path: Path
+    array: Bytes
+    slots: int
+    header: IndexHeader
+    begin_ms: int
+    next_entry: int = 1
+
+    def at(self, number: int) -> int:
+        """Where an entry stands in the file."""
+        return HEADER_SIZE + self.slots * SLOT_SIZE + number * ENTRY_SIZE
+
+    def entry(self, number: int) -> IndexEntry:
+        """One entry."""
+        return decode_entry(self.array[self.at(number) : self.at(number + 1)].data, 0)
+
+
+@dataclass(slots=True)
+class _Strays:
+    """(file, entry number) of entries that did not fit where they stood; the first ones are kept, all are counted."""
+
+    places: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, file: int, numbers: list[int]) -> None:
+        room = _KEPT - len(self.places)
+        self.places += [(file, number) for number in numbers[:room]]
+        self.count += len(numbers)
+
+
+class IndexCheck:
+    """The index files ``arrays`` (in the order of their names), of ``slots`` slots and ``entries`` entries each."""
+
+    def __init__(
+        self,
+        root: Path,
+        arrays: list[tuple[Path, Bytes]],
+        slots: int,
+        entries: int,
+        log: LogCheck,
+        lookup: RecordLookup,
+        *,
+        is_closed: bool,
+    ) -> None:
+        self._root = root
+        self._slots = slots
+        self._entries = entries
+        self._log = log
+        self._lookup = lookup
+        self._is_closed = is_closed
+        self._files = [self._checked(path, array) for path, array in arrays]
+        self._current = 0
+        self._strays = _Strays()
+        self._wrong: list[Finding] = []
+        self._excused_places: set[int] = set()
+        self._excused_hashes: set[int] = set()
+        self._unseen: list[tuple[int, int]] = []
+        self._unseen_count = 0
+
+    def _checked(self, path: Path, array: Bytes) -> CheckedIndexFile:
+        header = decode_header(array[:HEADER_SIZE].data)
+        file = CheckedIndexFile(path, read_only(array.data), self._slots, header, header.begin_timestamp_ms)
+        header.index_count = min(header.index_count, self._entries)
+        return file
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return sum(file.header.index_count - 1 for file in self._files)
+
+    # Each file in itself
+
+    def see_files(self) -> Iterator[Finding]:
+        """Headers and chains."""
+        newest = np.zeros(self._slots, np.int64)
+        for file in self._files:
+            newest[:] = 0
+            found = np.zeros((2, _SHOWN), np.int64)
+            wrong, used = index_chains(file.array, self._slots, file.header.index_count, newest, found)
+            for number, code in found[:, : min(wrong, _SHOWN)].T.tolist():
+                kind, text = _CHAIN_KINDS[code]
+                yield self._finding(kind, file, text, entry=number)
+            if wrong > _SHOWN:
+                text = f"{wrong - _SHOWN} more chains or slots are wrong"
+                yield self._finding(Kind.INDEX_CHAIN_BROKEN, file, text, count=wrong - _SHOWN)
+            yield from self._header(file, used, is_chained=not wrong)
+
+    def _header(self, file: CheckedIndexFile, used: int, *, is_chained: bool) -> Iterator[Finding]:
+        raw = int.from_bytes(file.array[36:HEADER_SIZE].tobytes(), "big", signed=True)
+        header = file.header
+        faults = []
+        if raw not in {header.index_count, 0}:
+            faults.append(f"indexCount is {raw}, the file holds at most {self._entries}")
+        if header.hash_slot_count != used and is_chained:
+            faults.append(f"hashSlotCount is {header.hash_slot_count}, {used} slots are used")
+        if header.index_count > 1:
+            faults += self._ends(file)
+        if faults:
+            yield self._finding(Kind.INDEX_HEADER, file, "; ".join(faults))
+
+    def _ends(self, file: CheckedIndexFile) -> list[str]:
+        """What the header says wrongly of the first and of the last entry."""
+        header, faults = file.header, []
+        first, last = file.entry(1), file.entry(header.index_count - 1)
+        named = (
+            ("begin", first.phy_offset, header.begin_phy_offset, header.begin_timestamp_ms),
+            ("end", last.phy_offset, header.end_phy_offset, header.end_timestamp_ms),
+        )
+        for name, phy_offset, said_offset, said_ms in named:
+            stored_ms = self._stored_ms(phy_offset)
+            if stored_ms is None:
+                continue  # the record is gone, or the entry points nowhere and is told
+            if said_offset != phy_offset:
+                faults.append(f"{name}PhyOffset is {said_offset}, the entry's {phy_offset}")
+            if said_ms != stored_ms:
+                faults.append(f"{name}Timestamp is {said_ms}, the record's {stored_ms}")
+                if name == "begin":
+                    file.begin_ms = _NO_TIMES
+        return faults
+
+    def _stored_ms(self, phy_offset: int) -> int | None:
+        for _, batch in self._lookup.read(np.array([phy_offset], np.int64)):
+            column = batch.columns[:, 0]
+            if column[codes.SIZE] and column[codes.PHY_OFFSET] == phy_offset:
+                return int(column[codes.STORE_TIMESTAMP])
+        return None
+
+    # Against the log
+
+    def see(self, batch: RecordBatch) -> None:
+        """Hold the entries against these records."""
+        batch.believe_places()
+        hashes, phy_offsets, stored = index_entries(batch)
+        seen = np.zeros(len(hashes), np.uint8)
+        while self._current < len(self._files):
+            file = self._files[self._current]
+            if self._compare(file, (hashes, phy_offsets, stored), batch.end_offset, seen):
+                return self._note_unseen(batch, hashes, phy_offsets, seen)
+            self._current += 1
+        return self._note_unseen(batch, hashes, phy_offsets, seen)
+
+    def _compare(
+        self, file: CheckedIndexFile, expected: tuple[NDArray[np.int64], ...], end_offset: int, seen: Bytes
+    ) -> bool:
+        """Go on in ``file``; returns whether there are entries left in it, which point further on."""
+        hashes, phy_offsets, stored = expected
+        while file.next_entry < file.header.index_count:
+            count = min(file.header.index_count - file.next_entry, _ENTRIES_AHEAD)
+            found = np.zeros((2, count), np.int64)
+            start = file.at(file.next_entry)
+            used, wrong = index_compare(
+                file.array, start, start + count * ENTRY_SIZE, hashes, phy_offsets, stored, len(hashes),
+                end_offset, file.begin_ms, seen, found,
+            )  # fmt: skip
+            if wrong:
+                self._note_wrong(file, found[:, :wrong])
+            file.next_entry += used // ENTRY_SIZE
+            if used < count * ENTRY_SIZE:
+                return True
+        return False
+
+    def _note_wrong(self, file: CheckedIndexFile, found: NDArray[np.int64]) -> None:
+        numbers = (found[0] - file.at(0)) // ENTRY_SIZE
+        self._strays.add(self._files.index(file), numbers[found[1] == codes.ENTRY_STRAY].tolist())
+        for number in numbers[found[1] == codes.ENTRY_HASH].tolist():
+            self._wrong_hash(file, number)
+        for number in numbers[found[1] == codes.ENTRY_TIME].tolist():
+            if number > 1:  # the first one's is reckoned from the end of the file before
+                text = "its time is not that of its record"
+                self._add(self._finding(Kind.INDEX_ENTRY_TIME, file, text, entry=number))
+
+    def _wrong_hash(self, file: CheckedIndexFile, number: int) -> None:
+        phy_offset = file.entry(number).phy_offset
+        self._excused_places.add(phy_offset)
+        text = "the record that it points at has no key of this hash"
+        self._add(self._finding(Kind.INDEX_ENTRY_HASH, file, text, entry=number, phy_offset=phy_offset))
+
+    def _add(self, finding: Finding) -> None:
+        if len(self._wrong) < _KEPT:
+            self._wrong.append(finding)
+
+    def _note_unseen(
+        self, batch: RecordBatch, hashes: NDArray[np.int64], phy_offsets: NDArray[np.int64], seen: Bytes
+    ) -> None:
+        if seen.all() or not self._is_closed:
+            return
+        # Only since 5.5.0 there is an entry for the tags, the last one of a record.
+        some, of = (np.empty(len(hashes) + codes.MAX_HASHES_OF_RECORD, np.int64) for _ in range(2))
+        count, _ = index_hashes(batch.buffer, batch.columns, 0, batch.count, 0, some, of)
+        with_keys = batch.columns[codes.PHY_OFFSET][of[:count]]
+        rank = np.arange(len(hashes)) - np.searchsorted(phy_offsets, phy_offsets)
+        keys = np.searchsorted(with_keys, phy_offsets, "right") - np.searchsorted(with_keys, phy_offsets)
+        rows = np.flatnonzero((seen == 0) & (rank < keys))
+        self._unseen_count += len(rows)
+        room = _SHOWN - len(self._unseen)
+        self._unseen += list(zip(phy_offsets[rows[:room]].tolist(), hashes[rows[:room]].tolist(), strict=True))
+
+    # Afterwards
+
+    def finish(self) -> Iterator[Finding]:
+        """Entries that did not fit where they stood, and keys without an entry."""
+        for number, file in enumerate(self._files):
+            self._strays.add(number, list(range(file.next_entry, file.header.index_count)))
+            file.next_entry = file.header.index_count
+        for begin in range(0, len(self._strays.places), _SHOWN):
+            self._see_strays(self._strays.places[begin : begin + _SHOWN])
+        yield from _joined(
+            sorted(self._wrong, key=lambda finding: (finding.path, finding.kind.value, finding.entry or 0))
+        )
+        more = self._strays.count - len(self._strays.places)
+        if more > 0:
+            text = f"{more} more entries are out of place, and were not looked at"
+            yield self._finding(Kind.INDEX_ENTRY_NOWHERE, self._files[-1], text, count=more)
+        unseen = [one for one in self._unseen if not self._is_excused(*one)]
+        if unseen:
+            count = self._unseen_count - len(self._unseen) + len(unseen)
+            text = "keys of messages are not in the index; queries by key do not find these"
+            path = (self._files[-1].path if self._files else self._root / "index").relative_to(self._root)
+            yield Finding(Kind.INDEX_INCOMPLETE, path, text, Level.NOTE, phy_offset=unseen[0][0], count=count)
+
+    def _is_excused(self, phy_offset: int, code: int) -> bool:
+        return phy_offset in self._excused_places or code in self._excused_hashes
+
+    def _see_strays(self, places: list[tuple[int, int]]) -> None:
+        entries = [self._files[file].entry(number) for file, number in places]
+        offsets = np.array([entry.phy_offset for entry in entries], np.int64)
+        looked_up = np.array([self._may_be_there(offset) for offset in offsets.tolist()], np.bool_)
+        rows = np.flatnonzero(looked_up)
+        for some, batch in self._lookup.read(offsets[rows]):
+            right = self._hashes_of(batch)
+            for i, row in enumerate(rows[some].tolist()):
+                file, number = places[row]
+                is_record = batch.columns[codes.SIZE, i] and batch.columns[codes.PHY_OFFSET, i] == offsets[row]
+                if not is_record:
+                    self._nowhere(self._files[file], number, entries[row])
+                elif entries[row].key_hash not in right[i]:
+                    self._wrong_hash(self._files[file], number)
+        for row in np.flatnonzero(~looked_up & (offsets >= self._log.end_offset)).tolist():
+            self._nowhere(self._files[places[row][0]], places[row][1], entries[row])
+
+    def _may_be_there(self, phy_offset: int) -> bool:
+        """Not what is expired, nor what stood where the log is known to be broken."""
+        return self._log.min_offset <= phy_offset < self._log.end_offset and not self._log.is_bad(phy_offset)
+
+    @staticmethod
+    def _hashes_of(batch: RecordBatch) -> list[set[int]]:
+        hashes: list[set[int]] = [set() for _ in range(batch.count)]
+        whole = np.flatnonzero(batch.columns[codes.SIZE, : batch.count] > 0)
+        records = batch.take(batch.columns[codes.SIZE, : batch.count] > 0)
+        done = 0
+        while done < records.count:
+            some, of = (np.empty(codes.MAX_HASHES_OF_RECORD, np.int64) for _ in range(2))
+            count, done = index_hashes(records.buffer, records.columns, done, records.count, 1, some, of)
+            for code, record in zip(some[:count].tolist(), of[:count].tolist(), strict=True):
+                hashes[int(whole[record])].add(code)
+        return hashes
+
+    def _nowhere(self, file: CheckedIndexFile, number: int, entry: IndexEntry) -> None:
+        self._excused_hashes.add(entry.key_hash)
+        is_behind = entry.phy_offset >= self._log.end_offset
+        text = "points behind the end of the log" if is_behind else "points at no record"
+        # Where a recovery cut the log it lets the entries be, and takes back what the header vouches for.
+        last = file.entry(file.header.index_count - 1).phy_offset
+        is_cut = file.header.end_phy_offset <= entry.phy_offset and file.header.end_phy_offset < last
+        level = Level.NOTE if is_cut or (is_behind and not self._is_closed) else Level.DAMAGE
+        place = {"entry": number, "phy_offset": entry.phy_offset}
+        self._add(self._finding(Kind.INDEX_ENTRY_NOWHERE, file, text, level=level, **place))
+
+    def _finding(self, kind: Kind, file: CheckedIndexFile, text: str, **fields: object) -> Finding:
+        return Finding(kind, file.path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
+
+
+def _joined(findings: list[Finding]) -> Iterator[Finding]:
+    """Runs of entries with the same fault as one finding each."""
+    held: Finding | None = None
+    for finding in findings:
+        follows = held is not None and (held.entry or 0) + held.count == finding.entry
+        if (
+            held is not None
+            and follows
+            and (held.kind, held.level, held.path) == (finding.kind, finding.level, finding.path)
+        ):
+            held = replace(held, count=held.count + 1)
+            continue
+        if held is not None:
+            yield held
+        held = finding
+    if held is not None:
+        yield held

@@ -1,0 +1,94 @@
+"""The index files of a store as they lie in their directory, and their geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import WrongFileSizeError
+from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
+from gantrymq.format.names import is_index_name
+from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.store.geometry import find_index_geometry
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.log_files import usual_size
+
+
+@dataclass(slots=True)
+class IndexFiles:
+    """``names`` are those of one size, oldest first; ``odd`` those of another, ``others`` what is no index file.
+
+    ``slots`` and ``entries`` are 0 where no geometry explains the files.
+    """
+
+    directory: Path
+    names: list[str] = field(default_factory=list)
+    odd: list[Entry] = field(default_factory=list)
+    others: list[Entry] = field(default_factory=list)
+    size_bytes: int = 0
+    slots: int = 0
+    entries: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to read, and it is known how."""
+        return bool(self.names) and self.slots > 0
+
+
+def find_index_files(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> IndexFiles:
+    """Look at the directory; raises AmbiguousGeometryError where more than one geometry fits."""
+    found = IndexFiles(paths.index)
+    entries = fs.scan(paths.index)
+    named = [entry for entry in entries if not entry.is_directory and is_index_name(entry.name)]
+    found.others = [entry for entry in entries if entry not in named]
+    given_size = file_size(config.max_hash_slot_num, config.max_index_num)
+    sizes = [entry.size_bytes for entry in named]
+    found.size_bytes = given_size if given_size in sizes else usual_size(sizes)
+    found.names = [entry.name for entry in named if entry.size_bytes == found.size_bytes]
+    found.odd = [entry for entry in named if entry.size_bytes != found.size_bytes]
+    if found.names:
+        try:
+            sized = find_index_geometry(_Only(fs, found.names), paths, config, given)  # type: ignore[arg-type]
+        except WrongFileSizeError:
+            return found
+        if file_size(sized.max_hash_slot_num, sized.max_index_num) == found.size_bytes:
+            found.slots, found.entries = sized.max_hash_slot_num, sized.max_index_num
+    return found
+
+
+class _Only:
+    """A directory with only some of its names, as far as looking for a geometry goes."""
+
+    def __init__(self, fs: FileSystem, names: Collection[str]) -> None:
+        self._fs = fs
+        self._names = names
+
+    def scan(self, path: Path) -> list[Entry]:
+        return [entry for entry in self._fs.scan(path) if entry.name in self._names]
+
+    def open(self, path: Path) -> File:
+        return self._fs.open(path)
+
+
+def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
+    """How many of the files a recovery after an abnormal exit keeps as they are (IndexService.load).
+
+    ``checkpoint_ms`` is the checkpoint's indexMsgTimestamp. From the first one on that is not full, or newer than
+    that, they are filled again.
+    """
+    before_ms = 0
+    for number, name in enumerate(files.names):
+        file = fs.open(files.directory / name)
+        try:
+            header = decode_header(file.read_at(0, HEADER_SIZE))
+        finally:
+            file.close()
+        flushed_ms = checkpoint_ms - (number > 0 and before_ms == checkpoint_ms)
+        if header.index_count < files.entries or header.end_timestamp_ms > flushed_ms:
+            return number
+        before_ms = header.end_timestamp_ms
+    return len(files.names)

@@ -1,0 +1,235 @@
+"""Verifying the commit log: its records, its blanks, and the run of its files.
+
+What stands at the end is held back until it is known whether a whole record follows: behind the last one it is the
+tail that a recovery cuts, in front of one it is damage.
+
+Thread rule: belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.record import BLANK_SIZE, RecordStop
+from gantrymq.kernels import codes
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.torn import first_torn
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.log_reader import Broken, FileEnd, LogEvent, Unreadable
+
+_STANDS = {
+    RecordStop.ZEROS: "zeros",
+    RecordStop.HALF: "a record whose parts do not add up to its size",
+    RecordStop.MAGIC: "neither a record nor a blank",
+    RecordStop.SIZE: "a record or blank of an impossible size",
+}
+
+
+class LogCheck:
+    """Hears of everything in the log, in order (:meth:`see`), and says what is wrong with it.
+
+    ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``newest_ms`` is the latest
+    storeTimestamp.
+    """
+
+    def __init__(self, root: Path, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
+        self._root = root
+        self._files = files
+        self._file_size = file_size
+        self._is_closed = is_closed
+        self._ends: list[FileEnd] = []
+        self._suspects: list[Finding] = []
+        self._bad_starts: list[int] = []
+        self._bad_ends: list[int] = []
+        self.min_offset = files[0].base if files else 0
+        self.end_offset = self.min_offset
+        self.newest_ms = 0
+        self.records = 0
+        self.record_bytes = 0
+
+    def is_bad(self, phy_offset: int) -> bool:
+        """Whether a place lies where the log is known to be broken."""
+        at = bisect_right(self._bad_starts, phy_offset) - 1
+        return at >= 0 and phy_offset < self._bad_ends[at]
+
+    def file_at(self, phy_offset: int) -> LogFile | None:
+        """The file that holds a physical offset."""
+        at = bisect_right(self._files, phy_offset, key=lambda file: file.base) - 1
+        return self._files[at] if at >= 0 and phy_offset < self._files[at].end else None
+
+    # The files
+
+    def see_files(self) -> Iterator[Finding]:
+        """What is wrong with names, sizes and the run of the files."""
+        for file in self._files:
+            if file.size_bytes != self._file_size:
+                is_left = file.size_bytes == 0 and file is self._files[-1]
+                level = Level.NOTE if is_left and not self._is_closed else Level.DAMAGE
+                text = f"is {file.size_bytes} bytes long, the others {self._file_size}"
+                yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
+            if file.base % self._file_size:
+                text = f"its name is no multiple of the file size {self._file_size}"
+                yield self._finding(Kind.FOREIGN_FILE, file.path, text)
+        for before, after in pairwise(self._files):
+            expected = before.base + self._file_size
+            if after.base > expected:
+                count = -(-(after.base - expected) // self._file_size)
+                self._mark_bad(expected, after.base)
+                text = f"{count} file{'s' * (count > 1)} missing in front of it"
+                place = {"phy_offset": expected, "length_bytes": after.base - expected}
+                yield self._finding(Kind.LOG_FILE_MISSING, after.path, text, count=count, **place)
+
+    def _mark_bad(self, start: int, end: int) -> None:
+        at = bisect_right(self._bad_starts, start)
+        self._bad_starts.insert(at, start)
+        self._bad_ends.insert(at, end)
+
+    # What is in them
+
+    def see(self, event: LogEvent) -> list[Finding]:
+        """Take note of one event; returns what is certain now."""
+        if isinstance(event, RecordBatch):
+            return self._see_records(event)
+        if isinstance(event, FileEnd):
+            return self._see_end(event)
+        if isinstance(event, Unreadable):
+            text = f"the disk does not give these bytes back: {event.error}"
+            return [self._range(Kind.FILE_UNREADABLE, event.path, event.start, event.end, text)]
+        return [*self._certain(), self._broken(event.path, event)]
+
+    def _broken(self, path: Path, event: Broken | FileEnd) -> Finding:
+        start, end = (event.start, event.end) if isinstance(event, Broken) else (event.offset, event.file.end)
+        self._mark_bad(start, end)
+        if event.stop is RecordStop.ZEROS:
+            return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
+        text = f"the chain of records breaks off: there is {_STANDS[event.stop]}"
+        return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
+
+    def _see_records(self, batch: RecordBatch) -> list[Finding]:
+        file = self.file_at(batch.start_offset)
+        path = file.path if file else self._root
+        columns = batch.columns[:, : batch.count]
+        findings: list[Finding] = []
+        is_right = columns[codes.CRC_OK] == 1
+        torn = _torn(batch)
+        is_right[torn] = False
+        rights = np.flatnonzero(is_right)
+        if len(rights):
+            findings += self._certain()
+            self.end_offset = batch.base + int(columns[codes.POS, rights[-1]] + columns[codes.SIZE, rights[-1]])
+            self.newest_ms = max(self.newest_ms, int(columns[codes.STORE_TIMESTAMP, rights].max()))
+        for row in np.flatnonzero(~is_right).tolist():
+            suspect = self._bad_record(path, batch, row, is_torn=row in torn)
+            (findings if len(rights) and row < rights[-1] else self._suspects).append(suspect)
+        wrong_place = is_right & (columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base)
+        for row in np.flatnonzero(wrong_place).tolist():
+            text = f"the record says that it lies at {columns[codes.PHY_OFFSET, row]}"
+            findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
+        self.records += batch.count
+        self.record_bytes += int(columns[codes.SIZE].sum())
+        return findings
+
+    def _bad_record(self, path: Path, batch: RecordBatch, row: int, *, is_torn: bool) -> Finding:
+        if is_torn:
+            text = "a sector of its topic or properties was never written"
+            return self._record(Kind.RECORD_TORN, path, batch, row, text)
+        return self._record(Kind.RECORD_CRC, path, batch, row, "its body does not have the CRC that the record says")
+
+    def _see_end(self, end: FileEnd) -> list[Finding]:
+        if end.stop is not RecordStop.BLANK:
+            self._ends.append(end)
+            return []
+        rest = end.file.end - end.offset
+        if end.blank_size == rest:
+            return []
+        text = f"the blank at the end says {end.blank_size} bytes, {rest} are left"
+        return [self._range(Kind.BLANK_SIZE, end.file.path, end.offset, end.file.end, text)]
+
+    def _certain(self) -> list[Finding]:
+        """What was held back is damage: a whole record follows."""
+        findings, self._suspects = self._suspects, []
+        for end in self._ends:
+            findings.append(self._damaged_end(end))
+        self._ends = []
+        return findings
+
+    def _damaged_end(self, end: FileEnd) -> Finding:
+        written, path = end.written_end - end.offset, end.file.path
+        if written == 0 and end.offset == end.file.base:
+            return self._broken(path, end)
+        if written <= BLANK_SIZE:
+            rest = "the records go to its last bytes" if end.stop is RecordStop.NO_BLANK else f"there is {_stands(end)}"
+            text = f"the file does not end with a blank: {rest}"
+            return self._range(Kind.BLANK_MISSING, path, end.offset, end.file.end, text)
+        return self._broken(path, end)
+
+    def finish(self) -> list[Finding]:
+        """The tail: what stands behind the last whole record."""
+        findings = list(self._suspects) if self._is_closed else []
+        if self._suspects and not self._is_closed:
+            first, last = self._suspects[0], self._suspects[-1]
+            text = f"{len(self._suspects)} torn at the end of the log; a recovery cuts there"
+            tail = self._range(Kind.LOG_TAIL, self._root / first.path, _start(first), _end(last), text)
+            findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
+        elif self._suspects:
+            self.end_offset = _end(self._suspects[-1])
+        for end in self._ends:
+            if end.written_end > end.offset:
+                text = f"behind the last record there is {_stands(end)}; a recovery cuts there"
+                tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
+                findings.append(replace(tail, level=Level.NOTE))
+        return findings
+
+    # Their form
+
+    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+        return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
+
+    def _range(self, kind: Kind, path: Path, start: int, end: int, text: str) -> Finding:
+        return self._finding(kind, path, text, phy_offset=start, length_bytes=end - start)
+
+    def _record(self, kind: Kind, path: Path, batch: RecordBatch, row: int, text: str) -> Finding:
+        column = batch.columns[:, row].tolist()
+        at = column[codes.TOPIC_AT]
+        return self._finding(
+            kind,
+            path,
+            text,
+            topic=decode_utf8(batch.buffer[at : at + column[codes.TOPIC_LENGTH]].tobytes()),
+            queue_id=column[codes.QUEUE_ID],
+            queue_offset=column[codes.QUEUE_OFFSET],
+            phy_offset=batch.base + column[codes.POS],
+            length_bytes=column[codes.SIZE],
+        )
+
+
+def _start(finding: Finding) -> int:
+    return finding.phy_offset or 0
+
+
+def _end(finding: Finding) -> int:
+    return _start(finding) + (finding.length_bytes or 0)
+
+
+def _stands(end: FileEnd) -> str:
+    return _STANDS.get(end.stop, end.stop.value)
+
+
+def _torn(batch: RecordBatch) -> NDArray[np.int64]:
+    """Which records of the batch are torn."""
+    rows: list[int] = []
+    begin, rest = 0, batch
+    while rest.count and (row := first_torn(rest)) < rest.count:
+        rows.append(begin + row)
+        begin += row + 1
+        rest = rest.take(np.arange(rest.count) > row)
+    return np.array(rows, np.int64)

@@ -1,0 +1,205 @@
+"""Reading one commit log file to its end, whatever is in it: records, and what stands between them.
+
+The file is read in chunks, not mapped: a sector that the disk does not give back is then an error to be told and not
+the end of the process, and memory does not grow with the file. Behind damage reading goes on at the next place where
+a whole record with a right CRC says that it lies there.
+
+Thread rule: one reader belongs to one thread. A batch lives until the one after the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.errors import StoreError
+from gantrymq.format.record import (
+    BLANK_SIZE,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    PHY_OFFSET_AT,
+    RecordStop,
+)
+from gantrymq.fs.api import Bytes, File, FileSystem
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import find_record, scan
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.tools.log_files import LogFile
+
+CHUNK_BYTES = 8 << 20
+BATCH_RECORDS = 16_384
+_HEAD_BYTES = PHY_OFFSET_AT + 8
+_PAGE_BYTES = 4096
+_SECTOR_BYTES = 512
+_STOPS = {
+    codes.STOP_BLANK: RecordStop.BLANK,
+    codes.STOP_ZEROS: RecordStop.ZEROS,
+    codes.STOP_HALF: RecordStop.HALF,
+    codes.STOP_MAGIC: RecordStop.MAGIC,
+    codes.STOP_SIZE: RecordStop.SIZE,
+    codes.STOP_NO_BLANK: RecordStop.NO_BLANK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Bytes between two records that are none: [start, end), physical offsets; ``stop`` is what stands at the start."""
+
+    path: Path
+    start: int
+    end: int
+    stop: RecordStop
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Bytes that the disk does not give back: [start, end), physical offsets. They count as zeros."""
+
+    path: Path
+    start: int
+    end: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """Where the records of a file end, and what stands there.
+
+    ``written_end`` is behind the last byte that is not zero (with a blank: behind the blank); ``blank_size`` is what
+    the blank says.
+    """
+
+    file: LogFile
+    offset: int
+    stop: RecordStop
+    written_end: int
+    blank_size: int = 0
+
+
+LogEvent = RecordBatch | Broken | Unreadable | FileEnd
+
+
+class LogFileReader:
+    """Reads ``file``; iterate once. Batches have wrong CRCs marked in ``CRC_OK``; a FileEnd comes last, and always."""
+
+    def __init__(self, fs: FileSystem, file: LogFile) -> None:
+        self._fs = fs
+        self._entry = file
+        self._columns = (new_columns(BATCH_RECORDS), new_columns(BATCH_RECORDS))
+        self._turn = 0
+        self._unreadable: list[Unreadable] = []
+
+    def __iter__(self) -> Iterator[LogEvent]:
+        """Everything in the file. Raises FileNotFoundError, StorePermissionError."""
+        file = self._fs.open(self._entry.path)
+        try:
+            for event in self._events(file):
+                if self._unreadable:
+                    yield from self._unreadable
+                    self._unreadable = []
+                yield event
+        finally:
+            file.close()
+
+    def _events(self, file: File) -> Iterator[LogEvent]:
+        base, size, position, wanted = self._entry.base, self._entry.size_bytes, 0, CHUNK_BYTES
+        while size - position >= BLANK_SIZE:
+            lead = position % _SECTOR_BYTES  # a batch begins with a sector, as what a power cut tears does
+            chunk = self._read(file, position - lead, min(wanted + lead, size - position + lead))
+            columns = self._columns[self._turn]
+            count, code, reached = scan(chunk, lead, len(chunk), len(chunk), codes.CHECK_MARK, columns)
+            if count:
+                self._turn ^= 1
+                yield RecordBatch(base + position - lead, chunk, columns, count)
+                # What is left of the chunk is looked at again.
+                position, wanted = position - lead + reached, CHUNK_BYTES
+                continue
+            chunk = chunk[lead:]
+            wanted = _bytes_needed(chunk, size - position)
+            if wanted > len(chunk):
+                continue
+            if code == codes.STOP_BLANK:
+                blank_size = int.from_bytes(chunk[:4].tobytes(), "big", signed=True)
+                yield self._end(position, RecordStop.BLANK, position + BLANK_SIZE, blank_size)
+                return
+            following, written = self._next_record(file, position)
+            if following is None:
+                yield self._end(position, _STOPS[code], written)
+                return
+            yield Broken(self._entry.path, base + position, base + following, _STOPS[code])
+            position, wanted = following, CHUNK_BYTES
+        yield self._end(position, RecordStop.NO_BLANK, position)
+
+    def _end(self, position: int, stop: RecordStop, written: int, blank_size: int = 0) -> FileEnd:
+        base = self._entry.base
+        return FileEnd(self._entry, base + position, stop, base + max(written, position), blank_size)
+
+    def _next_record(self, file: File, position: int) -> tuple[int | None, int]:
+        """Where the next whole record behind ``position`` begins, and the end of what is not zero up to there."""
+        size, written = self._entry.size_bytes, position
+        searched = position + 1
+        while searched < size:
+            chunk = self._read(file, searched, min(CHUNK_BYTES, size - searched))
+            if not chunk.any():
+                searched += len(chunk)
+                continue
+            stop = len(chunk)
+            found = find_record(chunk, 0, stop, self._entry.base + searched)
+            written = max(written, searched + int(np.flatnonzero(chunk[:found])[-1]) + 1 if chunk[:found].any() else 0)
+            if found < stop:
+                if self._is_record(file, searched + found):
+                    return searched + found, written
+                searched += found + 1
+            else:
+                last = searched + len(chunk) >= size
+                searched += len(chunk) - (0 if last else _HEAD_BYTES - 1)
+        return None, max(written, position + 1 if self._read(file, position, 1).any() else 0)
+
+    def _is_record(self, file: File, position: int) -> bool:
+        head = self._read(file, position, BLANK_SIZE)
+        length = _bytes_needed(head, self._entry.size_bytes - position)
+        if length <= len(head):
+            return False
+        raw = self._read(file, position, length)
+        return bool(scan(raw, 0, len(raw), len(raw), codes.CHECK_BODY, new_columns(1))[0])
+
+    def _read(self, file: File, position: int, length: int) -> Bytes:
+        try:
+            raw = file.read_at(position, length)
+        except (OSError, StoreError):
+            raw = self._read_by_pages(file, position, length)
+        if len(raw) < length:  # it was cut short a moment ago
+            raw = raw.ljust(length, b"\0")
+        return read_only(raw)
+
+    def _read_by_pages(self, file: File, position: int, length: int) -> bytes:
+        base, pages = self._entry.base, []
+        for at in range(position, position + length, _PAGE_BYTES):
+            wanted = min(_PAGE_BYTES, position + length - at)
+            try:
+                pages.append(file.read_at(at, wanted).ljust(wanted, b"\0"))
+            except (OSError, StoreError) as error:
+                pages.append(bytes(wanted))
+                self._note_unreadable(base + at, base + at + wanted, str(error))
+        return b"".join(pages)
+
+    def _note_unreadable(self, start: int, end: int, error: str) -> None:
+        if self._unreadable and self._unreadable[-1].end == start:
+            start = self._unreadable.pop().start
+        self._unreadable.append(Unreadable(self._entry.path, start, end, error))
+
+
+def _bytes_needed(chunk: Bytes, rest: int) -> int:
+    """How many bytes what stands at the start of ``chunk`` needs to be judged; ``rest`` are left in the file."""
+    if len(chunk) < BLANK_SIZE:
+        return BLANK_SIZE
+    size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (0, 4))
+    if magic == MAGIC_BLANK:
+        return len(chunk)
+    return size if magic in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_SIZE <= size <= rest else len(chunk)

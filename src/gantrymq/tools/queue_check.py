@@ -1,0 +1,183 @@
+"""Verifying the consume queues against the log: first record by record, then the units that no record asked for.
+
+Each batch of the log says what units its records must have; where the queue's bytes are those, all is said. What is
+left of a queue at the end (units of other bytes, and those behind or between) is looked at one by one, by
+:mod:`gantrymq.tools.queue_units_check`.
+
+Thread rule: belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.queue_numbers import QueueNumbers
+from gantrymq.store.queue_units import QueueUnits, queue_units
+from gantrymq.tools.coverage import Coverage
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.queue_files import QueueFiles, queue_directories
+
+_KEPT_WITHOUT_ENTRY = 4096
+
+
+@dataclass(slots=True)
+class CheckedQueue:
+    """One queue: what of it is accounted for, and (queue offset, physical offset) of records without their unit.
+
+    Of those the first few thousand are kept, and all are counted.
+    """
+
+    files: QueueFiles
+    coverage: Coverage
+    without_entry: list[tuple[int, int]] = field(default_factory=list)
+    without_entry_count: int = 0
+
+
+class QueueCheck:
+    """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`)."""
+
+    def __init__(
+        self, fs: FileSystem, root: Path, directory: Path, file_size: int, delay_levels_ms: Sequence[int]
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._directory = directory
+        self._file_size = file_size
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._numbers = QueueNumbers()
+        self._by_number: list[CheckedQueue | None] = []
+        self._queues: dict[tuple[str, int], CheckedQueue] = {}
+        self._others: list[Path] = []
+        self.entries = 0
+
+    @property
+    def queues(self) -> list[CheckedQueue]:
+        """Every queue, of the disk or of the log, sorted."""
+        return [self._queues[key] for key in sorted(self._queues)]
+
+    def load(self) -> None:
+        """Find the queues."""
+        found, self._others = queue_directories(self._fs, self._directory)
+        for topic, queue_id, path in found:
+            files = QueueFiles(self._fs, path, topic, queue_id, self._file_size)
+            files.load()
+            self._queues[topic, queue_id] = CheckedQueue(files, Coverage(files.first))
+            self.entries += files.end - files.first
+
+    # Against the log
+
+    def see(self, batch: RecordBatch) -> None:
+        """Look for the units of these records."""
+        numbers = self._numbers.assign(batch, self._add_queue)
+        wanted = numbers >= 0
+        batch = batch.take(wanted) if not wanted.all() else batch
+        if not batch.count:
+            return
+        batch.believe_places()
+        grouped = queue_units(batch, numbers[wanted], len(self._by_number), self._delay_levels_ms)
+        for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
+            queue = self._by_number[number]
+            if queue is not None:
+                self._compare(queue, grouped, int(grouped.starts[number]), int(grouped.starts[number + 1]))
+
+    def _add_queue(self, topic: bytes, queue_id: int) -> None:
+        name = decode_utf8(topic)
+        if queue_id < 0 or not is_topic_storable(name):
+            self._by_number.append(None)
+            return
+        if (name, queue_id) not in self._queues:
+            files = QueueFiles(self._fs, self._directory / name / str(queue_id), name, queue_id, self._file_size)
+            self._queues[name, queue_id] = CheckedQueue(files, Coverage(0))
+        self._by_number.append(self._queues[name, queue_id])
+
+    def _compare(self, queue: CheckedQueue, grouped: QueueUnits, begin: int, end: int) -> None:
+        offsets, files = grouped.queue_offsets[begin:end], queue.files
+        first, last = int(offsets[0]), int(offsets[-1]) + 1
+        expected = grouped.units[begin * UNIT_SIZE : end * UNIT_SIZE]
+        is_run = last - first == end - begin and bool((np.diff(offsets) == 1).all())
+        is_there = is_run and files.first <= first and last <= files.end
+        if is_there and np.array_equal(files.units(first, last), expected):
+            queue.coverage.cover(first, last)
+            return
+        self._compare_each(queue, offsets, expected.reshape(-1, UNIT_SIZE), grouped.phy_offsets[begin:end])
+
+    def _compare_each(
+        self,
+        queue: CheckedQueue,
+        offsets: NDArray[np.int64],
+        expected: NDArray[np.uint8],
+        phy_offsets: NDArray[np.int64],
+    ) -> None:
+        files = queue.files
+        inside = (offsets >= files.first) & (offsets < files.end)
+        same = np.zeros(len(offsets), np.bool_)
+        for low, rows in _near(offsets, inside):
+            actual = files.units(low, int(offsets[rows].max()) + 1).reshape(-1, UNIT_SIZE)
+            same[rows] = (actual[offsets[rows] - low] == expected[rows]).all(axis=1)
+        for offset in offsets[same].tolist():
+            queue.coverage.cover(offset, offset + 1)
+        for offset, phy_offset in zip(offsets[~same].tolist(), phy_offsets[~same].tolist(), strict=True):
+            queue.without_entry_count += 1
+            if len(queue.without_entry) < _KEPT_WITHOUT_ENTRY:
+                queue.without_entry.append((offset, phy_offset))
+
+    # Afterwards
+
+    def see_files(self, min_offset: int) -> Iterator[Finding]:
+        """What is wrong with names, sizes and the run of the files; ``min_offset`` is where the log begins."""
+        for path in self._others:
+            text = "is no directory of a queue"
+            yield Finding(Kind.FOREIGN_FILE, path.relative_to(self._root), text, Level.NOTE)
+        for queue in self.queues:
+            files = queue.files
+            place = {"topic": files.topic, "queue_id": files.queue_id}
+            for entry in files.others:
+                text = "has a name that is no offset; a broker does not start with it"
+                yield self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, **place)
+            for base, size in sorted(files.sizes.items()):
+                if size != self._file_size:
+                    text = f"is {size} bytes long, the others {self._file_size}"
+                    yield self._finding(Kind.FILE_SIZE, files.directory / f"{base:020d}", text, **place)
+            for begin, end in files.missing():
+                queue.coverage.cover(begin, end)
+                text = "missing: the queue has files in front of it and behind it"
+                slots = {"queue_offset": begin, "count": end - begin}
+                yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
+            yield from self._stale(files, min_offset)
+
+    def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
+        """Files of which retention should have removed all units: the queue's first offset is too low."""
+        stale = 0
+        for base in sorted(files.sizes)[:-1]:
+            last = (base + files.sizes[base]) // UNIT_SIZE - 1
+            phy_offset = int.from_bytes(files.units(last, last + 1)[:8].tobytes(), "big", signed=True)
+            if not 0 <= phy_offset < min_offset:
+                break
+            stale += 1
+        if stale:
+            text = f"the first {stale} file{'s' * (stale > 1)} of the queue point in front of the log's begin alone"
+            place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
+            yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
+
+    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+        return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
+
+
+def _near(offsets: NDArray[np.int64], inside: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The rows that are ``inside``, in groups that lie near each other: (least offset, rows)."""
+    rows = np.flatnonzero(inside)
+    if not len(rows):
+        return
+    order = rows[np.argsort(offsets[rows], kind="stable")]
+    for group in np.split(order, np.flatnonzero(np.diff(offsets[order]) > _KEPT_WITHOUT_ENTRY) + 1):
+        yield int(offsets[group[0]]), group

@@ -1,0 +1,121 @@
+"""One consume queue as its files lie in their directory: its units, wherever files are missing or end early.
+
+Thread rule: belongs to one thread. No file stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import parse_offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Entry, FileSystem
+from gantrymq.store.consume_queue import UNIT_DTYPE
+
+_LOOK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class QueueFiles:
+    """The files of queue ``queue_id`` of ``topic``: ``sizes`` are their lengths by the offset in their name.
+
+    ``end`` is behind the last unit that is not all zeros; ``first`` the first offset that a file holds. Both count
+    units, as queue offsets do.
+    """
+
+    fs: FileSystem
+    directory: Path
+    topic: str
+    queue_id: int
+    file_size: int
+    sizes: dict[int, int] = field(default_factory=dict)
+    others: list[Entry] = field(default_factory=list)
+    first: int = 0
+    end: int = 0
+
+    def load(self) -> None:
+        """Look at the directory, and for the end of the units."""
+        for entry in self.fs.scan(self.directory):
+            base = None if entry.is_directory else parse_offset_name(entry.name)
+            if base is None:
+                self.others.append(entry)
+            else:
+                self.sizes[base] = entry.size_bytes
+        if self.sizes:
+            self.first = min(self.sizes) // UNIT_SIZE
+            self.end = self._find_end()
+
+    def _find_end(self) -> int:
+        for base in sorted(self.sizes, reverse=True):
+            last = self.sizes[base] - self.sizes[base] % UNIT_SIZE
+            for start in range((last - 1) // _LOOK_BYTES * _LOOK_BYTES, -1, -_LOOK_BYTES):
+                raw = self._read_file(base, start, min(_LOOK_BYTES, last - start))
+                written = np.flatnonzero(np.frombuffer(raw, np.uint8))
+                if len(written):
+                    return (base + start + int(written[-1])) // UNIT_SIZE + 1
+        return self.first
+
+    def path_of(self, queue_offset: int) -> Path:
+        """The file that a slot is in, or would be."""
+        base = queue_offset * UNIT_SIZE // self.file_size * self.file_size
+        return self.directory / f"{base:020d}"
+
+    def units(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """The bytes of the slots [begin, end); zeros where no file has them."""
+        out = np.zeros((end - begin) * UNIT_SIZE, np.uint8)
+        start, stop = begin * UNIT_SIZE, end * UNIT_SIZE
+        at = start
+        while at < stop:
+            base = at // self.file_size * self.file_size
+            upto = min(stop, base + self.file_size)
+            if base in self.sizes:
+                raw = self._read_file(base, at - base, upto - at)
+                out[at - start : at - start + len(raw)] = np.frombuffer(raw, np.uint8)
+            at = upto
+        return out
+
+    def missing(self) -> Iterator[tuple[int, int]]:
+        """The slots [begin, end) of each file that is missing between the first and the last."""
+        bases = sorted(self.sizes)
+        for before, after in pairwise(bases):
+            if after > before + self.file_size:
+                yield (before + self.file_size) // UNIT_SIZE, after // UNIT_SIZE
+
+    def _read_file(self, base: int, position: int, length: int) -> bytes:
+        try:
+            file = self.fs.open(self.directory / f"{base:020d}")
+        except (FileNotFoundError, StoreError):
+            return b""
+        try:
+            return file.read_at(position, length)
+        except OSError:
+            return b""
+        finally:
+            file.close()
+
+
+def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
+    """Bytes of whole units as an array of UNIT_DTYPE."""
+    return raw.view(UNIT_DTYPE)
+
+
+def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:
+    """(topic, queue id, directory) of every consume queue below ``directory``, sorted; and what else is there."""
+    queues, others = [], []
+    for topic in fs.scan(directory):
+        if not topic.is_directory:
+            others.append(directory / topic.name)
+            continue
+        for queue in fs.scan(directory / topic.name):
+            if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
+                queues.append((topic.name, int(queue.name), directory / topic.name / queue.name))
+            else:
+                others.append(directory / topic.name / queue.name)
+    return sorted(queues), others

@@ -1,0 +1,251 @@
+"""A second look at units that no record of the log asked for, and at records whose unit was not there.
+
+Thread rule: belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.queue_ext import MAX_UNIT_SIZE, QueueExtUnit, decode_unit, is_address, to_offset
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import tags_codes
+from gantrymq.model.flags import is_consumable
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.log_check import LogCheck
+from gantrymq.tools.queue_check import CheckedQueue
+from gantrymq.tools.queue_files import QueueFiles, as_units
+from gantrymq.tools.record_lookup import RecordLookup
+
+_UNITS_AT_ONCE = 16_384
+_RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
+_TEXTS = {
+    Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
+    Kind.QUEUE_FILLED: "the slot was filled: its message is gone, consumers pass over it",
+    Kind.QUEUE_AHEAD: "points behind the end of the log; a recovery cuts it",
+    Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
+    Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
+    Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
+    Kind.QUEUE_ENTRY_SIZE: "says another size than its record has",
+    Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record's tags give",
+    Kind.QUEUE_EXT_ENTRY: "leads to no extended unit of its record",
+}
+Verdicts = NDArray[np.object_]  # a Kind, or None where nothing is wrong
+
+
+class QueueUnitsCheck:
+    """Looks at what :class:`QueueCheck` left over.
+
+    ``unreadable`` counts units that point to where the log is known to be broken: they are right, their messages are
+    gone. ``ext_directory`` is where extended units lie.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: Path,
+        log: LogCheck,
+        lookup: RecordLookup,
+        delay_levels_ms: Sequence[int],
+        ext_directory: Path,
+        *,
+        is_closed: bool,
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._log = log
+        self._lookup = lookup
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._ext_directory = ext_directory
+        self._is_closed = is_closed
+        self._pointed: set[int] = set()
+        self.unreadable = 0
+
+    def see_units(self, queue: CheckedQueue) -> Iterator[Finding]:
+        """What is wrong with the units that are left; runs of slots with the same fault are one finding."""
+        held: Finding | None = None
+        for finding in self._each(queue):
+            if held is not None and _joins(held, finding):
+                held = replace(held, count=held.count + finding.count)
+                continue
+            if held is not None:
+                yield held
+            held = finding
+        if held is not None:
+            yield held
+
+    def _each(self, queue: CheckedQueue) -> Iterator[Finding]:
+        files = queue.files
+        for low, high in queue.coverage.gaps(files.end):
+            for begin in range(low, high, _UNITS_AT_ONCE):
+                end = min(begin + _UNITS_AT_ONCE, high)
+                verdicts = self._judge(files, begin, end, is_head=low == files.first)
+                for row in np.flatnonzero(verdicts != None).tolist():  # noqa: E711  elementwise
+                    yield self._finding(files, begin + row, verdicts[row])
+
+    def _finding(self, files: QueueFiles, slot: int, kind: Kind) -> Finding:
+        return Finding(
+            kind,
+            files.path_of(slot).relative_to(self._root),
+            _TEXTS[kind],
+            self._level(files, slot, kind),
+            topic=files.topic,
+            queue_id=files.queue_id,
+            queue_offset=slot,
+        )
+
+    def _level(self, files: QueueFiles, slot: int, kind: Kind) -> Level:
+        if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD):
+            return Level.NOTE
+        # Of a queue that was not closed a recovery cuts what is empty in its last files, and puts it again.
+        recovered = max(files.sizes) // UNIT_SIZE - (_RECOVERED_FILES - 1) * files.file_size // UNIT_SIZE
+        is_mended = not self._is_closed and kind is Kind.QUEUE_HOLE and slot >= recovered
+        return Level.NOTE if is_mended else Level.DAMAGE
+
+    def _judge(self, files: QueueFiles, begin: int, end: int, *, is_head: bool) -> Verdicts:
+        units = as_units(files.units(begin, end))
+        phy_offsets, sizes, tags = (units[name].astype(np.int64) for name in ("phy_offset", "size", "tags_code"))
+        verdicts = np.full(len(units), None, object)
+        blank = (phy_offsets == 0) & (sizes == BLANK_UNIT_SIZE) & (tags == 0)
+        leading = np.logical_and.accumulate(blank) if begin == files.first else np.zeros(len(units), np.bool_)
+        verdicts[blank & ~leading] = Kind.QUEUE_FILLED
+        empty = (phy_offsets == 0) & (sizes == 0) & (tags == 0)
+        verdicts[empty] = Kind.QUEUE_HOLE
+        invalid = ~empty & ((phy_offsets < 0) | (sizes <= 0))
+        verdicts[invalid] = Kind.QUEUE_ENTRY_NOWHERE
+        left = ~(blank | empty | invalid)
+        expired = left & (phy_offsets < self._log.min_offset)
+        if not is_head:
+            verdicts[expired] = Kind.QUEUE_ENTRY_ORDER
+        ahead = left & (phy_offsets >= self._log.end_offset)
+        verdicts[ahead] = Kind.QUEUE_ENTRY_NOWHERE if self._is_closed else Kind.QUEUE_AHEAD
+        rows = np.flatnonzero(left & ~expired & ~ahead)
+        lost = np.array([self._log.is_bad(offset) for offset in phy_offsets[rows].tolist()], np.bool_)
+        self.unreadable += int(lost.sum())
+        self._look_up(files, rows[~lost], begin, (phy_offsets, sizes, tags), verdicts)
+        return verdicts
+
+    def _look_up(
+        self,
+        files: QueueFiles,
+        rows: NDArray[np.int64],
+        begin: int,
+        fields: tuple[NDArray[np.int64], ...],
+        verdicts: Verdicts,
+    ) -> None:
+        phy_offsets, sizes, tags = fields
+        for some, batch in self._lookup.read(phy_offsets[rows]):
+            whole = batch.columns[codes.SIZE, : batch.count] > 0
+            verdicts[rows[some[~whole]]] = Kind.QUEUE_ENTRY_NOWHERE
+            batch, which = batch.take(whole), rows[some[whole]]
+            expected = np.empty(batch.count, np.int64)
+            tags_codes(batch.buffer, batch.columns, batch.count, self._delay_levels_ms, expected)
+            for i, row in enumerate(which.tolist()):
+                unit = (begin + row, int(sizes[row]), int(tags[row]))
+                verdicts[row] = self._compare(files, unit, batch, i, int(expected[i]))
+                self._pointed.add(int(phy_offsets[row]))
+
+    def _compare(
+        self, files: QueueFiles, unit: tuple[int, int, int], batch: RecordBatch, i: int, expected_tags: int
+    ) -> Kind | None:
+        slot, size, tags = unit
+        record = batch.columns[:, i]
+        at = int(record[codes.TOPIC_AT])
+        topic = decode_utf8(batch.buffer[at : at + int(record[codes.TOPIC_LENGTH])].tobytes())
+        if not is_consumable(int(record[codes.SYS_FLAG])):
+            return Kind.QUEUE_ENTRY_NOWHERE
+        if (topic, record[codes.QUEUE_ID]) != (files.topic, files.queue_id):
+            return Kind.QUEUE_ENTRY_OTHER_QUEUE
+        if record[codes.QUEUE_OFFSET] != slot:
+            return Kind.QUEUE_ENTRY_ORDER
+        if record[codes.SIZE] != size:
+            return Kind.QUEUE_ENTRY_SIZE
+        if is_address(tags):
+            ext = self._ext_unit(files, to_offset(tags))
+            is_right = ext is not None and (ext.tags_code, ext.store_time_ms) == (
+                expected_tags,
+                record[codes.STORE_TIMESTAMP],
+            )
+            return None if is_right else Kind.QUEUE_EXT_ENTRY
+        return None if tags == expected_tags else Kind.QUEUE_ENTRY_TAGS_CODE
+
+    def _ext_unit(self, files: QueueFiles, offset: int) -> QueueExtUnit | None:
+        directory = self._ext_directory / files.topic / str(files.queue_id)
+        sizes = [entry.size_bytes for entry in self._fs.scan(directory) if not entry.is_directory]
+        if not sizes or not sizes[0]:
+            return None
+        base = offset - offset % sizes[0]
+        try:
+            file = self._fs.open(directory / offset_name(base))
+        except (FileNotFoundError, StoreError):
+            return None
+        try:
+            return decode_unit(file.read_at(offset - base, MAX_UNIT_SIZE))
+        finally:
+            file.close()
+
+    # Records without their unit
+
+    def see_records(self, queue: CheckedQueue) -> Iterator[Finding]:
+        """Records that no unit of the queue, as far as it reaches, points at."""
+        files = queue.files
+        missing = [range(begin, end) for begin, end in files.missing()]
+
+        def is_explained(slot: int, phy_offset: int) -> bool:
+            # By a unit that points at it from elsewhere, a fault of the slot itself, or the loss of its file.
+            is_judged = files.first <= slot < files.end and not queue.coverage.is_covered(slot)
+            return phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
+
+        left = [one for one in queue.without_entry if not is_explained(*one)]
+        more = queue.without_entry_count - len(queue.without_entry)
+        behind = [one for one in left if one[0] >= files.end]
+        if behind and not self._is_closed:
+            text = "the queue lags behind the log; a recovery puts its entries"
+            yield self._without(files, Kind.QUEUE_BEHIND, behind[0], len(behind) + more, text, Level.NOTE)
+            left, more = [one for one in left if one[0] < files.end], 0
+        for first, count in _runs(left, more):
+            text = "no entry of the queue points at the record"
+            yield self._without(files, Kind.MESSAGE_WITHOUT_ENTRY, first, count, text, Level.DAMAGE)
+
+    def _without(
+        self, files: QueueFiles, kind: Kind, first: tuple[int, int], count: int, text: str, level: Level
+    ) -> Finding:
+        slot, phy_offset = first
+        file = self._log.file_at(phy_offset)
+        return Finding(
+            kind,
+            (file.path if file else files.directory).relative_to(self._root),
+            text,
+            level,
+            topic=files.topic,
+            queue_id=files.queue_id,
+            queue_offset=slot,
+            phy_offset=phy_offset,
+            count=count,
+        )
+
+
+def _joins(held: Finding, finding: Finding) -> bool:
+    assert held.queue_offset is not None
+    follows = held.queue_offset + held.count == finding.queue_offset
+    return follows and (held.kind, held.level) == (finding.kind, finding.level)
+
+
+def _runs(records: list[tuple[int, int]], more: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """(first, how many) of each run of consecutive queue offsets; the last one counts ``more`` too."""
+    start = 0
+    for at in range(1, len(records) + 1):
+        if at == len(records) or records[at][0] != records[at - 1][0] + 1:
+            yield records[start], at - start + (more if at == len(records) else 0)
+            start = at

@@ -1,0 +1,85 @@
+"""Records at given places of the log, found many at a time: for units and index entries that need a second look.
+
+Thread rule: belongs to one thread; one file is open at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.kernels.api import read_each
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.tools.log_files import LogFile
+
+_MOST_AT_ONCE = 4096
+_MOST_BYTES = 32 << 20
+
+
+class RecordLookup:
+    """``file_at(phy_offset)`` says which file holds a place, None where none does."""
+
+    def __init__(self, fs: FileSystem, file_at: Callable[[int], LogFile | None]) -> None:
+        self._fs = fs
+        self._file_at = file_at
+        self._open: tuple[LogFile, File] | None = None
+
+    def read(self, phy_offsets: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], RecordBatch]]:
+        """(which of ``phy_offsets``, their records) piece by piece; SIZE is 0 where no whole record begins.
+
+        The records' PHY_OFFSET is what they say of themselves.
+        """
+        raws: list[bytes] = []
+        held, begin, total = 0, 0, len(phy_offsets)
+        for number, phy_offset in enumerate(phy_offsets.tolist(), 1):
+            raws.append(self._raw(phy_offset))
+            held += len(raws[-1])
+            if len(raws) == _MOST_AT_ONCE or held >= _MOST_BYTES or number == total:
+                yield np.arange(begin, number), self._batch(raws)
+                raws, held, begin = [], 0, number
+
+    @staticmethod
+    def _batch(raws: list[bytes]) -> RecordBatch:
+        count, lengths = len(raws), np.array([len(raw) for raw in raws], np.int64)
+        buffer, columns = read_only(b"".join(raws)), new_columns(count)
+        positions = np.where(lengths > 0, np.cumsum(lengths) - lengths, -1)
+        read_each(buffer, positions, count, len(buffer), columns)
+        return RecordBatch(0, buffer, columns, count)
+
+    def _raw(self, phy_offset: int) -> bytes:
+        """The bytes of the record at a place by the size that it says; empty where that cannot be."""
+        file = self._file(phy_offset)
+        if file is None:
+            return b""
+        entry, opened = file
+        try:
+            size = int.from_bytes(opened.read_at(phy_offset - entry.base, 4), "big", signed=True)
+            if not MIN_RECORD_SIZE <= size <= entry.end - phy_offset:
+                return b""
+            return opened.read_at(phy_offset - entry.base, size)
+        except OSError:
+            return b""
+
+    def _file(self, phy_offset: int) -> tuple[LogFile, File] | None:
+        entry = self._file_at(phy_offset)
+        if entry is None:
+            return None
+        if self._open is None or self._open[0] != entry:
+            self.close()
+            try:
+                self._open = (entry, self._fs.open(entry.path))
+            except (FileNotFoundError, StoreError):
+                return None
+        return self._open
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None

@@ -1,0 +1,89 @@
+"""Verifying what is small: the checkpoint, the configuration JSON, and names that no store has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
+
+from gantrymq.errors import StoreError
+from gantrymq.format import names
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.config_file import parse_config
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.findings import Finding, Kind, Level
+
+_KNOWN = {
+    *(names.ABORT, names.LOCK, names.CHECKPOINT, names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT),
+    *(names.INDEX, names.CONFIG, "abort.bak", "rocksdbstore", "compaction", "timerwheel", "timerlog", "compactionLog"),
+    *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
+    *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
+}
+_TOLERATED_MS = 60_000  # clocks differ
+_CONFIG_ENDINGS = (".json", ".json.bak")
+
+
+def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """What lies in the store's directory and belongs to no store."""
+    for entry in fs.scan(paths.root):
+        if entry.name not in _KNOWN:
+            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
+
+
+def see_config(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """Whether every JSON file of the configuration can be read."""
+    for entry in fs.scan(paths.config):
+        if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
+            continue
+        try:
+            parse_config(_read(fs, paths.config / entry.name, entry.size_bytes))
+        except (OSError, StoreError, ValueError) as error:
+            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, f"is no JSON object: {error}")
+
+
+def read_checkpoint(fs: FileSystem, paths: StorePaths) -> bytes | None:
+    """The bytes of the checkpoint, None where it is missing."""
+    try:
+        return _read(fs, paths.checkpoint, CHECKPOINT_SIZE + 1)
+    except FileNotFoundError:
+        return None
+
+
+def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
+    """Whether the checkpoint can be true of a log that ends at ``end_offset`` (0: it is empty), at ``now_ms``."""
+    path = Path(names.CHECKPOINT)
+    if raw is None:
+        if is_closed and end_offset:
+            yield Finding(Kind.CHECKPOINT_MISSING, path, "missing; a recovery then reads the whole log")
+        return
+    page = decode_checkpoint(raw)
+    if len(raw) != CHECKPOINT_SIZE:
+        size = f"is {len(raw)} bytes long" if len(raw) < CHECKPOINT_SIZE else f"is longer than {CHECKPOINT_SIZE} bytes"
+        # An empty one is what a kill leaves of one that was just being made.
+        level = Level.DAMAGE if raw or is_closed else Level.NOTE
+        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}", level)
+    elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
+        yield Finding(Kind.CHECKPOINT_CORRUPT, path, "negative numbers, or bytes where there should be zeros")
+    for text in _future(page, end_offset, now_ms):
+        yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
+
+
+def _future(page: Checkpoint, end_offset: int, now_ms: int) -> Iterator[str]:
+    times = {
+        "physicMsgTimestamp": page.physic_msg_timestamp_ms,
+        "logicsMsgTimestamp": page.logics_msg_timestamp_ms,
+        "indexMsgTimestamp": page.index_msg_timestamp_ms,
+    }
+    offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
+    yield from (f"{key} {value} is in the future" for key, value in times.items() if value > now_ms + _TOLERATED_MS)
+    behind = {key: value for key, value in offsets.items() if value > end_offset}
+    yield from (f"{key} {value} is behind the log's end {end_offset}" for key, value in behind.items())
+
+
+def _read(fs: FileSystem, path: Path, length: int) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.read_at(0, length)
+    finally:
+        file.close()

@@ -1,0 +1,256 @@
+"""Verifying a store: everything in it is read, and each kind of damage has its name (:mod:`gantrymq.tools.findings`).
+
+    for finding in verify_store("/data/store"):
+        print(finding.kind.value, finding.path, finding.text)
+
+A store is judged as it lies. What a recovery mends without losing a whole record (the torn end of a killed store's
+log, queues that lag behind it, an index that is filled again) is a note and no damage. No lock is taken and nothing
+is written, so a store may be verified while a broker is at work on it: it counts as one that was not closed.
+
+What is held in memory does not grow with the messages: a few chunks of the log, a number for each queue, and what is
+wrong. Three threads read: one scans the log ahead, one compares the queues, one the index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gantrymq.clock import SystemClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.checkpoint import decode_checkpoint
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Bytes, FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.geometry import require_store
+from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.index_check import IndexCheck
+from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
+from gantrymq.tools.log_check import LogCheck
+from gantrymq.tools.log_files import LogFile, log_files, usual_size
+from gantrymq.tools.log_reader import LogEvent, LogFileReader
+from gantrymq.tools.queue_check import QueueCheck
+from gantrymq.tools.queue_files import queue_directories
+from gantrymq.tools.queue_units_check import QueueUnitsCheck
+from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.small_files_check import read_checkpoint, see_checkpoint, see_config, see_names
+
+Progress = Callable[[str, int, int], None]
+STEP = "Verifying"
+
+
+@dataclass(slots=True)
+class VerifySummary:
+    """What was read, and how much of it was wrong; complete when the findings have been iterated over."""
+
+    last_exit_ok: bool = True
+    min_phy_offset: int = -1
+    max_phy_offset: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    queues: int = 0
+    queue_entries: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    unreadable_messages: int = 0
+    findings: int = 0
+    notes: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+class Verification:
+    """One verification of the store at ``path``; iterate over it once. Make one with :func:`verify_store`."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        given: Collection[str],
+        fs: FileSystem,
+        progress: Progress | None,
+        now_ms: int,
+    ) -> None:
+        require_store(fs, path)
+        self.summary = VerifySummary()
+        self._paths = StorePaths(path)
+        self._config = config
+        self._given = given
+        self._fs = fs
+        self._progress = progress
+        self._now_ms = now_ms
+
+    def __iter__(self) -> Iterator[Finding]:
+        """Every finding, as soon as it is certain."""
+        for finding in self._findings():
+            if finding.level is Level.DAMAGE:
+                self.summary.findings += 1
+            else:
+                self.summary.notes += 1
+            self.summary.kinds[finding.kind.value] += 1
+            yield finding
+
+    def _findings(self) -> Iterator[Finding]:
+        fs, paths, config = self._fs, self._paths, self._config
+        is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
+        checkpoint = read_checkpoint(fs, paths)
+        files, others = log_files(fs, paths.commit_log)
+        log = LogCheck(paths.root, files, self._log_file_size(files), is_closed=is_closed)
+        queues = QueueCheck(fs, paths.root, paths.consume_queue, self._queue_file_size(), config.delay_levels_ms)
+        queues.load()
+        lookup = RecordLookup(fs, log.file_at)
+        yield from see_names(fs, paths)
+        yield from see_config(fs, paths)
+        for entry in others:
+            text = "has a name that is no offset; a broker does not start with it"
+            yield Finding(Kind.FOREIGN_FILE, (paths.commit_log / entry.name).relative_to(paths.root), text)
+        yield from log.see_files()
+        index_files = find_index_files(fs, paths, config, self._given)
+        yield from self._see_index_names(index_files)
+        index, more = self._index(index_files, log, lookup, checkpoint, is_closed=is_closed)
+        yield from more
+        yield from self._read_log(files, log, queues, index)
+        yield from log.finish()
+        yield from see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
+        yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
+        yield from index.finish() if index is not None else ()
+        lookup.close()
+        self._sum_up(log, queues, index, index_files)
+
+    def _log_file_size(self, files: list[LogFile]) -> int:
+        if "mappedFileSizeCommitLog" in self._given:
+            return self._config.mapped_file_size_commit_log
+        return usual_size([file.size_bytes for file in files]) or self._config.mapped_file_size_commit_log
+
+    def _queue_file_size(self) -> int:
+        if "mappedFileSizeConsumeQueue" in self._given:
+            return self._config.mapped_file_size_consume_queue
+        found, _ = queue_directories(self._fs, self._paths.consume_queue)
+        sizes = [entry.size_bytes for _, _, path in found for entry in self._fs.scan(path) if not entry.is_directory]
+        whole = [size for size in sizes if size % UNIT_SIZE == 0]
+        return usual_size(whole) or self._config.mapped_file_size_consume_queue
+
+    # The log, and everything that is held against it
+
+    def _read_log(
+        self, files: list[LogFile], log: LogCheck, queues: QueueCheck, index: IndexCheck | None
+    ) -> Iterator[Finding]:
+        total, begin = sum(file.size_bytes for file in files), files[0].base if files else 0
+        with ThreadPoolExecutor(1, "IndexCheck") as pool:
+            for event in one_ahead(_all_events(self._fs, files)):
+                yield from log.see(event)
+                if isinstance(event, RecordBatch):
+                    self._compare(pool, event, queues, index)
+                    if self._progress is not None:
+                        self._progress(STEP, event.end_offset - begin, total)
+
+    @staticmethod
+    def _compare(pool: Executor, batch: RecordBatch, queues: QueueCheck, index: IndexCheck | None) -> None:
+        comparing = pool.submit(index.see, batch) if index is not None else None
+        try:
+            queues.see(batch)
+        finally:
+            if comparing is not None:
+                comparing.result()
+
+    def _see_queues(
+        self, queues: QueueCheck, log: LogCheck, lookup: RecordLookup, *, is_closed: bool
+    ) -> Iterator[Finding]:
+        yield from queues.see_files(log.min_offset)
+        units = QueueUnitsCheck(
+            self._fs,
+            self._paths.root,
+            log,
+            lookup,
+            self._config.delay_levels_ms,
+            self._paths.consume_queue_ext,
+            is_closed=is_closed,
+        )
+        for queue in queues.queues:
+            yield from units.see_units(queue)
+        # When all units have been seen: one of another queue may point at a record that its own queue misses.
+        for queue in queues.queues:
+            yield from units.see_records(queue)
+        self.summary.unreadable_messages = units.unreadable
+
+    # The index
+
+    def _see_index_names(self, files: IndexFiles) -> Iterator[Finding]:
+        root = self._paths.root
+        for entry in files.others:
+            yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), "is no index file")
+        for entry in files.odd:
+            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}"
+            yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text)
+        if files.names and not files.is_readable:
+            text = (
+                "no number of slots and entries explains the index files; maxHashSlotNum and maxIndexNum may be given"
+            )
+            yield Finding(Kind.INDEX_HEADER, files.directory.relative_to(root), text)
+
+    def _index(
+        self, files: IndexFiles, log: LogCheck, lookup: RecordLookup, checkpoint: bytes | None, *, is_closed: bool
+    ) -> tuple[IndexCheck | None, list[Finding]]:
+        """The check of the files that count, and what is to be said of them before the log is read."""
+        names, findings = files.names, []
+        if files.is_readable and not is_closed:
+            names = names[: count_kept(self._fs, files, decode_checkpoint(checkpoint or b"").index_msg_timestamp_ms)]
+            count = len(files.names) - len(names)
+            if count:
+                text = f"{count} of {len(files.names)} index files are not vouched for; a recovery fills them again"
+                path = files.directory.relative_to(self._paths.root)
+                findings.append(Finding(Kind.INDEX_WILL_BE_REBUILT, path, text, Level.NOTE, count=count))
+        if (files.names and not files.is_readable) or not (files.names or self._config.message_index_enable):
+            return None, findings
+        arrays = [(files.directory / name, self._map(files.directory / name)) for name in names]
+        index = IndexCheck(self._paths.root, arrays, files.slots, files.entries, log, lookup, is_closed=is_closed)
+        return index, findings + list(index.see_files())
+
+    def _map(self, path: Path) -> Bytes:
+        file = self._fs.open(path)
+        try:
+            return file.map()
+        finally:
+            file.close()
+
+    def _sum_up(self, log: LogCheck, queues: QueueCheck, index: IndexCheck | None, files: IndexFiles) -> None:
+        summary = self.summary
+        summary.min_phy_offset, summary.max_phy_offset = log.min_offset, log.end_offset
+        summary.records, summary.record_bytes = log.records, log.record_bytes
+        summary.queues, summary.queue_entries = len(queues.queues), queues.entries
+        summary.index_files = len(files.names) + len(files.odd)
+        summary.index_entries = index.entries if index is not None else 0
+
+
+def _all_events(fs: FileSystem, files: Iterable[LogFile]) -> Iterator[LogEvent]:
+    """Everything in the log. A file that went away meanwhile is passed over: retention, or somebody's hand."""
+    for file in files:
+        try:
+            yield from LogFileReader(fs, file)
+        except FileNotFoundError:
+            continue
+
+
+def verify_store(
+    path: str | Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+    fs: FileSystem | None = None,
+    progress: Progress | None = None,
+    now_ms: int | None = None,
+) -> Verification:
+    """Verify the store at ``path``: iterate over the result for its findings; ``summary`` is complete then.
+
+    ``given`` names RocketMQ keys whose value in ``config`` must hold, as with ``MessageStore.open``; other sizes are
+    what most files say. ``fs`` may be any file system, ``now_ms`` says what counts as the future, and
+    ``progress(step, done_bytes, total_bytes)`` is told of the log. A healthy store has no finding.
+
+    Raises NotAStoreError, StorePermissionError, AmbiguousGeometryError (from the iteration).
+    """
+    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+    return Verification(Path(path), config or MessageStoreConfig(), given, fs or RealFileSystem(), progress, now_ms)
