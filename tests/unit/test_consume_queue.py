@@ -47,9 +47,12 @@ def filled(fs: MemoryFileSystem, count: int, first: int = 0, **options: int) -> 
 
 
 def reopened(fs: MemoryFileSystem, *, wipe: bool = True, **options: int) -> ConsumeQueue:
+    """As an open finds it, after an abnormal exit (``wipe``) or a clean one."""
     queue = new_queue(fs, **options)
     queue.load()
-    queue.recover(LOG_LIMIT, wipe=wipe)
+    queue.recover(LOG_LIMIT)
+    if wipe:
+        queue.drop_from(LOG_LIMIT, lambda queue, offset: True)
     return queue
 
 

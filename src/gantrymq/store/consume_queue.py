@@ -11,6 +11,7 @@ Source: ConsumeQueue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i
 _RECOVER_FILES = 3
 _RECOVER_CHUNK = 16_384 * UNIT_SIZE
 _BLANKS_A_LOOK = 16_384
+_SECTOR = 512
+_OFFSET_SIZE = 8
 
 
 class ConsumeQueue:
@@ -67,11 +70,10 @@ class ConsumeQueue:
 
     # Recovery
 
-    def recover(self, log_limit: int, *, wipe: bool) -> None:
+    def recover(self, log_limit: int) -> None:
         """Find the end: the first unit from the last three files on that is none, or points behind ``log_limit``.
 
-        Files in front are taken for full, as Java does. ``wipe`` says that what stands behind the end may not be
-        zeros, so that it must be made so.
+        Files in front are taken for full, as Java does. After an abnormal exit :meth:`drop_from` looks again.
         """
         files = self.files.files
         end = 0
@@ -81,11 +83,46 @@ class ConsumeQueue:
             if count * UNIT_SIZE < file.size:
                 break
         if files:
-            self._cut_to(end, wipe=wipe)
+            self._cut_to(end, wipe=False)
             self._note_last()
         if self._ext is not None:
             self._ext.recover()
             self._truncate_ext()
+
+    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> NDArray[np.int64]:
+        """Drop the units of records at or behind ``phy_offset``; returns to where they pointed.
+
+        Nothing vouches for them: after a power cut a sector may be lost or old, with half a unit at its border. What
+        points in front is durable and in order. The first unit of a file, which no border divides, says whether it
+        begins with such; ``is_true`` looks into the log for the last one that is kept where a border divides it.
+        """
+        files = self.files.files
+        if not files:
+            return np.empty(0, np.int64)
+        end = self.files.min_offset
+        for file in reversed(files):
+            units = np.frombuffer(file.file.read_at(0, file.size), UNIT_DTYPE)
+            kept = _rising_units(units, phy_offset)
+            if kept and (file is files[0] or units["size"][0] != BLANK_UNIT_SIZE):
+                end = file.file_from_offset + kept * UNIT_SIZE
+                break
+        last = end - UNIT_SIZE
+        if last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR and not is_true(self, last // UNIT_SIZE):
+            end = last
+        dropped = self._phy_offsets(end // UNIT_SIZE)
+        self._cut_to(end, wipe=True)
+        self._note_last()
+        self._truncate_ext()
+        return dropped
+
+    def _phy_offsets(self, queue_offset: int) -> NDArray[np.int64]:
+        """Where the units from ``queue_offset`` on point to."""
+        found = []
+        while queue_offset < self.max_offset:
+            units = self.entries(queue_offset, self.max_offset - queue_offset)
+            found.append(units["phy_offset"].astype(np.int64))
+            queue_offset += len(units)
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles); returns how many."""
@@ -107,15 +144,13 @@ class ConsumeQueue:
         last = self.entry(self.max_offset - 1)
         if self._ext is not None and last is not None:
             self._ext.truncate_by_max_address(last.tags_code)
+        elif self._ext is not None:
+            self._ext.files.clear()
 
     def _cut_to(self, end: int, *, wipe: bool) -> None:
         """Everything behind ``end`` goes: the bytes become zeros, whole files but the first are removed."""
         end = max(end, self.files.min_offset)
-        is_stale = any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
-        self.files.truncate_dirty(end, wipe=wipe or is_stale)
-        if is_stale:
-            # At once: other records may come to stand in the log where these units point to.
-            self.files.sync_wiped()
+        self.files.truncate_dirty(end, wipe=wipe or any(self.read_bytes(end, UNIT_SIZE, beyond_end=True)))
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""
@@ -270,6 +305,16 @@ class ConsumeQueue:
         self.files.close()
         if self._ext is not None:
             self._ext.close()
+
+
+def _rising_units(units: NDArray[np.void], limit: int) -> int:
+    """How many units from the first on point to rising places in front of ``limit``, or are pre-blanks."""
+    offsets, sizes = units["phy_offset"].astype(np.int64), units["size"]
+    blank = sizes == BLANK_UNIT_SIZE
+    highest = np.maximum.accumulate(np.where(blank, -1, offsets))
+    rises = offsets > np.concatenate(([-1], highest[:-1]))
+    wrong = np.flatnonzero(~(blank | (rises & (offsets < limit) & (sizes > 0))))
+    return int(wrong[0]) if len(wrong) else len(units)
 
 
 def _valid_units(file: MappedFile, log_limit: int) -> int:

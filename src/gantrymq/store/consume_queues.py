@@ -8,7 +8,10 @@ Source: ConsumeQueueStore.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
@@ -84,10 +87,14 @@ class ConsumeQueues:
         """Behind the newest record that any queue points to; -1 where none does."""
         return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
 
-    def recover(self, log_limit: int, *, wipe: bool) -> None:
+    def recover(self, log_limit: int) -> None:
         """Find the end of every queue; ``log_limit`` is where the files of the log end."""
         for queue in self:
-            queue.recover(log_limit, wipe=wipe)
+            queue.recover(log_limit)
+
+    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> list[NDArray[np.int64]]:
+        """Drop the units that nothing vouches for after an abnormal exit; returns where each queue's pointed to."""
+        return [queue.drop_from(phy_offset, is_true) for queue in self]
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset``; returns how many."""

@@ -129,14 +129,15 @@ class MappedFile:
         return ready > flushed
 
     def flush(self, least_pages: int = 0) -> int:
-        """Make what is committed durable; returns the flushed position."""
-        if self.is_able_to_flush(least_pages) and self.hold():
-            try:
-                ready = self.committed_position
-                self.file.sync()
-                self.flushed_position = ready
-            finally:
-                self.release()
+        """Make what is committed durable, unless the file is going away; returns the flushed position."""
+        if self.is_able_to_flush(least_pages):
+            ready = self.committed_position
+            if self.hold():
+                try:
+                    self.file.sync()
+                finally:
+                    self.release()
+            self.flushed_position = ready
         return self.flushed_position
 
     def select(self, position: int, length: int) -> SelectMappedBufferResult | None:

@@ -12,7 +12,7 @@ Source: MappedFileQueue.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -135,7 +135,6 @@ class MappedFileQueue:
 
         The very first file is the one that holds ``start_offset``. Raises DiskFullError.
         """
-        self.sync_wiped()
         last = self.last
         if last is not None and not last.is_full:
             return last
@@ -212,31 +211,32 @@ class MappedFileQueue:
         With ``wipe`` the rest of the file that holds ``offset`` reads as zeros afterwards, so that what was cut can
         never be taken for written once the end has moved past it.
         """
-        kept, removed = [], []
-        for file in self._files:
-            if file.file_from_offset + self.file_size <= offset:
-                kept.append(file)
-            elif offset >= file.file_from_offset:
-                file.set_positions(offset - file.file_from_offset)
-                if wipe:
-                    file.file.zero(file.wrote_position, self.file_size - file.wrote_position)
-                    self._wiped = file
-                kept.append(file)
-            else:
-                removed.append(file)
-        self._drop(kept, removed)
-        self.flushed_where = self.committed_where = min(offset, self.max_offset) if kept else offset
+        removed = [file for file in self._files if file.file_from_offset > offset]
+        file = self.find(offset)
+        if file is not None:
+            file.set_positions(offset - file.file_from_offset)
+            if wipe:
+                file.file.zero(file.wrote_position, self.file_size - file.wrote_position)
+                self._wiped = file
+        self._drop(removed[::-1])
+        self.flushed_where = self.committed_where = min(offset, self.max_offset) if self._files else offset
         return [file.path for file in removed]
 
     def sync_wiped(self) -> None:
         """Make the zeros that :meth:`truncate_dirty` wrote durable.
 
-        Before that nothing new may be put in front of them: a power cut would bring back behind it what was cut, and
-        it would be taken for written.
+        Before that no record may be put in front of them: a power cut would bring back behind it what was cut, and it
+        would be taken for written.
         """
         if self._wiped is not None:
             self._wiped.file.sync()
             self._wiped = None
+
+    def distrust_from(self, offset: int) -> None:
+        """Flush again what stands behind ``offset``: whoever wrote it may have been killed before its sync."""
+        self.flushed_where = min(max(offset, self.min_offset, 0), self.flushed_where)
+        for file in self._files:
+            file.flushed_position = min(file.flushed_position, max(self.flushed_where - file.file_from_offset, 0))
 
     def first_modified_ms(self) -> int:
         """When the first file was last written to (its modification time)."""
@@ -260,17 +260,17 @@ class MappedFileQueue:
     def remove_before(self, count: int) -> list[Path]:
         """Remove the first ``count`` files, never the last one; returns their paths."""
         files = self._files
-        count = min(count, len(files) - 1)
-        self._drop(list(files[count:]), list(files[: max(count, 0)]))
-        return [file.path for file in files[: max(count, 0)]]
+        gone = files[: max(min(count, len(files) - 1), 0)]
+        self._drop(gone)
+        return [file.path for file in gone]
 
-    def _drop(self, kept: list[MappedFile], removed: list[MappedFile]) -> None:
+    def _drop(self, removed: Sequence[MappedFile]) -> None:
+        """Remove files in the order given: from an end of the run, so that a crash on the way leaves no gap."""
         with self._guard:
-            self._files = tuple(kept)
+            self._files = tuple(file for file in self._files if file not in removed)
         if self._wiped in removed:
             self._wiped = None
-        # Newest first: a crash on the way leaves an unbroken run.
-        for file in reversed(removed):
+        for file in removed:
             file.shutdown(0, _DESTROY_AT_ONCE_MS)
             self._fs.remove(file.path)
         if removed:
@@ -288,9 +288,10 @@ class MappedFileQueue:
 
     def flush(self, least_pages: int = 0) -> bool:
         """Flush the file that ``flushed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
-        file = self.find(self.flushed_where, first_if_missing=self.flushed_where == 0)
-        if file is None and self._files and self.flushed_where == self._files[-1].file_from_offset + self.file_size:
-            return True
+        self.sync_wiped()
+        file = self.find(self.flushed_where)
+        if file is None and self.flushed_where < self.min_offset:
+            file = self.first  # retention was faster
         if file is None:
             return True
         where = file.file_from_offset + file.flush(least_pages)
@@ -312,7 +313,7 @@ class MappedFileQueue:
     def clear(self) -> list[Path]:
         """Remove every file; returns their paths."""
         files = self._files
-        self._drop([], list(files))
+        self._drop(files[::-1])
         self.flushed_where = self.committed_where = 0
         return [file.path for file in files]
 

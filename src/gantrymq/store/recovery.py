@@ -89,7 +89,7 @@ class Recovery:
         report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
-            self.queues.recover(self.log.max_offset, wipe=not self.last_exit_ok)
+            self.queues.recover(self.log.max_offset)
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()

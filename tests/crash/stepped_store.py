@@ -1,0 +1,86 @@
+"""A store without threads of its own: its services step when the test, or a put, makes them.
+
+So an operation of the disk has the same number in every run, and a thousand stores are opened in a minute.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from gantrymq.clock import Clock
+from gantrymq.fs.api import FileSystem
+from gantrymq.service.runner import Service
+from gantrymq.store import message_store
+from gantrymq.store.message_store import MessageStore
+from store_cases import GEOMETRY_KEYS, ROOT
+
+GROUP_COMMIT = "GroupCommitService"
+
+
+class SteppedRunner:
+    """In place of a ServiceRunner. Woken by a put it steps at once, or not at all, as ``rng`` says.
+
+    A producer that waits for the disk is always served, for it has no other thread to wait for.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        service: Service,
+        clock: Clock,
+        on_failure: Callable[[str, Exception], None],
+        **options: Any,
+    ) -> None:
+        self._rng = rng
+        self._service = service
+        self._clock = clock
+        self._on_failure = on_failure
+        self.failures = 0
+
+    @property
+    def name(self) -> str:
+        return self._service.name
+
+    def start(self) -> None:
+        """Nothing runs by itself."""
+
+    def wake(self) -> None:
+        if self.name == GROUP_COMMIT or self._rng.random() < 0.5:
+            self.step()
+
+    def step(self) -> None:
+        """Step until nothing more waits."""
+        try:
+            while self._service.step(self._clock.now_ms()):
+                pass
+        except Exception as error:
+            self.failures += 1
+            self._on_failure(self._service.name, error)
+
+    def stop(self) -> None:
+        self._service.drain()
+
+    def abandon(self) -> None:
+        """There is no thread."""
+
+
+def open_stepped(fs: FileSystem, rng: random.Random, **options: Any) -> MessageStore:
+    """Open a store whose services step as ``rng`` says; ``options`` are those of MessageStore.open."""
+    options = {"given": GEOMETRY_KEYS, "housekeeping": False, **options}
+    with mock.patch.object(message_store, "ServiceRunner", partial(SteppedRunner, rng)):
+        return MessageStore.open(ROOT, fs=fs, **options)
+
+
+def tick(store: MessageStore, rng: random.Random, share: float = 0.5) -> None:
+    """Let some of the services step."""
+    for runner in store._runners:
+        if rng.random() < share:
+            runner.step()
+
+
+def settle(store: MessageStore) -> None:
+    """Let every service step, until queues and index have all that is in the log."""
+    for _ in range(3):
+        tick(store, random.Random(0), share=1.0)
