@@ -91,3 +91,46 @@ class DiskFullError(StoreError):
     def __init__(self, path: str | Path, needed_bytes: int) -> None:
         super().__init__(path, f"no room on the disk for {needed_bytes} more bytes")
         self.needed_bytes = needed_bytes
+
+
+class RemotingError(GantrymqError):
+    """The root of what can go wrong between two ends of RocketMQ's remoting protocol."""
+
+
+class RemotingCommandError(RemotingError):
+    """Bytes that are no command, or a command without a field it needs; the connection or the request is refused."""
+
+
+class RemotingConnectError(RemotingError):
+    """No connection to ``address``, or it broke before the answer came."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+
+
+class RemotingTimeoutError(RemotingError):
+    """``address`` did not answer within ``timeout_ms``. What was asked for may have been done all the same."""
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        super().__init__(f"{address}: no answer within {timeout_ms} ms")
+        self.address, self.timeout_ms = address, timeout_ms
+
+
+class RemotingTooMuchRequestError(RemotingError):
+    """More requests wait for an answer than are allowed to."""
+
+
+class MQClientError(GantrymqError):
+    """A client cannot do what it was asked for, and no broker was to blame (MQClientException)."""
+
+
+class MQBrokerError(GantrymqError):
+    """A broker or a name server refused (MQBrokerException).
+
+    ``response_code`` is RocketMQ's number, ``remark`` its text.
+    """
+
+    def __init__(self, address: str, response_code: int, name: str, remark: str) -> None:
+        super().__init__(f"{address}: CODE: {response_code} ({name})  DESC: {remark}")
+        self.address, self.response_code, self.remark = address, response_code, remark

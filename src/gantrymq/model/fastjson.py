@@ -7,13 +7,14 @@ import json
 import re
 from typing import Any
 
-# A string, passed over as it is; or an integer key behind a brace or a comma.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+# A string, passed over as it is (one without an end, to the end: else every quote in it would begin a search of its
+# own); or an integer key behind a brace or a comma.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|([{,]\s*)(-?\d+)(\s*:)', re.DOTALL)
 
 
 def loads(text: str) -> Any:
-    """Read fastjson's or standard JSON; raises ValueError."""
-    return json.loads(_TOKEN.sub(_quote_key, text))
+    """Read fastjson's or standard JSON, control characters within strings too; raises ValueError."""
+    return json.loads(_TOKEN.sub(_quote_key, text), strict=False)
 
 
 def _quote_key(match: re.Match[str]) -> str:

@@ -1,0 +1,215 @@
+"""Clients: heart-beats, connections, what a consumer says of itself."""
+
+from msgspec import field
+
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.body import Body
+
+
+class SubscriptionData(Body, kw_only=True):
+    """What a group wants of a topic; ``code_set`` holds the hashes of ``tags_set``."""
+
+    class_filter_mode: bool = False
+    topic: str | None = None
+    sub_string: str | None = None
+    tags_set: list[str] = field(default_factory=list)
+    code_set: list[int] = field(default_factory=list)
+    sub_version: int = 0
+    expression_type: str | None = "TAG"
+
+
+class ProducerData(Body, kw_only=True):
+    """A group of producers."""
+
+    group_name: str | None = None
+
+
+class ConsumerData(Body, kw_only=True):
+    """A group of consumers and what it subscribes to."""
+
+    group_name: str | None = None
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+class HeartbeatData(Body, kw_only=True):
+    """The body of HEART_BEAT."""
+
+    client_id: str | None = field(name="clientID", default=None)
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class CheckClientRequestBody(Body, kw_only=True):
+    """The body of CHECK_CLIENT_CONFIG."""
+
+    client_id: str | None = None
+    group: str | None = None
+    subscription_data: SubscriptionData | None = None
+    namespace: str | None = None
+
+
+class GetConsumerListByGroupResponseBody(Body, kw_only=True):
+    """The answer to GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumer_id_list: list[str] = field(default_factory=list)
+
+
+class LockBatchRequestBody(Body, kw_only=True):
+    """The body of LOCK_BATCH_MQ."""
+
+    consumer_group: str | None = None
+    client_id: str | None = None
+    only_this_broker: bool = False
+    mq_set: list[MessageQueue] = field(default_factory=list)
+
+
+class LockBatchResponseBody(Body, kw_only=True):
+    """The answer to LOCK_BATCH_MQ: the queues that are locked now."""
+
+    lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
+
+
+class UnlockBatchRequestBody(LockBatchRequestBody, kw_only=True):
+    """The body of UNLOCK_BATCH_MQ."""
+
+
+class Connection(Body, kw_only=True):
+    """A client as its broker sees it."""
+
+    client_id: str | None = None
+    client_addr: str | None = None
+    language: str | None = None
+    version: int = 0
+
+
+class ProducerConnection(Body, kw_only=True):
+    """The answer to GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+
+
+class ConsumerConnection(Body, kw_only=True):
+    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+class ProducerInfo(Body, kw_only=True):
+    """A producer as its broker sees it."""
+
+    client_id: str | None = None
+    remote_ip: str | None = field(name="remoteIP", default=None)
+    language: str | None = None
+    version: int = 0
+    last_update_timestamp: int = 0
+
+
+class ProducerTableInfo(Body, kw_only=True):
+    """The answer to GET_ALL_PRODUCER_INFO, by group."""
+
+    data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
+
+
+class ProcessQueueInfo(Body, kw_only=True):
+    """How far a consumer is with a queue."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class PopProcessQueueInfo(Body, kw_only=True):
+    """How far a POP consumer is with a queue."""
+
+    wait_ack_count: int = 0
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
+class ConsumeStatus(Body, kw_only=True):
+    """A consumer's rates of one topic."""
+
+    pull_rt: float = field(name="pullRT", default=0.0)
+    pull_tps: float = field(name="pullTPS", default=0.0)
+    consume_rt: float = field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = 0
+
+
+class ConsumerRunningInfo(Body, kw_only=True):
+    """What a consumer says of itself (GET_CONSUMER_RUNNING_INFO); its tables are by queue."""
+
+    has_queue_keys = True
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[str, ProcessQueueInfo] = field(default_factory=dict)
+    mq_pop_table: dict[str, PopProcessQueueInfo] = field(default_factory=dict)
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    user_consumer_info: dict[str, str] = field(default_factory=dict)
+    jstack: str | None = None
+
+
+class ConsumeMessageDirectlyResult(Body, kw_only=True):
+    """What a consumer made of one message it was told to consume."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+class MessageQueueAssignment(Body, kw_only=True):
+    """A queue that the broker gives to a client."""
+
+    message_queue: MessageQueue | None = None
+    mode: str = "PULL"
+    attachments: dict[str, str] | None = None
+
+
+class QueryAssignmentRequestBody(Body, kw_only=True):
+    """The body of QUERY_ASSIGNMENT."""
+
+    topic: str | None = None
+    consumer_group: str | None = None
+    client_id: str | None = None
+    strategy_name: str | None = None
+    message_model: str | None = None
+
+
+class QueryAssignmentResponseBody(Body, kw_only=True):
+    """The answer to QUERY_ASSIGNMENT."""
+
+    message_queue_assignments: list[MessageQueueAssignment] = field(default_factory=list)
+
+
+class SetMessageRequestModeRequestBody(Body, kw_only=True):
+    """The body of SET_MESSAGE_REQUEST_MODE."""
+
+    topic: str | None = None
+    consumer_group: str | None = None
+    mode: str = "PULL"
+    pop_share_queue_num: int = 0

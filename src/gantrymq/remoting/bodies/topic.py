@@ -1,0 +1,100 @@
+"""Topics: their configuration, lists of them, and what a broker registers with."""
+
+from msgspec import field
+
+from gantrymq.remoting.bodies.route import TopicQueueMappingDetail, TopicQueueMappingInfo
+from gantrymq.remoting.body import Body
+
+
+class DataVersion(Body, kw_only=True):
+    """How new a table is: of two with the same ``state_version`` the later ``timestamp`` and ``counter`` win."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TopicConfig(Body, kw_only=True):
+    """A topic's configuration; ``perm`` is 4 for reading plus 2 for writing."""
+
+    topic_name: str | None = None
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):
+    """The same with the mapping of a static topic."""
+
+    mapping_detail: TopicQueueMappingDetail | None = None
+
+
+class TopicConfigSerializeWrapper(Body, kw_only=True):
+    """All topics of a broker (GET_ALL_TOPIC_CONFIG, topics.json)."""
+
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
+    """The same with the mappings of static topics."""
+
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+
+
+class TopicQueueMappingSerializeWrapper(Body, kw_only=True):
+    """The mappings of static topics (topicQueueMapping.json)."""
+
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+class RegisterBrokerBody(Body, kw_only=True):
+    """What a broker registers with, in JSON; ``compressed`` registrations have a form of their own."""
+
+    topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
+        default_factory=TopicConfigAndMappingSerializeWrapper
+    )
+    filter_server_list: list[str] = field(default_factory=list)
+
+
+class KVTable(Body, kw_only=True):
+    """Keys and values."""
+
+    table: dict[str, str] = field(default_factory=dict)
+
+
+class TopicList(Body, kw_only=True):
+    """Names of topics."""
+
+    topic_list: list[str] = field(default_factory=list)
+    broker_addr: str | None = None
+
+
+class CreateTopicListRequestBody(Body, kw_only=True):
+    """The topics of UPDATE_AND_CREATE_TOPIC_LIST."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+class TopicOffset(Body, kw_only=True):
+    """The bounds of a queue, and when its last message was stored."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+class TopicStatsTable(Body, kw_only=True):
+    """The answer to GET_TOPIC_STATS_INFO; ``offset_table`` is by queue, see :mod:`gantrymq.remoting.body`."""
+
+    has_queue_keys = True
+
+    topic_put_tps: float = 0.0
+    offset_table: dict[str, TopicOffset] = field(default_factory=dict)

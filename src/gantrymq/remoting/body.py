@@ -1,0 +1,108 @@
+"""What all bodies in JSON share: RocketMQ's names on the wire, and fastjson's departures from the standard.
+
+fastjson writes the keys of a map as they are: numbers without quotes (``{0:"10.0.0.1:10911"}``) and, where a queue is
+the key, an object (``{{"brokerName":"a","queueId":0,"topic":"t"}:{…}}``). Both are read. Tables by queue are kept
+here under the queue's JSON text; :func:`by_queue` and :func:`keyed` translate.
+
+Source: RemotingSerializable, and the classes of org.apache.rocketmq.remoting.protocol.body, .route, .heartbeat, .admin.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.model import fastjson
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.model.message_queue import MessageQueue
+
+
+class Body(Struct, kw_only=True, rename="camel"):
+    """The root of all bodies. ``has_queue_keys``: a table of it has queues as its keys."""
+
+    has_queue_keys: ClassVar[bool] = False
+
+    def encode(self, *, standard: bool = True) -> bytes:
+        """The JSON text; what is None is left out. Without ``standard`` numeric keys stand without quotes."""
+        value = _without_nulls(msgspec.to_builtins(self))
+        try:
+            raw = msgspec.json.encode(value)
+        except UnicodeEncodeError:  # an unpaired surrogate, which Java writes as a question mark
+            raw = encode_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        if standard and not self.has_queue_keys:
+            return raw
+        return _STRING.sub(lambda match: _unquoted(match, numbers=not standard), raw.decode()).encode()
+
+
+B = TypeVar("B", bound=Struct)
+V = TypeVar("V")
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?', re.DOTALL)
+_NUMBER = re.compile(r'"-?\d+"\s*:')
+# A string, passed over as it is (one without an end, to the end); or an object that is a key.
+_OBJECT_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|([{,]\s*)(\{[^{}]*+\})(\s*:)', re.DOTALL)
+
+
+def decode_body(body: type[B], raw: bytes) -> B:
+    """A body from its JSON, read as fastjson does: nulls count as not given. Raises RemotingCommandError."""
+    try:
+        decoded: B = _decoder(body).decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _decode_leniently(body, raw)
+    return decoded
+
+
+def queue_key(queue: MessageQueue) -> str:
+    """What a queue is called in a table."""
+    return msgspec.json.encode(queue, order="sorted").decode()
+
+
+def by_queue(table: Mapping[str, V]) -> dict[MessageQueue, V]:
+    """A table under its queues; raises RemotingCommandError where a key is no queue."""
+    return {decode_body(MessageQueue, encode_utf8(key)): value for key, value in table.items()}
+
+
+def keyed(table: Mapping[MessageQueue, V]) -> dict[str, V]:
+    """The inverse of :func:`by_queue`."""
+    return {queue_key(queue): value for queue, value in table.items()}
+
+
+@cache
+def _decoder(body: type[Struct]) -> Any:
+    return msgspec.json.Decoder(body, strict=False)
+
+
+def _decode_leniently(body: type[B], raw: bytes) -> B:
+    try:
+        value = fastjson.loads(_OBJECT_KEY.sub(_quoted, decode_utf8(raw)))
+        return msgspec.convert(_without_nulls(value), body, strict=False)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RemotingCommandError(f"the body is no {body.__name__}: {error}") from error
+
+
+def _quoted(match: re.Match[str]) -> str:
+    before, key, after = match.groups()
+    return match.group() if key is None else f"{before}{json.dumps(key, ensure_ascii=False)}{after}"
+
+
+def _unquoted(match: re.Match[str], *, numbers: bool) -> str:
+    text = match.group()
+    if match.group(1) is None:
+        return text
+    if text.startswith('"{'):
+        key: str = json.loads(text[: -len(match.group(1))], strict=False)
+        return key + match.group(1)
+    return text.replace('"', "") if numbers and _NUMBER.fullmatch(text) else text
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple | set):
+        return [_without_nulls(one) for one in value]
+    return value

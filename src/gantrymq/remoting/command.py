@@ -1,0 +1,185 @@
+"""A command: a request, a one-way request or a response, in memory and as a frame.
+
+A frame is ``length 4 | serialize type 1, header length 3 | header | body``; the length counts all behind itself. Of a
+command that was read, the extFields stay undecoded until somebody asks for them, as texts
+(:attr:`RemotingCommand.ext_fields`) or as a typed header (:meth:`RemotingCommand.read`).
+
+Source: RemotingCommand.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+from msgspec import Raw
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.remoting.binary_header import MAX_CODE, decode_binary_header, decode_ext_fields, encode_binary_header
+from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, SerializeType
+from gantrymq.remoting.header import CommandHeader, header_from_json, header_from_texts
+from gantrymq.remoting.json_header import LANGUAGES, decode_json_ext_fields, decode_json_header, encode_json_header
+
+RESPONSE_FLAG = 1
+ONEWAY_FLAG = 2
+MAX_FRAME_BYTES = 16 * 1024 * 1024  # com.rocketmq.remoting.frameMaxLength, the length field included
+FRAME_HEAD = struct.Struct(">II")
+
+_JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
+_PYTHON = int(LanguageCode.PYTHON)
+_OTHER = int(LanguageCode.OTHER)
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class RemotingCommand:
+    """One command.
+
+    ``opaque`` ties a response to its request. ``header`` is the typed header of a command to be sent; its fields win
+    over ``ext_fields`` of the same name. ``serialize_type`` says how the header is written, or was. Thread rule: one
+    thread at a time.
+    """
+
+    __slots__ = (
+        "_ext_fields", "_raw", "body", "code", "flag", "header", "language", "opaque", "remark", "serialize_type",
+        "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        ext_fields: dict[str, str] | None = None,
+        remark: str | None = None,
+        flag: int = 0,
+        opaque: int = 0,
+        language: int = _PYTHON,
+        version: int = VERSION_5_5_0,
+        serialize_type: int = _JSON,
+    ) -> None:
+        self.code, self.header, self.body, self.remark = code, header, body, remark
+        self.flag, self.opaque, self.language, self.version = flag, opaque, language, version
+        self.serialize_type = serialize_type
+        self._ext_fields = ext_fields
+        self._raw: Raw | bytes = b""
+
+    @classmethod
+    def request(
+        cls, header: CommandHeader | int, body: bytes = b"", *, code: int | None = None, oneway: bool = False
+    ) -> RemotingCommand:
+        """A request by its header, whose class knows its code unless told; or by a code alone."""
+        if isinstance(header, int):
+            return cls(header, body=body, flag=ONEWAY_FLAG if oneway else 0)
+        known: int = header.code if code is None else code  # type: ignore[attr-defined]
+        return cls(known, header=header, body=body, flag=ONEWAY_FLAG if oneway else 0)
+
+    def response(
+        self, code: int, remark: str | None = None, *, header: CommandHeader | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """The response to this request, with its opaque and in its form."""
+        return RemotingCommand(
+            code,
+            header=header,
+            body=body,
+            remark=remark,
+            flag=RESPONSE_FLAG,
+            opaque=self.opaque,
+            serialize_type=self.serialize_type,
+        )
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return self.flag & RESPONSE_FLAG != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return self.flag & ONEWAY_FLAG != 0
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header's fields as texts; changing the dictionary changes the command.
+
+        Raises RemotingCommandError where the bytes that were read are none.
+        """
+        if self._ext_fields is None:
+            if not self._raw:
+                self._ext_fields = {}
+            elif isinstance(self._raw, Raw):
+                self._ext_fields = decode_json_ext_fields(self._raw)
+            else:
+                self._ext_fields = decode_ext_fields(self._raw)
+        return self._ext_fields
+
+    def fields(self) -> dict[str, str]:
+        """What goes out as extFields: ``ext_fields`` and the fields of ``header`` over them."""
+        if self.header is None:
+            return self.ext_fields
+        if not self._ext_fields and not self._raw:
+            return self.header.to_ext_fields()
+        return self.ext_fields | self.header.to_ext_fields()
+
+    def read(self, header: type[H]) -> H:
+        """The typed header; raises RemotingCommandError naming the field that is missing or no number."""
+        if isinstance(self.header, header):
+            return self.header
+        if self._ext_fields is None and isinstance(self._raw, Raw):
+            return header_from_json(header, self._raw) or header_from_texts(header, self.fields())
+        return header_from_texts(header, self.fields())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotingCommand) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.code, self.language, self.version, self.opaque, self.flag, self.remark, self.fields(), self.body)
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else ("oneway" if self.is_oneway else "request")
+        return f"<{kind} {self.code} opaque={self.opaque} remark={self.remark!r} {len(self.body)} bytes>"
+
+
+def encode_head(command: RemotingCommand, body_bytes: int | None = None) -> bytes:
+    """A frame up to its body, whose size is the command's own unless told (where the body comes from a file).
+
+    A code that does not fit into the ROCKETMQ form goes as JSON. Raises RemotingCommandError where the frame would be
+    larger than the other end takes.
+    """
+    compact = command.serialize_type == _ROCKETMQ and -MAX_CODE - 1 <= command.code <= MAX_CODE
+    header = (encode_binary_header if compact else encode_json_header)(
+        int(command.code), command.language, command.version, command.opaque, command.flag, command.remark,
+        command.fields(),
+    )  # fmt: skip
+    length = 4 + len(header) + (len(command.body) if body_bytes is None else body_bytes)
+    if length + 4 > MAX_FRAME_BYTES:
+        raise RemotingCommandError(f"a frame of {length + 4} bytes is larger than {MAX_FRAME_BYTES}")
+    return FRAME_HEAD.pack(length, len(header) | (_ROCKETMQ << 24 if compact else 0)) + header
+
+
+def encode_command(command: RemotingCommand) -> bytes:
+    """A whole frame; raises as :func:`encode_head` does."""
+    return encode_head(command) + command.body
+
+
+def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingCommand:
+    """The command of a frame's parts; raises RemotingCommandError."""
+    command = RemotingCommand.__new__(RemotingCommand)
+    command.body, command.serialize_type = body, serialize_type
+    command.header = command._ext_fields = None
+    if serialize_type == _JSON:
+        parsed = decode_json_header(header)
+        command.code, command.version, command.opaque = parsed.code, parsed.version, parsed.opaque
+        command.flag, command.remark, command._raw = parsed.flag, parsed.remark, parsed.ext_fields
+        command.language = LANGUAGES.get(parsed.language or "", _OTHER)
+    elif serialize_type == _ROCKETMQ:
+        (
+            command.code, command.language, command.version, command.opaque, command.flag, command.remark,
+            command._raw,
+        ) = decode_binary_header(header)  # fmt: skip
+    else:
+        raise RemotingCommandError(f"no serialize type has the number {serialize_type}")
+    return command

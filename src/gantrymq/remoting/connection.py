@@ -1,0 +1,142 @@
+"""One end of a connection without its socket: bytes in, commands out; and the table of those who wait for an answer.
+
+    connection = Connection()
+    for command in connection.receive(data): ...
+
+Source: NettyDecoder, NettyRemotingAbstract (responseTable, scanResponseTable).
+"""
+
+import heapq
+from typing import Generic, TypeVar
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RemotingCommand, decode_command
+
+T = TypeVar("T")
+
+_MAX_OPAQUE = 0x7FFFFFFF
+_HEADER_LENGTH_MASK = 0xFFFFFF
+_STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
+_SHORTEST = 4  # what the length field counts at least: the word that holds the header's length
+
+
+class Connection:
+    """Cuts a stream of bytes into commands.
+
+    A chunk that holds whole frames is decoded where it lies. Chunks of a frame that is not complete are kept apart and
+    joined once, so that a large frame costs one copy however it arrives. After a RemotingCommandError the stream has
+    lost its frames: close it.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = FRAME_HEAD.size
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of a frame that is not complete are held."""
+        return self._have
+
+    def receive(self, data: bytes) -> list[RemotingCommand]:
+        """The commands that ``data`` completes; raises RemotingCommandError for what can be no frame."""
+        if self._chunks:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        return self._decode(data)
+
+    def _decode(self, data: bytes) -> list[RemotingCommand]:
+        commands = []
+        position, size = 0, len(data)
+        need = FRAME_HEAD.size
+        while size - position >= FRAME_HEAD.size:
+            length, word = FRAME_HEAD.unpack_from(data, position)
+            header_length = word & _HEADER_LENGTH_MASK
+            self._check(length, header_length)
+            end = position + 4 + length
+            if end > size:
+                need = 4 + length
+                break
+            body_at = position + FRAME_HEAD.size + header_length
+            commands.append(decode_command(word >> 24, data[position + FRAME_HEAD.size : body_at], data[body_at:end]))
+            position = end
+        self._keep(data[position:] if position else data, need)
+        return commands
+
+    def _check(self, length: int, header_length: int) -> None:
+        if length + 4 > self._max_frame_bytes:
+            raise RemotingCommandError(f"a frame of {length + 4} bytes is larger than {self._max_frame_bytes}")
+        if length < _SHORTEST or header_length > length - _SHORTEST:
+            raise RemotingCommandError(f"a header of {header_length} bytes in a frame of {length + 4}")
+
+    def _keep(self, rest: bytes, need: int) -> None:
+        self._have, self._need = len(rest), need
+        if rest:
+            self._chunks.append(rest)
+
+
+class PendingRequests(Generic[T]):
+    """Who waits for which answer until when. Time is given, in any unit that only grows.
+
+    ``T`` is whatever is to be told of the answer: a future, a callback. Thread rule: one thread at a time.
+    """
+
+    def __init__(self, first_opaque: int = 0) -> None:
+        self._next = first_opaque
+        self._waiting: dict[int, T] = {}
+        self._deadlines: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def new_opaque(self) -> int:
+        """A number that nobody waits for."""
+        while True:
+            opaque = self._next
+            self._next = (opaque + 1) & _MAX_OPAQUE
+            if opaque not in self._waiting:
+                return opaque
+
+    def add(self, waiter: T, deadline: float) -> int:
+        """Wait for an answer until ``deadline``; the opaque to send."""
+        opaque = self.new_opaque()
+        self._waiting[opaque] = waiter
+        if len(self._deadlines) > 2 * len(self._waiting) + _STALE_DEADLINES:
+            self._deadlines = [one for one in self._deadlines if one[1] in self._waiting]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (deadline, opaque))
+        return opaque
+
+    def take(self, opaque: int) -> T | None:
+        """Who waits for the answer with this opaque, no longer waiting now; None if nobody does (any more)."""
+        waiter = self._waiting.pop(opaque, None)
+        if not self._waiting:
+            self._deadlines.clear()
+        return waiter
+
+    def next_deadline(self) -> float | None:
+        """The deadline of the one who waits least long; None if nobody waits."""
+        while self._deadlines and self._deadlines[0][1] not in self._waiting:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expired(self, now: float) -> list[T]:
+        """Those whose deadline is past, no longer waiting now."""
+        late = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            waiter = self._waiting.pop(heapq.heappop(self._deadlines)[1], None)
+            if waiter is not None:
+                late.append(waiter)
+        return late
+
+    def take_all(self) -> list[T]:
+        """All who wait, no longer waiting now: the connection is gone."""
+        everybody = list(self._waiting.values())
+        self._waiting.clear()
+        self._deadlines.clear()
+        return everybody

@@ -1,0 +1,128 @@
+"""What all typed headers share: their fields travel as texts in a command's extFields.
+
+A header class names its fields in Python's spelling; on the wire they have RocketMQ's names. A field without a default
+must be there (RocketMQ's ``@CFNotNull``), else the command is refused with RocketMQ's text. RocketMQ 5.5.0 itself only
+logs that and goes on with a null.
+
+Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet, RpcRequestHeader, TopicRequestHeader.
+"""
+
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from gantrymq.errors import RemotingCommandError
+
+Int = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class CommandHeader(Struct, kw_only=True, rename="camel", omit_defaults=False):
+    """The root of all typed headers (CommandCustomHeader)."""
+
+    def to_ext_fields(self) -> dict[str, str]:
+        """The fields as texts under their names on the wire; what is None is left out."""
+        return {
+            name: value if type(value) is str else _text(value)
+            for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+            if value is not None
+        }
+
+
+class RpcHeader(CommandHeader):
+    """What a proxy adds to a request: namespace, whether it is applied, the broker meant, one-way."""
+
+    ns: str | None = None
+    nsd: bool | None = None
+    bname: str | None = None
+    oway: bool | None = None
+
+
+class TopicHeader(RpcHeader):
+    """A request about a topic; ``lo`` says that its queue ids are logical ones (static topics)."""
+
+    lo: bool | None = None
+
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class _Field(NamedTuple):
+    attribute: str
+    name: str
+    kind: type
+    limit: int
+    required: bool
+
+
+def header_from_json(header: type[H], ext_fields: Raw) -> H | None:
+    """A header out of the JSON object that is its extFields; None where it takes Java's parsers to read it."""
+    try:
+        decoded: H = _json_decoder(header).decode(ext_fields)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return decoded
+
+
+@cache
+def _json_decoder(header: type[H]) -> Any:
+    return msgspec.json.Decoder(header, strict=False)
+
+
+def header_from_texts(header: type[H], fields: dict[str, str]) -> H:
+    """A header from its texts; raises RemotingCommandError naming the field that is missing or is no number."""
+    try:
+        return msgspec.convert(fields, header, strict=False)
+    except msgspec.ValidationError:
+        return _as_java_parses(header, fields)
+
+
+def _as_java_parses(header: type[H], fields: dict[str, str]) -> H:
+    """The same by parseInt, parseLong and parseBoolean, which take a little more, and saying what is wrong."""
+    values: dict[str, Any] = {}
+    for field in _fields(header):
+        text = fields.get(field.name)
+        if text is not None:
+            values[field.attribute] = _parse(field, text)
+        elif field.required:
+            raise RemotingCommandError(f"the custom field <{field.name}> is null")
+    return header(**values)
+
+
+@cache
+def _fields(header: type[CommandHeader]) -> tuple[_Field, ...]:
+    found = []
+    for one in msgspec.structs.fields(header):
+        # `X | None` comes as types.UnionType, or as Union where X is Annotated.
+        options = [part for part in get_args(one.type) if part is not NoneType] if _is_union(one.type) else [one.type]
+        kind, limit = options[0], 0
+        if get_origin(kind) is Annotated:
+            kind, meta = get_args(kind)
+            limit = meta.le
+        found.append(_Field(one.name, one.encode_name, kind, limit, one.required))
+    return tuple(found)
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) is Union or type(annotation).__name__ == "UnionType"
+
+
+def _parse(field: _Field, text: str) -> str | int | bool:
+    if field.kind is str:
+        return text
+    if field.kind is bool:
+        return text.lower() == "true"
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # Java takes at most 2^63, so that no text can be longer than a few digits and leading zeros.
+    if not (digits.isdecimal() and len(digits) <= 64) or not -field.limit - 1 <= (number := int(text)) <= field.limit:
+        raise RemotingCommandError(f"the custom field <{field.name}> is no number it could be: {text[:64]!r}")
+    return number
+
+
+def _text(value: Any) -> str:
+    if value is True:
+        return "true"
+    return "false" if value is False else str(value)

@@ -1,0 +1,112 @@
+"""The JSON form of a frame's header: an object with RocketMQ's names, its extFields an object of texts.
+
+What other clients send is read as fastjson does: numbers and booleans among the extFields become texts, keys may stand
+without quotes, control characters within strings. The usual case is decoded without building anything but the command.
+
+Source: RemotingCommand, RemotingSerializable.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.model import fastjson
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.remoting.codes import LanguageCode
+from gantrymq.remoting.header import Int
+
+LANGUAGES = {code.name: int(code) for code in LanguageCode}
+LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
+
+
+class JsonHeader(Struct, rename="camel", gc=False):
+    """A header as it stands in the frame; ``ext_fields`` is not decoded yet."""
+
+    code: Int = 0
+    language: str | None = "JAVA"
+    version: Int = 0
+    opaque: Int = 0
+    flag: Int = 0
+    remark: str | None = None
+    ext_fields: Raw = Raw(b"")
+
+
+_decode = msgspec.json.Decoder(JsonHeader).decode
+_decode_texts = msgspec.json.Decoder(dict[str, str] | None).decode
+_NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def encode_json_header(
+    code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, ext_fields: dict[str, str]
+) -> bytes:
+    """A header in the JSON form."""
+    value: dict[str, Any] = {
+        "code": code,
+        "flag": flag,
+        "language": LANGUAGE_NAMES.get(language, "OTHER"),
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": version,
+    }
+    if ext_fields:
+        value["extFields"] = ext_fields
+    if remark is not None:
+        value["remark"] = remark
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an unpaired surrogate, which Java writes as a question mark
+        return encode_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def decode_json_header(raw: bytes) -> JsonHeader:
+    """A header; raises RemotingCommandError where ``raw`` is no JSON object with numbers where they belong."""
+    try:
+        return _decode(raw)
+    except _NOT_JSON:
+        return _decode_leniently(raw)
+
+
+def decode_json_ext_fields(raw: Raw | bytes) -> dict[str, str]:
+    """The texts of extFields; a value that is null is left out."""
+    try:
+        return _decode_texts(raw) or {}
+    except _NOT_JSON:
+        return _texts(_loads(bytes(raw)))
+
+
+def _decode_leniently(raw: bytes) -> JsonHeader:
+    value = _loads(raw)
+    if not isinstance(value, dict):
+        raise RemotingCommandError("the header is JSON, but no object")
+    fields = value.pop("extFields", None)
+    try:
+        header = msgspec.convert(
+            {name: one for name, one in value.items() if one is not None}, JsonHeader, strict=False
+        )
+    except msgspec.MsgspecError as error:
+        raise RemotingCommandError(f"the header is JSON, but no command: {error}") from error
+    header.ext_fields = Raw(json.dumps(_texts(fields)).encode())
+    return header
+
+
+def _loads(raw: bytes) -> Any:
+    try:
+        return fastjson.loads(decode_utf8(raw))
+    except (ValueError, RecursionError) as error:
+        raise RemotingCommandError(f"the header is no JSON: {error}") from error
+
+
+def _texts(fields: Any) -> dict[str, str]:
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise RemotingCommandError("the header's extFields are no object")
+    return {key: _text(value) for key, value in fields.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

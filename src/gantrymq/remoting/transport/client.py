@@ -1,0 +1,112 @@
+"""The calling end: one connection for each address, made when it is needed and made anew when it broke.
+
+Source: NettyRemotingClient, NettyClientConfig.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+
+from gantrymq.errors import RemotingConnectError, RemotingError
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel, ChannelHandler
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+CONNECT_TIMEOUT_MS = 3000
+
+# Changes a request before it leaves: signatures, stream types (RPCHook.doBeforeRequest).
+SendHook = Callable[[str, RemotingCommand], None]
+
+
+class RemotingClient:
+    """Sends requests to addresses. Thread rule: the event loop's thread.
+
+    ``handler`` answers what the other end asks us; without one everything is answered as not supported.
+    """
+
+    def __init__(
+        self,
+        *,
+        handler: ChannelHandler | None = None,
+        tls: ssl.SSLContext | None = None,
+        hooks: Iterable[SendHook] = (),
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self._handler: ChannelHandler = handler or RequestDispatcher()
+        self._tls, self._hooks = tls, tuple(hooks)
+        self._connect_timeout_ms = connect_timeout_ms
+        self._channels: dict[str, asyncio.Task[Channel]] = {}
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """The response to a request.
+
+        Raises RemotingConnectError, RemotingTimeoutError (``timeout_ms`` covers connecting too) or
+        RemotingTooMuchRequestError.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        channel = await self.channel(address, timeout_ms)
+        await channel.writable()
+        for hook in self._hooks:
+            hook(address, command)
+        return await channel.invoke(command, max(timeout_ms - int((loop.time() - began) * 1000), 1))
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that nobody answers; raises RemotingConnectError."""
+        channel = await self.channel(address, self._connect_timeout_ms)
+        await channel.writable()
+        for hook in self._hooks:
+            hook(address, command)
+        channel.invoke_oneway(command)
+
+    async def channel(self, address: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
+        """The connection to an address; those who ask at the same time wait for the same one."""
+        task = self._channels.get(address)
+        if task is None or (task.done() and _is_useless(task)):
+            task = self._channels[address] = asyncio.ensure_future(self._connect(address))
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), min(timeout_ms, self._connect_timeout_ms) / 1000)
+        except TimeoutError as error:
+            task.cancel()
+            raise RemotingConnectError(address, f"no connection within {timeout_ms} ms") from error
+
+    def close_channel(self, address: str) -> None:
+        """Close the connection to an address; the next request makes a new one."""
+        task = self._channels.pop(address, None)
+        if task is not None and task.done() and not _is_useless(task):
+            task.result().abort()
+
+    async def close(self) -> None:
+        """Close all connections once what was sent is written."""
+        tasks = list(self._channels.values())
+        self._channels.clear()
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Channel):
+                result.close()
+        await asyncio.sleep(0)
+
+    async def _connect(self, address: str) -> Channel:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            _, channel = await loop.create_connection(lambda: Channel(self._handler, client_tls=self._tls), host, port)
+        except OSError as error:
+            raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
+        return channel
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` or ``[ipv6]:port``; raises RemotingError where it is neither."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+        raise RemotingError(f"{address!r} is no address: host:port is needed")
+    return host.strip("[]"), int(port)
+
+
+def _is_useless(task: asyncio.Task[Channel]) -> bool:
+    return task.cancelled() or task.exception() is not None or task.result().is_closed

@@ -1,0 +1,110 @@
+"""Requests to processors by their code, with RocketMQ's answers where there is none or where one fails.
+
+Source: NettyRemotingAbstract.processRequestCommand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from gantrymq.errors import GantrymqError
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+
+# Answers at once, later, or with None: then the answer has been sent, or will be, by channel.send.
+Answer = RemotingCommand | None
+Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
+# Looks at a request before its processor does; an answer ends it there (RPCHook, RequestPipeline).
+RequestHook = Callable[[Channel, RemotingCommand], Answer]
+
+log = structlog.get_logger()
+
+
+class RequestDispatcher:
+    """A :class:`gantrymq.remoting.transport.channel.ChannelHandler` around a table of processors.
+
+    ``when_closed`` is told of every channel that is gone.
+    """
+
+    def __init__(
+        self,
+        processors: dict[int, Processor] | None = None,
+        *,
+        hooks: Iterable[RequestHook] = (),
+        when_closed: Callable[[Channel], None] | None = None,
+    ) -> None:
+        self._processors = {int(code): one for code, one in (processors or {}).items()}
+        self._hooks = tuple(hooks)
+        self._when_closed = when_closed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(self, processor: Processor, *codes: int) -> None:
+        """Let ``processor`` answer these codes."""
+        self._processors.update((int(code), processor) for code in codes)
+
+    def connected(self, channel: Channel) -> None:
+        """Nothing to do."""
+
+    def closed(self, channel: Channel, error: Exception | None) -> None:
+        """Tell who wants to know."""
+        if self._when_closed is not None:
+            self._when_closed(channel)
+
+    def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
+        """Answer each, in order where they answer at once."""
+        for request in requests:
+            try:
+                answer = self._answer(channel, request)
+            except Exception as error:
+                answer = _failure(request, error)
+            if isinstance(answer, RemotingCommand):
+                _reply(channel, request, answer)
+            elif answer is not None:
+                task = asyncio.ensure_future(_later(channel, request, answer))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        for hook in self._hooks:
+            refusal = hook(channel, request)
+            if refusal is not None:
+                return refusal
+        processor = self._processors.get(request.code)
+        if processor is None:
+            return request.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+            )
+        return processor(channel, request)
+
+    async def drain(self) -> None:
+        """Wait for the answers that are under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
+    try:
+        response = await answer
+    except Exception as error:
+        response = _failure(request, error)
+    if response is not None:
+        _reply(channel, request, response)
+
+
+def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
+    if request.is_oneway:
+        return
+    try:
+        channel.send(response)
+    except GantrymqError as error:
+        channel.send(_failure(request, error))
+
+
+def _failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    if not isinstance(error, GantrymqError):
+        log.exception("a request failed", code=request.code, exc_info=error)
+    return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

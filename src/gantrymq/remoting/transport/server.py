@@ -1,0 +1,119 @@
+"""The listening end.
+
+Source: NettyRemotingServer, NettyServerConfig.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from gantrymq.errors import RemotingError
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel, ChannelHandler
+from gantrymq.remoting.transport.tls import TlsServer
+
+MAX_CONNECTIONS = 100_000
+MAX_BUFFERED_BYTES = 256 * 1024 * 1024
+BACKLOG = 1024  # serverSocketBacklog
+_SWEEP_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class RemotingServer:
+    """Accepts connections and hands their requests to ``handler``.
+
+    A connection that is silent in both directions for ``idle_seconds`` (serverChannelMaxIdleTimeSeconds) is closed.
+    Strangers bound what they cost: beyond ``max_connections`` a connection is closed at once, and where all frames that
+    are not complete hold more than ``max_buffered_bytes`` together, the largest of them go first.
+    """
+
+    def __init__(
+        self,
+        handler: ChannelHandler,
+        *,
+        tls: TlsServer | None = None,
+        idle_seconds: float = 120,
+        max_connections: int = MAX_CONNECTIONS,
+        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+    ) -> None:
+        self._handler, self._tls = handler, tls or TlsServer()
+        self._idle_seconds, self._max_connections = idle_seconds, max_connections
+        self._max_buffered_bytes = max_buffered_bytes
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.channels: set[Channel] = set()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen; the port, which is a free one where 0 was asked for. Raises RemotingError where it is taken."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Channel(self, server=self._tls), host, port, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._sweep()
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening and close every connection once what was sent is written."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for channel in list(self.channels):
+            channel.close()
+        deadline = asyncio.get_running_loop().time() + 1
+        while self.channels and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.001)
+        for channel in list(self.channels):
+            channel.abort()
+        if self._server is not None:
+            await asyncio.sleep(0)
+            await self._server.wait_closed()
+            self._server = None
+
+    def connected(self, channel: Channel) -> None:
+        """A channel says that it stands."""
+        if len(self.channels) >= self._max_connections:
+            log.warning("connection refused: there are too many", address=channel.address, limit=self._max_connections)
+            channel.abort()
+            return
+        self.channels.add(channel)
+        self._handler.connected(channel)
+
+    def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
+        """A channel hands over requests."""
+        if channel in self.channels:
+            self._handler.requests(channel, requests)
+
+    def closed(self, channel: Channel, error: Exception | None) -> None:
+        """A channel says that it is gone."""
+        if channel in self.channels:
+            self.channels.discard(channel)
+            self._handler.closed(channel, error)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._idle_seconds
+        held = 0
+        for channel in self.channels:
+            held += channel.buffered_bytes
+            if channel.last_used < oldest:
+                log.info("channel closed: it was idle", address=channel.address)
+                channel.abort()
+        if held > self._max_buffered_bytes:
+            self._cut_off(held)
+        self._sweeper = loop.call_later(min(_SWEEP_SECONDS, self._idle_seconds), self._sweep)
+
+    def _cut_off(self, held_bytes: int) -> None:
+        for channel in sorted(self.channels, key=lambda one: one.buffered_bytes, reverse=True):
+            if held_bytes <= self._max_buffered_bytes:
+                return
+            held_bytes -= channel.buffered_bytes
+            log.warning("channel cut off: half frames hold too much memory", address=channel.address)
+            channel.abort()

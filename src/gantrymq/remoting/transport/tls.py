@@ -1,0 +1,163 @@
+"""TLS under RocketMQ's tls.* settings, over memory: a server tells by the first byte who speaks it.
+
+Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler).
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from gantrymq.errors import ConfigError
+
+HANDSHAKE_BYTE = 0x16
+_READ_BYTES = 256 * 1024
+
+
+class TlsMode(Enum):
+    """``tls.server.mode``: who may speak plainly, and who TLS."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsServer:
+    """How a server answers TLS. Without a context no TLS is answered: RocketMQ makes itself a certificate then."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    context: ssl.SSLContext | None = None
+
+
+def tls_server(settings: Mapping[str, str]) -> TlsServer:
+    """The server's side of tls.properties; raises ConfigError for what is not allowed or cannot be loaded.
+
+    ``tls.server.mode`` (permissive), ``tls.server.certPath``, ``tls.server.keyPath``, ``tls.server.keyPassword``,
+    ``tls.server.authClient`` (false), ``tls.server.need.client.auth`` (none, optional, require),
+    ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``.
+    """
+    said = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
+    modes = [mode.value for mode in TlsMode]
+    if said not in modes:
+        raise ConfigError("tls.server.mode", said, "one of " + ", ".join(modes))
+    mode = TlsMode(said)
+    certificate = settings.get("tls.server.certPath")
+    if mode is TlsMode.DISABLED or certificate is None:
+        if mode is TlsMode.ENFORCING:
+            raise ConfigError("tls.server.certPath", None, "a certificate's path where tls.server.mode=enforcing")
+        return TlsServer(mode)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_chain(context, settings, "server")
+    if settings.get("tls.server.authClient", "false").lower() == "true":
+        _load_trusted(context, settings, "server")
+        context.verify_mode = ssl.CERT_REQUIRED
+    elif settings.get("tls.server.need.client.auth", "none") == "optional":
+        context.verify_mode = ssl.CERT_OPTIONAL
+    _restrict(context, settings)
+    return TlsServer(mode, context)
+
+
+def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The client's side: None unless ``tls.enable`` is true. Raises as :func:`tls_server` does.
+
+    As in RocketMQ the server's certificate is checked only with ``tls.client.authServer``, against
+    ``tls.client.trustCertPath``; its host name is not looked at. ``tls.client.certPath``, ``tls.client.keyPath`` and
+    ``tls.client.keyPassword`` are for servers that ask who we are.
+    """
+    if settings.get("tls.enable", "false").lower() != "true":
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if settings.get("tls.client.authServer", "false").lower() == "true":
+        _load_trusted(context, settings, "client")
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    if settings.get("tls.client.certPath"):
+        _load_chain(context, settings, "client")
+    _restrict(context, settings)
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, settings: Mapping[str, str], end: str) -> None:
+    certificate, key = settings[f"tls.{end}.certPath"], settings.get(f"tls.{end}.keyPath")
+    password = settings.get(f"tls.{end}.keyPassword")
+    try:
+        # A password of our own, so that OpenSSL never asks for one on the terminal.
+        context.load_cert_chain(certificate, key, lambda: password or "")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"tls.{end}.certPath", certificate, f"a certificate with its key {key!r}: {error}") from error
+
+
+def _load_trusted(context: ssl.SSLContext, settings: Mapping[str, str], end: str) -> None:
+    trusted = settings.get(f"tls.{end}.trustCertPath")
+    try:
+        if trusted is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(trusted)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"tls.{end}.trustCertPath", trusted, f"certificates to trust: {error}") from error
+
+
+def _restrict(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    ciphers, protocols = settings.get("tls.ciphers"), settings.get("tls.protocols")
+    if ciphers:
+        try:
+            context.set_ciphers(ciphers.replace(",", ":"))
+        except ssl.SSLError as error:
+            raise ConfigError("tls.ciphers", ciphers, "names of ciphers, separated by commas") from error
+    if protocols:
+        known = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+        wanted = [name.strip() for name in protocols.split(",")]
+        if not set(wanted) <= set(known):
+            raise ConfigError("tls.protocols", protocols, "TLSv1.2 and TLSv1.3, separated by commas")
+        context.minimum_version = min(known[name] for name in wanted)
+        context.maximum_version = max(known[name] for name in wanted)
+
+
+class TlsSession:
+    """One TLS connection over memory. What is sent before the handshake is done waits for its end."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._established = False
+        self._waiting: list[bytes] = []
+        if not server_side:
+            self._handshake()
+
+    def receive(self, data: bytes) -> bytes:
+        """What ``data`` says; raises ssl.SSLError where it is no TLS, or the other end is not trusted."""
+        self._incoming.write(data)
+        if not self._established and not self._handshake():
+            return b""
+        said = []
+        try:
+            while part := self._ssl.read(_READ_BYTES):
+                said.append(part)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # there is no more yet, or the other end said goodbye and closes next
+        return b"".join(said)
+
+    def send(self, data: bytes) -> None:
+        """Say ``data``; :meth:`take` then gives what goes over the wire."""
+        if self._established:
+            self._ssl.write(data)
+        else:
+            self._waiting.append(data)
+
+    def take(self) -> bytes:
+        """The bytes to be written now, those of the handshake among them."""
+        return self._outgoing.read()
+
+    def _handshake(self) -> bool:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self._established = True
+        for data in self._waiting:
+            self._ssl.write(data)
+        self._waiting.clear()
+        return True

@@ -1,0 +1,46 @@
+"""The ACL signature, and that nothing but the right secret gives it."""
+
+from gantrymq.remoting.acl import SessionCredentials, signature_matches
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader
+
+
+def signed(credentials: SessionCredentials) -> RemotingCommand:
+    command = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="TopicTest", queue_id=3), b"body")
+    credentials.sign(command)
+    [received] = Connection().receive(encode_command(command))
+    return received
+
+
+def test_a_signature_holds_for_its_secret_alone() -> None:
+    received = signed(SessionCredentials("RocketMQ", "12345678"))
+    assert signature_matches(received, "12345678")
+    assert not signature_matches(received, "12345679")
+    received.body += b"x"
+    assert not signature_matches(received, "12345678")
+
+
+def test_a_changed_field_breaks_the_signature() -> None:
+    received = signed(SessionCredentials("RocketMQ", "12345678", "token"))
+    assert received.ext_fields["SecurityToken"] == "token"
+    assert signature_matches(received, "12345678")
+    received.ext_fields["queueId"] = "4"
+    assert not signature_matches(received, "12345678")
+
+
+def test_signing_again_gives_the_same() -> None:
+    command = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="T", queue_id=0))
+    credentials = SessionCredentials("k", "s")
+    credentials.sign(command)
+    first = dict(command.ext_fields)
+    credentials.sign(command)
+    assert command.ext_fields == first
+
+
+def test_a_request_without_a_signature_matches_nothing() -> None:
+    assert not signature_matches(RemotingCommand(30), "12345678")
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "12345678" not in repr(SessionCredentials("RocketMQ", "12345678", "token"))

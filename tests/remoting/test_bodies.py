@@ -1,0 +1,87 @@
+"""Bodies in JSON, as fastjson writes and reads them."""
+
+import json
+
+import pytest
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import HeartbeatData
+from gantrymq.remoting.bodies.group import ConsumeStats, OffsetWrapper, SubscriptionGroupWrapper
+from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from gantrymq.remoting.body import by_queue, decode_body, keyed
+from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
+
+ROUTE = TopicRouteData(
+    queue_datas=[QueueData(broker_name="a", read_queue_nums=4, write_queue_nums=4, perm=6)],
+    broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs={0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})],
+)
+
+
+def test_a_route_in_both_kinds_of_json() -> None:
+    standard, fastjson = ROUTE.encode(), ROUTE.encode(standard=False)
+    assert b'"brokerAddrs":{"0":"10.0.0.1:10911"' in standard
+    assert b'"brokerAddrs":{0:"10.0.0.1:10911",1:' in fastjson
+    assert decode_body(TopicRouteData, standard) == decode_body(TopicRouteData, fastjson) == ROUTE
+    assert ROUTE.broker_datas[0].address == "10.0.0.1:10911"
+
+
+def test_nulls_are_left_out_and_read_as_not_given() -> None:
+    assert b"null" not in ROUTE.encode()
+    body = decode_body(HeartbeatData, b'{"clientID":"x","producerDataSet":null,"consumerDataSet":[{"groupName":"g"}]}')
+    assert body.producer_data_set == []
+    assert body.consumer_data_set[0].group_name == "g"
+
+
+def test_tables_by_queue_as_fastjson_writes_them() -> None:
+    raw = (
+        b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"a","queueId":3,"topic":"T{1}"}:{"brokerOffset":9,'
+        b'"consumerOffset":7,"lastTimestamp":1,"pullOffset":8},{"brokerName":"a","queueId":4,"topic":"U"}:{}}}'
+    ).replace(b"{1}", b"")
+    stats = decode_body(ConsumeStats, raw)
+    table = by_queue(stats.offset_table)
+    assert table[MessageQueue("T", "a", 3)] == OffsetWrapper(
+        broker_offset=9, consumer_offset=7, pull_offset=8, last_timestamp=1
+    )
+    assert set(table) == {MessageQueue("T", "a", 3), MessageQueue("U", "a", 4)}
+    ours = ConsumeStats(offset_table=keyed(table)).encode()
+    assert b'{{"brokerName":"a","queueId":3,"topic":"T"}:{' in ours
+    assert by_queue(decode_body(ConsumeStats, ours).offset_table) == table
+
+
+def test_numbers_in_strings_are_left_alone() -> None:
+    wrapper = SubscriptionGroupWrapper(forbidden_table={"g": {'a":1,"5': 2}})
+    raw = wrapper.encode(standard=False)
+    assert decode_body(SubscriptionGroupWrapper, raw).forbidden_table == {"g": {'a":1,"5': 2}}
+    assert json.loads(wrapper.encode())["forbiddenTable"] == {"g": {'a":1,"5': 2}}
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"queueDatas":7}', b"{" * 100_000, b'{"a":"' + b'\\"' * 100_000])
+def test_what_is_no_body_is_refused(raw: bytes) -> None:
+    with pytest.raises(RemotingCommandError, match="no TopicRouteData"):
+        decode_body(TopicRouteData, raw)
+
+
+def test_a_batch_comes_back_as_it_was() -> None:
+    messages = [
+        BatchedMessage(0, b"", b""),
+        BatchedMessage(-1, b"body", b"TAGS\x01a\x02"),
+        BatchedMessage(7, b"x", b""),
+    ]
+    assert decode_batch(encode_batch(messages)) == messages
+    assert decode_batch(b"") == []
+
+
+def test_a_batch_is_checked_before_it_is_believed() -> None:
+    raw = encode_batch([BatchedMessage(0, b"body", b"A\x01b\x02")] * 2)
+    for at in range(0, 22, 2):
+        for value in (b"\xff\xff", b"\x00\x00", b"\x7f\xff"):
+            damaged = raw[:at] + value + raw[at + 2 :]
+            try:
+                assert len(decode_batch(damaged)) == 2
+            except RemotingCommandError:
+                continue
+    for end in range(1, len(raw)):
+        if end != len(raw) // 2:
+            with pytest.raises(RemotingCommandError):
+                decode_batch(raw[:end])
