@@ -28,10 +28,17 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
     Raises ValueError where a name or a value holds one of the separators: it could not be read back.
     """
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    count = len(properties)
+    if text.count(PROPERTY_SEPARATOR) != count or text.count(NAME_VALUE_SEPARATOR) != count:
+        _require_readable(properties)
+    return encode_utf8(text)
+
+
+def _require_readable(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name or PROPERTY_SEPARATOR in value:
             raise ValueError(f"property {name!r} holds a separator (0x01 or 0x02)")
-    return encode_utf8("".join(f"{name}\x01{value}\x02" for name, value in properties.items()))
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:

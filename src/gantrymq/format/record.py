@@ -29,9 +29,10 @@ Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndRe
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
 from enum import Enum
+
+from isal.isal_zlib import crc32
 
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, decode_crc_property, decode_properties, encode_crc_property
 from gantrymq.model import flags
@@ -53,6 +54,9 @@ SYS_FLAG_AT = 36
 BORN_HOST_AT = 48
 
 _HEAD = struct.Struct(">IIiiiqqiq")
+# From the size to the length of the body, for each size of the two hosts.
+_FIXED = {(born, store): struct.Struct(f">IIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_LENGTH = struct.Struct(">H")
 _BLANK = struct.Struct(">iI")
 
 
@@ -94,7 +98,7 @@ class Layout:
 
 def body_crc(body: bytes | memoryview) -> int:
     """The CRC of a body as a record holds it: 31 bits (UtilAll.crc32)."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return crc32(body) & 0x7FFFFFFF
 
 
 def record_size(version: int, sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
@@ -116,34 +120,81 @@ def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, ap
     """
     if append_crc and properties and properties[-1] != 2:
         properties += b"\x02"
-    properties_length = len(properties) + (CRC_PROPERTY_SIZE if append_crc else 0)
-    version = message.version
-    size = record_size(version, message.sys_flag, len(message.body), len(topic), properties_length)
-    raw = b"".join(
+    raw = encode_fields(
+        message.version,
+        message.body_crc,
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.phy_offset,
+        message.sys_flag,
+        message.born_timestamp_ms,
+        message.born_host.to_bytes(),
+        message.store_timestamp_ms,
+        message.store_host.to_bytes(),
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.body,
+        topic,
+        properties,
+        CRC_PROPERTY_SIZE if append_crc else 0,
+    )
+    return raw + encode_crc(raw) if append_crc else raw
+
+
+def encode_fields(
+    version: int,
+    body_crc: int,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    phy_offset: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes,
+    topic: bytes,
+    properties: bytes,
+    room: int = 0,
+) -> bytes:
+    """The bytes of a record, by its fields in their order, with ``room`` for more bytes of properties behind it."""
+    fixed = _FIXED[len(born_host), len(store_host)]
+    properties_length = len(properties) + room
+    return b"".join(
         (
-            _HEAD.pack(
-                size,
+            fixed.pack(
+                fixed.size + len(body) + version + len(topic) + 2 + properties_length,
                 MAGIC_V1 if version == 1 else MAGIC_V2,
-                message.body_crc,
-                message.queue_id,
-                message.flag,
-                message.queue_offset,
-                message.phy_offset,
-                message.sys_flag,
-                message.born_timestamp_ms,
+                body_crc,
+                queue_id,
+                flag,
+                queue_offset,
+                phy_offset,
+                sys_flag,
+                born_timestamp_ms,
+                born_host,
+                store_timestamp_ms,
+                store_host,
+                reconsume_times,
+                prepared_transaction_offset,
+                len(body),
             ),
-            message.born_host.to_bytes(),
-            struct.pack(">q", message.store_timestamp_ms),
-            message.store_host.to_bytes(),
-            struct.pack(">iqi", message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
-            message.body,
+            body,
             len(topic).to_bytes(version, "big"),
             topic,
-            struct.pack(">H", properties_length),
+            _LENGTH.pack(properties_length),
             properties,
         )
     )
-    return raw + encode_crc_property(zlib.crc32(raw) & 0x7FFFFFFF) if append_crc else raw
+
+
+def encode_crc(raw: bytes) -> bytes:
+    """The CRC property that closes the record ``raw``."""
+    return encode_crc_property(crc32(raw) & 0x7FFFFFFF)
 
 
 def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | RecordStop:
@@ -204,7 +255,7 @@ def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckC
         properties = decode_properties(bytes(buffer[start : start + layout.properties_length]))
         expected = decode_crc_property(properties.get(PROPERTY_CRC32, ""))
         covered = buffer[position : position + layout.size - CRC_PROPERTY_SIZE]
-        return expected == zlib.crc32(covered) & 0x7FFFFFFF
+        return expected == crc32(covered) & 0x7FFFFFFF
     return True
 
 

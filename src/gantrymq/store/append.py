@@ -15,12 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gantrymq.format import record
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_batch
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
-from gantrymq.model.message import LOOPBACK, StoredMessage, message_id
+from gantrymq.model.message import LOOPBACK, message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.batch_columns import BatchColumns
 from gantrymq.store.commit_log import CommitLog
@@ -28,6 +29,7 @@ from gantrymq.store.outgoing import OutgoingMessage
 from gantrymq.store.put_batch import PutBatchResult
 
 _HOST_ROW_SIZE = 20
+_LOOPBACK_BYTES = LOOPBACK.to_bytes()
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class MessageAppender:
         self._log = log
         self._next_offsets = next_offsets
         self._store_host = store_host
+        self._store_host_bytes = store_host.to_bytes()
         self._append_crc = append_crc
         self._last_timestamp_ms = 0
 
@@ -81,32 +84,34 @@ class MessageAppender:
         file = self._log.room_for(outgoing.size_bytes)
         source = outgoing.source
         position = file.wrote_position
+        phy_offset = file.file_from_offset + position
         timestamp_ms = self.next_timestamp_ms(now_ms)
         queue = (outgoing.topic, outgoing.queue_id)
         consumable = flags.is_consumable(outgoing.sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
-        stored = StoredMessage(
-            topic=outgoing.topic,
-            queue_id=outgoing.queue_id,
-            queue_offset=queue_offset,
-            phy_offset=file.file_from_offset + position,
-            size_bytes=outgoing.size_bytes,
-            flag=source.flag,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp_ms=source.born_timestamp_ms or timestamp_ms,
-            born_host=source.born_host,
-            store_timestamp_ms=timestamp_ms,
-            store_host=source.store_host or self._store_host,
-            reconsume_times=source.reconsume_times,
-            prepared_transaction_offset=source.prepared_transaction_offset,
-            body_crc=record.body_crc(source.body),
-            body=source.body,
-            properties={},
-            version=outgoing.version,
+        born_host, store_host = source.born_host, source.store_host or self._store_host
+        raw = record.encode_fields(
+            outgoing.version,
+            record.body_crc(source.body),
+            outgoing.queue_id,
+            source.flag,
+            queue_offset,
+            phy_offset,
+            outgoing.sys_flag,
+            source.born_timestamp_ms or timestamp_ms,
+            _LOOPBACK_BYTES if born_host is LOOPBACK else born_host.to_bytes(),
+            timestamp_ms,
+            self._store_host_bytes if store_host is self._store_host else store_host.to_bytes(),
+            source.reconsume_times,
+            source.prepared_transaction_offset,
+            source.body,
+            outgoing.topic_bytes,
+            outgoing.properties,
+            CRC_PROPERTY_SIZE if self._append_crc else 0,
         )
-        raw = record.encode_record(stored, outgoing.topic_bytes, outgoing.properties, append_crc=self._append_crc)
-        file.write_array[position : position + len(raw)].data[:] = raw
-        file.advance(len(raw))
+        if self._append_crc:
+            raw += record.encode_crc(raw)
+        file.write(raw)
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
         if consumable:
             self._next_offsets[queue] = queue_offset + 1
@@ -114,11 +119,11 @@ class MessageAppender:
             PutMessageStatus.PUT_OK,
             outgoing.topic,
             outgoing.queue_id,
-            stored.phy_offset,
+            phy_offset,
             queue_offset,
             len(raw),
             timestamp_ms,
-            stored.store_host,
+            store_host,
         )
 
     def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:

@@ -38,6 +38,7 @@ class MappedFile:
         self._file: File | None = None
         self._array: Bytes | None = None
         self._buffer: Bytes | None = None
+        self._view: memoryview | None = None
         self._give_back: Callable[[Bytes], None] | None = None
         self._guard = threading.Lock()
         self._references = 1
@@ -70,7 +71,7 @@ class MappedFile:
 
     def write_into(self, buffer: Bytes, give_back: Callable[[Bytes], None]) -> None:
         """Collect writes in ``buffer`` (as long as the file) until they are committed; it is given back when full."""
-        self._buffer, self._give_back = buffer, give_back
+        self._buffer, self._give_back, self._view = buffer, give_back, None
 
     @property
     def is_buffered(self) -> bool:
@@ -101,6 +102,18 @@ class MappedFile:
         self.file.write_at(self.wrote_position, data)
         self.advance(len(data))
 
+    def write(self, data: bytes) -> None:
+        """Copy ``data`` behind the last byte, into the mapping or the write buffer; the caller has seen to room."""
+        view = self._view
+        if view is None:
+            view = self._view = self.write_array.data
+        begin = self.wrote_position
+        end = begin + len(data)
+        view[begin:end] = data
+        self.wrote_position = end
+        if self._buffer is None:
+            self.committed_position = end
+
     def advance(self, length: int) -> None:
         """Say that ``length`` bytes behind the last one are in place."""
         self.wrote_position += length
@@ -115,7 +128,7 @@ class MappedFile:
             self.file.write_at(begin, buffer[begin:end].data)
             self.committed_position = end
             if end == self.size and self._give_back is not None:
-                self._buffer = None
+                self._buffer = self._view = None
                 self._give_back(buffer)
         return self.committed_position
 
@@ -187,7 +200,7 @@ class MappedFile:
 
     def _close(self) -> None:
         with self._guard:
-            self._array = None
+            self._array = self._view = None
             if self._file is not None:
                 self._file.close()
                 self._file = None

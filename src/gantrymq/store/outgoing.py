@@ -6,6 +6,7 @@ Source: HookUtils.checkBeforePutMessage and transformDelayLevelMessage, MessageE
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
@@ -27,6 +28,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
 
 _INT_MAX = 0x7FFFFFFF
+_HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 
 
 @dataclass(slots=True)
@@ -56,10 +58,10 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         level = min(message.delay_level, len(config.delay_levels_ms))
         properties[PROPERTY_DELAY] = str(level)
         properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)
-        if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
+        if not _topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
             return PutMessageStatus.MESSAGE_ILLEGAL
         topic, queue_id = SCHEDULE_TOPIC, level - 1
-    if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
+    if not _topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
         return PutMessageStatus.MESSAGE_ILLEGAL
     try:
         encoded = encode_properties(properties)
@@ -68,22 +70,30 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     return _measure(message, topic, queue_id, encoded, config, store_host)
 
 
+@lru_cache(maxsize=1024)  # every put asks, mostly about the same few
+def _topic_bytes(topic: str) -> bytes:
+    """``topic`` encoded; empty where no queue can have that name."""
+    return encode_utf8(topic) if is_topic_storable(topic) else b""
+
+
 def _measure(
     message: Message, topic: str, queue_id: int, properties: bytes, config: MessageStoreConfig, store_host: Host
 ) -> OutgoingMessage | PutMessageStatus:
-    topic_bytes = encode_utf8(topic)
+    topic_bytes, body_length = _topic_bytes(topic), len(message.body)
     version = 1 if len(topic_bytes) <= record.MAX_TOPIC_LENGTH_V1 else 2
     if version == 2 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL
     properties_length = len(properties) + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
     if properties_length > record.MAX_PROPERTIES_LENGTH:
         return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
-    if len(message.body) > config.max_message_size_bytes:
+    if body_length > config.max_message_size_bytes:
         return PutMessageStatus.MESSAGE_ILLEGAL
-    sys_flag = message.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
-    sys_flag |= flags.BORN_HOST_V6 if message.born_host.is_v6 else 0
-    sys_flag |= flags.STORE_HOST_V6 if (message.store_host or store_host).is_v6 else 0
-    size = record.record_size(version, sys_flag, len(message.body), len(topic_bytes), properties_length)
+    sys_flag = message.sys_flag & ~_HOSTS_V6
+    if message.born_host.is_v6:
+        sys_flag |= flags.BORN_HOST_V6
+    if (message.store_host or store_host).is_v6:
+        sys_flag |= flags.STORE_HOST_V6
+    size = record.record_size(version, sys_flag, body_length, len(topic_bytes), properties_length)
     if size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
         return PutMessageStatus.MESSAGE_ILLEGAL
     return OutgoingMessage(topic, topic_bytes, queue_id, properties, sys_flag, version, size, message)
