@@ -76,3 +76,17 @@ def test_half_a_surrogate_pair_is_written_as_a_question_mark() -> None:
     assert encode_utf8("a\ud83db") == b"a?b"
     assert encode_utf8("a\ude00") == b"a?"
     assert encode_utf8("😀") == b"\xf0\x9f\x98\x80"
+
+
+@pytest.mark.parametrize(
+    ("raw", "units"),
+    [
+        ("eda0", "fffd"),
+        ("bff0edbfef80ee", "fffdfffdfffdfffdfffd"),
+        ("efa0edbfed90", "fffdfffdfffd"),
+        ("dff380eda0", "fffdfffdfffd"),
+        ("eda041f0", "fffd0041fffd"),
+    ],
+)
+def test_a_surrogate_that_is_cut_off_is_one_character_as_java_17_reads_it(raw: str, units: str) -> None:
+    assert decode_utf8(bytes.fromhex(raw)).encode("utf-16-be").hex() == units

@@ -1,7 +1,7 @@
 """UTF-8 as Java and Python read it leniently, and Java's String.hashCode over it, without making strings.
 
 What is malformed reads as U+FFFD, one for each maximal part of a sequence that could have begun a character, and one
-for a whole encoded surrogate (three bytes): ``gantrymq.model.java.decode_utf8``.
+for an encoded surrogate (three bytes, or the first two of them): ``gantrymq.model.java.decode_utf8``.
 
 Source: the Unicode Standard, chapter 3, "Conformance" (table 3-7 and U+FFFD substitution of maximal subparts).
 """
@@ -55,8 +55,8 @@ def next_character(buf: Bytes, at: int, stop: int) -> tuple[int, int, bool]:
     if lead < 0xE0:
         return (lead & 0x1F) << 6 | (second & 0x3F), at + 2, True
     has_third = _is_continuation(buf, at + 2, stop)
-    if lead == 0xED and second >= 0xA0:  # a surrogate: one replacement if it is all there
-        return REPLACEMENT, at + 3 if has_third else at + 1, False
+    if lead == 0xED and second >= 0xA0:  # a surrogate, of which the third byte may be missing
+        return REPLACEMENT, at + 3 if has_third else at + 2, False
     if (lead == 0xE0 and second < 0xA0) or (lead == 0xF0 and second < 0x90) or (lead == 0xF4 and second > 0x8F):
         return REPLACEMENT, at + 1, False
     if not has_third:

@@ -2,7 +2,7 @@
 
 import re
 
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java takes one that is cut off as one, too
 
 
 def string_hash(text: str) -> int:
@@ -19,7 +19,7 @@ def string_hash(text: str) -> int:
 
 
 def decode_utf8(raw: bytes) -> str:
-    """``new String(raw, UTF_8)``: what is malformed becomes U+FFFD, an encoded surrogate one U+FFFD."""
+    """``new String(raw, UTF_8)``: what is malformed becomes U+FFFD, an encoded surrogate, cut off or not, one U+FFFD."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
