@@ -19,7 +19,7 @@ def string_hash(text: str) -> int:
 
 
 def decode_utf8(raw: bytes) -> str:
-    """``new String(raw, UTF_8)``: what is malformed becomes U+FFFD, an encoded surrogate, cut off or not, one U+FFFD."""
+    """``new String(raw, UTF_8)``: what is malformed becomes U+FFFD, an encoded surrogate, even cut off, one of them."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
