@@ -48,14 +48,14 @@ def rows_of(path: Path, *names: str, **options: object) -> list[Row]:
     return [row for rows in partitions_of(path, *names, **options) for row in rows]
 
 
-def expected_row(message: StoredMessage, *, decompress: bool = True) -> Row:
+def expected_row(message: StoredMessage, *, decompress: bool = True, broker: str | None = None) -> Row:
     """A message as a row, made the plain way."""
     body = message.body
     if decompress and message.sys_flag & 1:
         body = UNPACK[message.sys_flag & 0x700](body)
     return {
         "topic": message.topic,
-        "broker": None,
+        "broker": broker,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "body": body,
@@ -79,7 +79,10 @@ def expected_row(message: StoredMessage, *, decompress: bool = True) -> Row:
 def expected_rows(path: Path, *, decompress: bool = True) -> list[Row]:
     """Every message that the queues of a store reach, in the order of the log."""
     with StoreReader.open(path) as reader:
-        return in_log_order(expected_row(message, decompress=decompress) for message in reader.messages())
+        broker = path.parent.name if path.name == "store" else path.name
+        return in_log_order(
+            expected_row(message, decompress=decompress, broker=broker) for message in reader.messages()
+        )
 
 
 def in_log_order(rows: Iterable[Row]) -> list[Row]:

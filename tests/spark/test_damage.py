@@ -20,8 +20,10 @@ from gantrymq.model.flags import is_consumable
 from gantrymq.spark import RocketMQDataSource, run_reader
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.places import Place
 from gantrymq.spark.reader import RocketMQReader
 from gantrymq.spark.run_reader import read_run
+from gantrymq.spark.selection import Selection
 from gantrymq.store.consume_queues import is_topic_storable
 from kernels.kernel_cases import random_record
 from store_cases import SMALL, numbered, open_store
@@ -30,8 +32,8 @@ from store_cases import SMALL, numbered, open_store
 def rows_of_log(path: Path, raw: bytes, **options: Any) -> list[Row]:
     """The rows of a log file that holds ``raw``."""
     path.write_bytes(raw)
-    reader = RocketMQReader(ReadOptions(path.parent, **options), fields())
-    run = LogRun((LogPiece(str(path), 0, 0, len(raw)),))
+    reader = RocketMQReader(ReadOptions((str(path.parent),), **options), fields())
+    run = LogRun((LogPiece(Place(str(path)), 0, 0, len(raw)),))
     return [row for batch in reader.read(Partition(run)) for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 
@@ -220,5 +222,5 @@ def test_batches_are_not_written_over(store: Path) -> None:
 
 def test_no_batch_is_empty(store: Path) -> None:
     _, partition = planned(store)
-    run = replace(partition.value, topics=frozenset({"nobody"}))
+    run = replace(partition.value, selection=Selection(frozenset({"nobody"})))
     assert list(read_run(run, verify_crc=False, fail_on_data_loss=True)) == []

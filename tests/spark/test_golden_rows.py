@@ -40,7 +40,7 @@ def line_of(row: dict[str, Any]) -> dict[str, Any]:
         "bodySha256": sha256(row.pop("body")).hexdigest(),
         "msgId": row.pop("msg_id"),
     }
-    assert row.pop("broker") is None
+    assert row.pop("broker")
     assert row.pop("tags") == line["properties"].get("TAGS")
     assert row.pop("keys") == [key for key in line["properties"].get("KEYS", "").split(" ") if key]
     assert not row

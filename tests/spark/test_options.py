@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -22,45 +23,112 @@ from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.schema import check_schema
 
+QUEUES = {("a", None, 0): 23, ("a", None, 1): -2, ("b", "x", 0): -1}
 
-def test_all_options() -> None:
-    given = {
-        "PATH": "/data/store", "Subscribe": " a, b ,", "minpartitions": " 7 ", "decompress": "FALSE",
-        "verifyCrc": "true", "failondataloss": "false", "brokerName": "broker-a",
-    }  # fmt: skip
-    expected = ReadOptions(Path("/data/store"), frozenset({"a", "b"}), None, 7, False, True, False, "broker-a")
-    assert ReadOptions.parse(given) == expected
-    assert ReadOptions.parse({"path": "/x", "topic": "a"}).subscribe == {"a"}
-    assert ReadOptions.parse({"path": "/x", "subscribePattern": "a.*"}).subscribe_pattern == "a.*"
+# Every option: a text that is right with what it is read as, and texts that are wrong with what is said about them.
+OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
+    ("subscribe", " a, b ,", "subscribe", ("a", "b"), {" , ": "names separated by commas"}),
+    ("topic", "a", "subscribe", ("a",), {"": "names separated by commas"}),
+    ("subscribePattern", "a.*", "subscribe_pattern", "a.*", {"(": "a regular expression"}),
+    (
+        "assign", '{"a":[0,1],"b":{"x":[3]}}', "assign", {("a", None, 0), ("a", None, 1), ("b", "x", 3)},
+        {"a": "JSON", "[]": "JSON", '{"a":0}': '{"topic":[0,1]}', '{"a":["0"]}': '{"topic":[0,1]}', "{}": "one broker"},
+    ),
+    (
+        "startingOffsets", '{"a":{"0":23,"1":-2},"b":{"x":{"0":-1}}}', "starting_offsets", QUEUES,
+        {"first": "earliest, latest, or JSON", '{"a":{"0":-3}}': "at least -2", '{"a":{"x":1}}': "numbers",
+         '{"a":{"0":"1"}}': "numbers", '{"a":5}': "one broker", '{"a"': "JSON", '{"a":{"0":true}}': "numbers"},
+    ),
+    ("startingOffsets", " Latest ", "starting_offsets", "latest", {"latest-1": "earliest, latest, or JSON"}),
+    ("endingOffsets", '{"a":{"0":23}}', "ending_offsets", {("a", None, 0): 23}, {"end": "earliest, latest, or JSON"}),
+    ("startingTimestamp", "1700000000000", "starting_timestamp_ms", 1_700_000_000_000, {"now": "milliseconds"}),
+    ("endingTimestamp", "5", "ending_timestamp_ms", 5, {"-1": "milliseconds since 1970", "1.5": "milliseconds"}),
+    (
+        "startingOffsetsByTimestamp", '{"a":{"0":5}}', "starting_offsets_by_timestamp", {("a", None, 0): 5},
+        {"earliest": "JSON", '{"a":{"0":-1}}': "numbers of at least 0"},
+    ),
+    ("endingOffsetsByTimestamp", '{"a":{"x":{"0":5}}}', "ending_offsets_by_timestamp", {("a", "x", 0): 5}, {"": "{"}),
+    (
+        "startingOffsetsByTimestampStrategy", "LATEST", "starting_offsets_by_timestamp_strategy", "latest",
+        {"earliest": "error or latest"},
+    ),
+    ("minPartitions", " 7 ", "min_partitions", 7, {"0": "a whole number of at least 1", "many": "a whole number"}),
+    ("maxRecordsPerPartition", "7", "max_records_per_partition", 7, {"-1": "a whole number of at least 1"}),
+    ("maxOffsetsPerTrigger", "7", "max_offsets_per_trigger", 7, {"1e3": "a whole number of at least 1"}),
+    ("minOffsetsPerTrigger", "7", "min_offsets_per_trigger", 7, {"": "a whole number of at least 1"}),
+    ("maxTriggerDelay", "15m", "max_trigger_delay_ms", 900_000, {"15": "with its unit", "soon": "with its unit"}),
+    ("maxTriggerDelay", "2 minutes", "max_trigger_delay_ms", 120_000, {"1 year": "with its unit"}),
+    ("failOnDataLoss", "false", "fail_on_data_loss", False, {"no": "true or false"}),
+    ("tags", "a || b", "tags", "a || b", {" ": "not empty"}),
+    ("keys", "a,b", "keys", ("a", "b"), {",": "names separated by commas"}),
+    ("includeProperties", "false", "include_properties", False, {"0": "true or false"}),
+    ("decompress", "FALSE", "decompress", False, {"yes": "true or false"}),
+    ("verifyCRC", "true", "verify_crc", True, {"on": "true or false"}),
+    ("namespace", "ns", "namespace", "ns", {"": "not empty"}),
+    ("brokerName", "a", "broker_name", ("a",), {"": "names separated by commas"}),
+    ("filterPushdown", "false", "filter_pushdown", False, {"off": "true or false"}),
+    ("useIndex", "false", "use_index", False, {"off": "true or false"}),
+]  # fmt: skip
 
 
-def test_paths() -> None:
-    assert ReadOptions.parse({"path": "file:/data/a%20b"}).path == Path("/data/a b")
-    assert ReadOptions.parse({"path": "file:///data/x"}).path == Path("/data/x")
-    assert ReadOptions.parse({"path": "x/y"}).path == Path.cwd() / "x/y"
+@pytest.mark.parametrize(("name", "text", "field", "value", "wrong"), OPTIONS)
+def test_each_option(name: str, text: str, field: str, value: object, wrong: dict[str, str]) -> None:
+    for spelt in (name, name.lower(), name.upper()):
+        assert getattr(ReadOptions.parse({"path": "/x", spelt: text}), field) == value
+    for bad, says in wrong.items():
+        with pytest.raises(ConfigError) as raised:
+            ReadOptions.parse({"path": "/x", name: bad})
+        assert str(raised.value).startswith(f"{name}={bad!r} is not allowed: ")
+        assert says in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+def test_every_option_is_tested() -> None:
+    tested = {field for _, _, field, _, _ in OPTIONS}
+    elsewhere = {"path", "nameserver", "access_key", "secret_key"}
+    assert {field.name for field in dataclasses.fields(ReadOptions)} == tested | elsewhere
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "path='' is not allowed: the directory of a store"),
-        ({"path": "s3://bucket/store"}, "a directory that every executor sees as a local one"),
-        ({"path": "/x", "subscribe": " , "}, "names of topics, separated by commas"),
-        ({"path": "/x", "subscribe": "a", "topic": "b"}, "given twice under two names"),
-        ({"path": "/x", "subscribe": "a", "subscribePattern": "b"}, "either this or subscribe"),
-        ({"path": "/x", "subscribePattern": "("}, "a regular expression"),
-        ({"path": "/x", "minPartitions": "0"}, "a whole number of at least 1"),
-        ({"path": "/x", "minPartitions": "many"}, "a whole number of at least 1"),
-        ({"path": "/x", "decompress": "yes"}, "decompress='yes' is not allowed: true or false"),
+        ({}, "path (the directory of a store) or nameserver (host:port) must be given"),
+        ({"path": ""}, "the directory of a store"),
+        ({"path": "/x", "nameserver": "h:1"}, "nameserver='h:1' is not allowed: either this or path"),
+        ({"path": "/x", "paths": '["/y"]'}, "given twice, also as path"),
+        ({"path": "/x", "subscribe": "a", "topic": "b"}, "given twice, also as subscribe"),
+        ({"path": "/x", "subscribe": "a", "subscribePattern": "b"}, "subscribePattern='b' is not allowed: either this"),
+        ({"path": "/x", "assign": '{"a":[0]}', "subscribe": "a"}, "either this or subscribe"),
+        ({"path": "/x", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "at most maxOffsetsPerTrigger"),
+        ({"path": "/x", "accessKey": "a"}, "together or not at all"),
         ({"path": "/x", "minPartition": "3"}, "no such option; there is minPartitions"),
-        ({"path": "/x", "qwertz": "3"}, "no such option; there is path, subscribe"),
+        ({"path": "/x", "qwertz": "3"}, "no such option; there is path, nameserver, subscribe"),
     ],
 )
-def test_wrong_options(options: dict[str, str], says: str) -> None:
+def test_options_that_do_not_go_together(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ReadOptions.parse(options)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "says"),
+    [
+        ({"startingOffsets": "latest"}, False, "not latest (-1) in a batch"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, False, "not latest (-1) in a batch"),
+        ({"endingOffsets": "earliest"}, False, "not earliest (-2) in a batch"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, False, "not earliest (-2) in a batch"),
+        ({"endingOffsets": "latest"}, True, "not in a stream, which has no end"),
+        ({"endingTimestamp": "5"}, True, "not in a stream, which has no end"),
+        ({"endingOffsetsByTimestamp": '{"a":{"0":5}}'}, True, "not in a stream, which has no end"),
+    ],
+)
+def test_what_only_the_other_kind_of_read_can_have(options: dict[str, str], streaming: bool, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ReadOptions.parse({"path": "/x", **options}, streaming=streaming)
+    assert says in str(raised.value)
+    ReadOptions.parse({"path": "/x", **options})  # at load() it is not known yet
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:

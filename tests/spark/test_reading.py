@@ -128,15 +128,15 @@ def test_topics(tmp_path: Path) -> None:
 
 
 def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
+    from gantrymq.spark.batch_plan import plan_batch
     from gantrymq.spark.options import ReadOptions
-    from gantrymq.spark.planning import plan_runs
 
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(2000))
         first = store.put(Message("late", b"x")).phy_offset
         end = store.put(Message("late", b"x")).end_offset
         store.put_batch(numbered(2000))
-    (run,) = plan_runs(ReadOptions.parse({"path": str(tmp_path), "subscribe": "late"}))
+    (run,) = plan_batch(ReadOptions.parse({"path": str(tmp_path), "subscribe": "late"}))
     assert (run.pieces[0].start, run.pieces[-1].stop) == (first, end)
 
 

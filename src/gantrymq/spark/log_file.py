@@ -8,32 +8,46 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
+from typing import Any
 
 from gantrymq.errors import StoreError
+from gantrymq.spark.places import Place, file_system
 
 
 class LogFile:
     """An open file, read-only; use it as a context manager. Raises StoreError for whatever goes wrong."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, place: Place) -> None:
+        self.path = str(place)
+        self._remote: Any = None
+        self._fd = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if place.uri is None:
+                self._fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+            else:
+                self._remote = file_system(place.uri).open_input_file(place.path)
         except FileNotFoundError:
-            raise StoreError(path, "the file went away after the query was planned (retention?)") from None
+            raise StoreError(self.path, "the file went away after the query was planned (retention?)") from None
         except OSError as error:
-            raise StoreError(path, f"cannot be opened: {error.strerror}") from error
+            raise StoreError(self.path, f"cannot be opened: {error.strerror or error}") from error
 
     def read_into(self, view: memoryview, position: int) -> None:
         """Fill ``view`` from ``position`` on."""
         while view:
             try:
-                count = os.preadv(self._fd, [view], position)
+                count = self._read(view, position)
             except OSError as error:
-                raise StoreError(self.path, f"cannot be read: {error.strerror}") from error
+                raise StoreError(self.path, f"cannot be read: {error.strerror or error}") from error
             if not count:
                 raise StoreError(self.path, f"ends at {position}, and was longer when the query was planned")
             view, position = view[count:], position + count
+
+    def _read(self, view: memoryview, position: int) -> int:
+        if self._remote is None:
+            return os.preadv(self._fd, [view], position)
+        data = self._remote.read_at(len(view), position)
+        view[: len(data)] = data
+        return len(data)
 
     def __enter__(self) -> LogFile:
         """Itself."""
@@ -43,4 +57,7 @@ class LogFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close."""
-        os.close(self._fd)
+        if self._remote is not None:
+            self._remote.close()
+        else:
+            os.close(self._fd)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gantrymq.spark.places import Place
+from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.selection import Selection
+
+QueueBounds = dict[tuple[str, int], tuple[int, int]]
+"""For each (topic, queue id) the first queue offset that is wanted and the one behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +19,7 @@ class LogPiece:
     ``base`` is the offset of the file's first byte. ``stop`` may also be the end of the file.
     """
 
-    path: str
+    place: Place
     base: int
     start: int
     stop: int
@@ -20,7 +27,14 @@ class LogPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogRun:
-    """Pieces to be read one after the other; ``topics`` are those wanted, None all of them."""
+    """Pieces to be read one after the other, and which of their records are wanted.
+
+    Those of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes. Of these, the
+    ones that pass ``rows``.
+    """
 
     pieces: tuple[LogPiece, ...]
-    topics: frozenset[str] | None = None
+    broker: str | None = None
+    selection: Selection = field(default_factory=Selection)
+    bounds: QueueBounds | None = None
+    rows: RowFilter | None = None

@@ -2,112 +2,150 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from gantrymq.errors import ConfigError
-
-_TRUTH = {"true": True, "false": False}
+from gantrymq.spark import option_texts as texts
+from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options; picklable. Field by field they stand in docs/spark.md."""
+    """Checked options; picklable. One by one they stand in docs/spark.md; None is: not given."""
 
-    path: Path
-    subscribe: frozenset[str] | None = None
+    path: tuple[str, ...] = ()
+    nameserver: str | None = None
+    subscribe: tuple[str, ...] | None = None
     subscribe_pattern: str | None = None
+    assign: Queues | None = None
+    starting_offsets: str | Positions | None = None
+    ending_offsets: str | Positions | None = None
+    starting_timestamp_ms: int | None = None
+    ending_timestamp_ms: int | None = None
+    starting_offsets_by_timestamp: Positions | None = None
+    ending_offsets_by_timestamp: Positions | None = None
+    starting_offsets_by_timestamp_strategy: str = "error"
     min_partitions: int = 0
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    fail_on_data_loss: bool = True
+    tags: str | None = None
+    keys: tuple[str, ...] | None = None
+    include_properties: bool = True
     decompress: bool = True
     verify_crc: bool = False
-    fail_on_data_loss: bool = True
-    broker_name: str | None = None
+    namespace: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    broker_name: tuple[str, ...] = ()
+    filter_pushdown: bool = True
+    use_index: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read Spark's options, whose names know no upper and lower case; raises ConfigError."""
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+        """Read Spark's options, whose names know no upper and lower case; raises ConfigError.
+
+        ``streaming`` None: it is not known yet what kind of read it will be.
+        """
+        given: dict[str, tuple[str, str]] = {}
         values: dict[str, Any] = {}
         for name, text in options.items():
-            option = _OPTIONS.get(name.lower())
-            if option is None:
-                spelt = {known.lower(): known for known in _NAMES}
-                near = [spelt[known] for known in get_close_matches(name.lower(), spelt, 3)]
-                raise ConfigError(name, text, f"no such option; there is {', '.join(near or _NAMES)}")
-            shown, field, read = option
+            shown, field, read = _option(name, text)
             if field in values:
-                raise ConfigError(shown, text, "given twice under two names")
-            values[field] = read(shown, text)
-        if "path" not in values:
-            raise ConfigError("path", "", "the directory of a store")
-        if {"subscribe", "subscribe_pattern"} <= values.keys():
-            raise ConfigError("subscribePattern", values["subscribe_pattern"], "either this or subscribe")
+                raise ConfigError(shown, text, f"given twice, also as {given[field][0]}")
+            values[field], given[field] = read(shown, text), (shown, text)
+        _check_origin(given)
+        _check_together(values, given)
+        if streaming is not None:
+            _check_kind(values, given, streaming=streaming)
         return cls(**values)
 
-    def require_store(self) -> None:
-        """Raise NotAStoreError where the path holds no store."""
-        from gantrymq.fs.real import RealFileSystem
-        from gantrymq.store.geometry import require_store
 
-        require_store(RealFileSystem(), self.path)
-
-
-def _path(name: str, text: str) -> Path:
-    url = urlsplit(text)
-    if url.scheme == "file" and url.netloc in {"", "localhost"}:
-        return Path(unquote(url.path))
-    if not text or re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
-        raise ConfigError(name, text, "a directory that every executor sees as a local one")
-    return Path(text).absolute()
+def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
+    option = _OPTIONS.get(name.lower())
+    if option is None:
+        spelt = {known.lower(): known for known in _NAMES}
+        near = [spelt[known] for known in get_close_matches(name.lower(), spelt, 3)]
+        raise ConfigError(name, text, f"no such option; there is {', '.join(near or _NAMES)}")
+    return option
 
 
-def _names(name: str, text: str) -> frozenset[str]:
-    names = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        raise ConfigError(name, text, "names of topics, separated by commas")
-    return names
+def _check_origin(given: dict[str, tuple[str, str]]) -> None:
+    if "path" in given and "nameserver" in given:
+        raise ConfigError(*given["nameserver"], "either this or path")
+    if "path" not in given and "nameserver" not in given:
+        raise ConfigError("path", "", "path (the directory of a store) or nameserver (host:port) must be given")
+    if ("access_key" in given) != ("secret_key" in given):
+        raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
 
 
-def _pattern(name: str, text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(name, text, f"a regular expression ({error})") from None
-    return text
+_ONE_OF = ("subscribe", "subscribe_pattern", "assign")
 
 
-def _count(name: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ConfigError(name, text, "a whole number of at least 1")
-    return int(text)
+def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -> None:
+    chosen = [given[field] for field in _ONE_OF if field in given]
+    if len(chosen) > 1:
+        raise ConfigError(*chosen[1], f"either this or {chosen[0][0]}: one of subscribe, subscribePattern and assign")
+    strategy = values.get("starting_offsets_by_timestamp_strategy", "error")
+    if strategy not in ("error", "latest"):
+        raise ConfigError(*given["starting_offsets_by_timestamp_strategy"], "error or latest")
+    least, most = values.get("min_offsets_per_trigger", 0), values.get("max_offsets_per_trigger")
+    if most is not None and least > most:
+        raise ConfigError(*given["min_offsets_per_trigger"], f"at most maxOffsetsPerTrigger, which is {most}")
 
 
-def _truth(name: str, text: str) -> bool:
-    if text.strip().lower() not in _TRUTH:
-        raise ConfigError(name, text, "true or false")
-    return _TRUTH[text.strip().lower()]
-
-
-def _text(name: str, text: str) -> str:
-    return text
+def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, streaming: bool) -> None:
+    """What only a batch, or only a stream, can have."""
+    if streaming:
+        for field in ("ending_offsets", "ending_timestamp_ms", "ending_offsets_by_timestamp"):
+            if field in given:
+                raise ConfigError(*given[field], "not in a stream, which has no end")
+        return
+    for field, word, number in (("starting_offsets", "latest", LATEST), ("ending_offsets", "earliest", EARLIEST)):
+        value = values.get(field)
+        if value == word or (isinstance(value, dict) and number in value.values()):
+            raise ConfigError(*given[field], f"not {word} ({number}) in a batch, which would be empty")
 
 
 # Option, field, and how its text is read.
 _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
-    ("path", "path", _path),
-    ("subscribe", "subscribe", _names),
-    ("topic", "subscribe", _names),
-    ("subscribePattern", "subscribe_pattern", _pattern),
-    ("minPartitions", "min_partitions", _count),
-    ("decompress", "decompress", _truth),
-    ("verifyCRC", "verify_crc", _truth),
-    ("failOnDataLoss", "fail_on_data_loss", _truth),
-    ("brokerName", "broker_name", _text),
+    ("path", "path", texts.paths),
+    ("paths", "path", texts.paths),  # what load([…, …]) becomes
+    ("nameserver", "nameserver", texts.plain),
+    ("subscribe", "subscribe", texts.names),
+    ("topic", "subscribe", texts.names),
+    ("subscribePattern", "subscribe_pattern", texts.pattern),
+    ("assign", "assign", texts.queues),
+    ("startingOffsets", "starting_offsets", texts.offsets),
+    ("endingOffsets", "ending_offsets", texts.offsets),
+    ("startingTimestamp", "starting_timestamp_ms", texts.timestamp_ms),
+    ("endingTimestamp", "ending_timestamp_ms", texts.timestamp_ms),
+    ("startingOffsetsByTimestamp", "starting_offsets_by_timestamp", texts.timestamps),
+    ("endingOffsetsByTimestamp", "ending_offsets_by_timestamp", texts.timestamps),
+    ("startingOffsetsByTimestampStrategy", "starting_offsets_by_timestamp_strategy", lambda _, text: text.lower()),
+    ("minPartitions", "min_partitions", texts.count),
+    ("maxRecordsPerPartition", "max_records_per_partition", texts.count),
+    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", texts.count),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", texts.count),
+    ("maxTriggerDelay", "max_trigger_delay_ms", texts.duration_ms),
+    ("failOnDataLoss", "fail_on_data_loss", texts.truth),
+    ("tags", "tags", texts.plain),
+    ("keys", "keys", texts.names),
+    ("includeProperties", "include_properties", texts.truth),
+    ("decompress", "decompress", texts.truth),
+    ("verifyCRC", "verify_crc", texts.truth),
+    ("namespace", "namespace", texts.plain),
+    ("accessKey", "access_key", texts.plain),
+    ("secretKey", "secret_key", texts.plain),
+    ("brokerName", "broker_name", texts.names),
+    ("filterPushdown", "filter_pushdown", texts.truth),
+    ("useIndex", "use_index", texts.truth),
 )
-_NAMES = [option for option, _, _ in _TABLE]
+_NAMES = [option for option, _, _ in _TABLE if option != "paths"]
 _OPTIONS = {option.lower(): (option, field, read) for option, field, read in _TABLE}
 assert {field for _, field, _ in _TABLE} == {spec.name for spec in fields(ReadOptions)}

@@ -1,4 +1,4 @@
-"""Which queues the records of the log belong to, and whether these are wanted."""
+"""Which queues the records of the log belong to, and whether these records are wanted."""
 
 from __future__ import annotations
 
@@ -11,23 +11,34 @@ from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
+from gantrymq.spark.log_run import QueueBounds
+from gantrymq.spark.selection import QueueKey, Selection
 from gantrymq.store.consume_queues import is_topic_storable
+
+_EVERYTHING = (-(1 << 63), (1 << 63) - 1)
+_NOTHING = (0, 0)
 
 
 class QueueFilter:
-    """Decides once for each queue, however many records it has; ``topics`` None is every topic.
+    """Decides once for each queue, however many records it has.
 
+    Wanted are the records of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes.
     Records that enter no queue are never wanted: prepared and rolled-back ones, and those whose topic or queue id
     no queue can have.
     """
 
-    def __init__(self, topics: frozenset[str] | None) -> None:
-        self._topics = topics
+    def __init__(
+        self, selection: Selection | None = None, bounds: QueueBounds | None = None, broker: str | None = None
+    ) -> None:
+        self._selection = selection or Selection()
+        self._bounds = bounds
+        self._broker = broker or ""
         self._table = new_table()
-        self._wanted = np.array([False])
-        self._names: list[str] = []
+        self._low = self._high = np.zeros(1, np.int64)
+        self.keys: list[tuple[str | None, int]] = []
+        """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
         self.topics = pa.array([], pa.string())
-        """The topic of each number given out so far."""
+        """The topic of each number, as rows show it."""
 
     def numbers(self, buffer: Bytes, columns: Int64s, count: int) -> Int64s:
         """The number of each record's queue; -1 for one that enters none."""
@@ -37,22 +48,31 @@ class QueueFilter:
             done, code, _ = assign_queues(buffer, columns, done, count, self._table, numbers)
             if code == codes.STOP_TABLE_FULL:
                 self._table = grow(self._table)
-        if len(self._names) < queue_count(self._table):
+        if len(self.keys) < queue_count(self._table):
             self._learn()
         return numbers
 
-    def wanted(self, numbers: Int64s) -> NDArray[np.bool_]:
-        """For each of ``numbers`` whether that queue is wanted."""
-        return self._wanted[numbers]
+    def wanted(self, numbers: Int64s, queue_offsets: Int64s) -> NDArray[np.bool_]:
+        """For each record, of queue ``numbers`` at ``queue_offsets``, whether it is wanted."""
+        if self._bounds is None:
+            return self._high[numbers] > 0
+        return (self._low[numbers] <= queue_offsets) & (queue_offsets < self._high[numbers])
 
     def _learn(self) -> None:
         """Take note of the queues that are new in the table."""
-        wanted = self._wanted[:-1].tolist()
-        for number in range(len(self._names), queue_count(self._table)):
-            topic, queue_id = queue_of(self._table, number)
-            name = decode_utf8(topic)
-            can_be = queue_id >= 0 and is_topic_storable(name)
-            wanted.append(can_be and (self._topics is None or name in self._topics))
-            self._names.append(name)
-        self._wanted = np.array([*wanted, False])  # the last one answers for number -1
-        self.topics = pa.array(self._names, pa.string())
+        bounds = np.stack((self._low[:-1], self._high[:-1]), axis=1).tolist()
+        for number in range(len(self.keys), queue_count(self._table)):
+            raw, queue_id = queue_of(self._table, number)
+            topic = decode_utf8(raw)
+            can_be = queue_id >= 0 and is_topic_storable(topic)
+            shown = self._selection.shown_topic(topic) if can_be else None
+            self.keys.append((shown, queue_id))
+            bounds.append(_NOTHING if shown is None else self._bounds_of(shown, queue_id))
+        bounds.append(_NOTHING)  # the last one answers for number -1
+        self._low, self._high = (np.array(side, np.int64) for side in zip(*bounds, strict=True))
+        self.topics = pa.array([topic or "" for topic, _ in self.keys], pa.string())
+
+    def _bounds_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        if self._bounds is not None:
+            return self._bounds.get((topic, queue_id), _NOTHING)
+        return _EVERYTHING if self._selection.takes(QueueKey(self._broker, topic, queue_id)) else _NOTHING

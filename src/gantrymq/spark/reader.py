@@ -1,18 +1,18 @@
 """The batch reader: plans on the driver, reads on executors.
 
-It is pickled before it is asked for partitions, so what planning finds out travels in them. Executors need this
-package and the store's files at the path that the driver sees them at; they take no lock and recover nothing.
+It is pickled before it is asked for partitions, so what planning finds out travels in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.reading import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,27 +24,23 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._filters: tuple[Filter, ...] = ()
 
     def partitions(self) -> list[InputPartition]:
-        """One for each run of the log; their ``value`` is a LogRun. Of an empty list Spark makes one with None."""
-        from gantrymq.spark.planning import plan_runs
+        """One for each part of what is to be read; their ``value`` is what ``read`` needs to know."""
+        from gantrymq.spark.batch_plan import plan_batch
 
-        return [InputPartition(run) for run in plan_runs(self._options)]
+        return [InputPartition(part) for part in plan_batch(self._options, self._filters)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a partition in the order of the log; raises CorruptRecordError, StoreError."""
-        from pyspark.sql.pandas.types import to_arrow_schema
+        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        return read_partition(partition.value, self._options, self._schema)
 
-        from gantrymq.spark.run_reader import read_run
-        from gantrymq.tools.arrow_batches import ArrowBatches
 
-        if partition.value is None:
-            return
-        # Spark compares this schema with its own, field by field.
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        options = self._options
-        arrow = ArrowBatches(schema, decompress=options.decompress, broker_name=options.broker_name)
-        for batch in read_run(
-            partition.value, verify_crc=options.verify_crc, fail_on_data_loss=options.fail_on_data_loss
-        ):
-            yield arrow.convert(batch)
+class FilteringReader(RocketMQReader):
+    """The same for sessions with spark.sql.python.filterPushdown.enabled: in others Spark refuses it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of the filters that help. All go back: Spark looks at what comes once more."""
+        self._filters = tuple(filters)
+        return filters

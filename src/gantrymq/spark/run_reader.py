@@ -21,6 +21,7 @@ from gantrymq.spark.log_file import LogFile
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
+from gantrymq.spark.row_filter import RowFilter
 from gantrymq.tools.buffers import byte_buffer
 from gantrymq.tools.log_batch import LogBatch
 
@@ -28,6 +29,7 @@ from gantrymq.tools.log_batch import LogBatch
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
 
+_QUEUES_SHOWN = 3
 _LOGGER = logging.getLogger(__name__)
 _REASONS = {
     codes.STOP_ZEROS: "zeros",
@@ -43,12 +45,28 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
 
     Raises CorruptRecordError, and StoreError where a file is gone.
     """
-    queues, room = QueueFilter(run.topics), _Room()
+    queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
+    rows = run.rows or RowFilter()
     for piece in run.pieces:
         reading = _PieceReader(piece, queues, room, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss)
-        for batch in reading.batches():
-            if batch.count:
-                yield batch
+        try:
+            for batch in map(rows.apply, reading.batches()):
+                if batch.count:
+                    yield batch
+        except StoreError as error:
+            raise _with_queues(error, run) if run.bounds else error from None
+
+
+def _with_queues(error: StoreError, run: LogRun) -> StoreError:
+    """The error with the queues that were being read, for a person who knows these and no physical offsets."""
+    shown = [
+        f"topic {topic}, queue {queue_id}, offsets {low} to {high - 1}"
+        for (topic, queue_id), (low, high) in sorted((run.bounds or {}).items())[:_QUEUES_SHOWN]
+    ]
+    more = len(run.bounds or {}) - len(shown)
+    reading = f"while reading broker {run.broker}: {'; '.join(shown)}{f'; and {more} more queues' if more else ''}"
+    error.args = (f"{error}, {reading}",)
+    return error
 
 
 class _Room:
@@ -80,7 +98,7 @@ class _PieceReader:
     def batches(self) -> Iterator[LogBatch]:
         """Every readable record that is wanted; a batch lives until the next one."""
         try:
-            with LogFile(self._piece.path) as file:
+            with LogFile(self._piece.place) as file:
                 yield from self._batches(file)
         except StoreError as error:
             self._lose(error)
@@ -103,14 +121,15 @@ class _PieceReader:
             if not wanted:
                 return
             if wanted <= len(chunk):
-                self._lose(CorruptRecordError(piece.path, position, _REASONS[code]))
+                self._lose(CorruptRecordError(str(piece.place), position, _REASONS[code]))
                 position, wanted = next_record(piece, position + 1), CHUNK_BYTES
 
     def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:
         """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
-        path, queues, columns = self._piece.path, self._queues, self._room.columns
+        path, queues, columns = str(self._piece.place), self._queues, self._room.columns
         numbers = queues.numbers(chunk, columns, count)
-        batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(queues.wanted(numbers))
+        wanted = queues.wanted(numbers, columns[codes.QUEUE_OFFSET, :count])
+        batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(wanted)
         right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + position
         if not right.all():
             wrong = int(batch.row(codes.POS)[np.flatnonzero(~right)[0]])

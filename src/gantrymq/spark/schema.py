@@ -54,7 +54,14 @@ COLUMNS = (
     Column("body_crc", IntegerType()),
 )
 SCHEMA_DDL = ", ".join(f"{column.name} {column.type.simpleString()}" for column in COLUMNS)
+_PROPERTIES = "properties"
 _BY_NAME = {column.name: column for column in COLUMNS}
+
+
+def schema_ddl(*, properties: bool) -> str:
+    """The default schema, with or without the column ``properties``, which costs the most."""
+    shown = [column for column in COLUMNS if properties or column.name != _PROPERTIES]
+    return ", ".join(f"{column.name} {column.type.simpleString()}" for column in shown)
 
 
 def check_schema(schema: StructType) -> None:

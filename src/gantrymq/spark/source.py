@@ -1,21 +1,26 @@
-"""The data source as Spark sees it: its name, its schema, its readers.
+"""The data source as Spark sees it: its name, its schema, its readers and writers.
 
 Spark makes one for each ``load()``, in a Python process beside the driver, and asks it for a reader when a query is
-planned. Neither opens the store longer than it takes.
+planned. Neither opens the store longer than it takes; only a stream keeps it open.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+import sys
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.reader import RocketMQReader
-from gantrymq.spark.schema import SCHEMA_DDL, check_schema
+from gantrymq.spark.reader import FilteringReader, RocketMQReader
+from gantrymq.spark.schema import check_schema, schema_ddl
+from gantrymq.spark.stream_reader import RocketMQStreamReader
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RocketMQDataSource(DataSource):
-    """``spark.read.format("rocketmq")``; options and columns stand in docs/spark.md."""
+    """``format("rocketmq")``; options and columns stand in docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -27,12 +32,30 @@ class RocketMQDataSource(DataSource):
 
         Options and path are looked at here so that ``load()`` fails, not the first action.
         """
-        ReadOptions.parse(self.options).require_store()
-        return SCHEMA_DDL
+        options = ReadOptions.parse(self.options)
+        _require_stores(options)
+        return schema_ddl(properties=options.include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of the columns in ``schema``; raises ConfigError, NotAStoreError."""
-        options = ReadOptions.parse(self.options)
-        options.require_store()
+        options = ReadOptions.parse(self.options, streaming=False)
+        _require_stores(options)
         check_schema(schema)
-        return RocketMQReader(options, schema)
+        # Spark refuses a reader with filters where its setting is off. It is on where this process is the one that
+        # Spark starts for pushing filters down.
+        pushes = options.filter_pushdown and _PUSHDOWN_WORKER in sys.modules
+        return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader for micro-batches of the columns in ``schema``; raises ConfigError."""
+        options = ReadOptions.parse(self.options, streaming=True)
+        check_schema(schema)
+        return RocketMQStreamReader(options, schema)
+
+
+def _require_stores(options: ReadOptions) -> None:
+    """Raise NotAStoreError where a path holds no store."""
+    if options.path:
+        from gantrymq.spark.places import find_stores
+
+        find_stores(options.path, options.broker_name)

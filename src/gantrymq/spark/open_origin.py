@@ -1,0 +1,16 @@
+"""Which origin the options name."""
+
+from __future__ import annotations
+
+from gantrymq.errors import ConfigError
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.origin import Origin
+
+
+def open_origin(options: ReadOptions) -> Origin:
+    """Store directories (``path``) or a live cluster (``nameserver``); nothing is opened before it is asked."""
+    if options.nameserver is not None:
+        raise ConfigError("nameserver", options.nameserver, "path for now")
+    from gantrymq.spark.store_origin import StoreOrigin
+
+    return StoreOrigin(options)

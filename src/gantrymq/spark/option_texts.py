@@ -1,0 +1,148 @@
+"""How the text of an option is read. Each function takes the option's name and text, and raises ConfigError."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from gantrymq.errors import ConfigError
+
+Positions = dict[tuple[str, str | None, int], int]
+"""A number for each (topic, broker, queue id); broker None: that of the only broker."""
+
+Queues = frozenset[tuple[str, str | None, int]]
+
+LATEST, EARLIEST = -1, -2
+
+_TRUTH = {"true": True, "false": False}
+_UNITS_MS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "m": 60_000, "min": 60_000, "minute": 60_000}
+_UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_POSITIONS = '{"topic":{"broker":{"0":23}}}, or {"topic":{"0":23}} where there is one broker'
+_QUEUES = '{"topic":{"broker":[0,1]}}, or {"topic":[0,1]} where there is one broker'
+
+
+def names(name: str, text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise ConfigError(name, text, "names separated by commas")
+    return found
+
+
+def pattern(name: str, text: str) -> str:
+    """A regular expression of Python."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(name, text, f"a regular expression ({error})") from None
+    return text
+
+
+def count(name: str, text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ConfigError(name, text, "a whole number of at least 1")
+    return int(text)
+
+
+def truth(name: str, text: str) -> bool:
+    """True or false."""
+    if text.strip().lower() not in _TRUTH:
+        raise ConfigError(name, text, "true or false")
+    return _TRUTH[text.strip().lower()]
+
+
+def plain(name: str, text: str) -> str:
+    """The text itself; not empty."""
+    if not text.strip():
+        raise ConfigError(name, text, "a text that is not empty")
+    return text
+
+
+def timestamp_ms(name: str, text: str) -> int:
+    """Milliseconds since 1970 UTC."""
+    if not text.strip().isdecimal():
+        raise ConfigError(name, text, "milliseconds since 1970 UTC, a whole number of at least 0")
+    return int(text)
+
+
+def duration_ms(name: str, text: str) -> int:
+    """A number with a unit: 500ms, 30s, 15m, 2h, 1 day."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)\s*", text.lower())
+    unit = _UNITS_MS.get(found[2]) or _UNITS_MS.get(found[2].removesuffix("s")) if found else None
+    if found is None or unit is None:
+        raise ConfigError(name, text, "a time with its unit, such as 500ms, 30s, 15m, 2h or 1 day")
+    return int(found[1]) * unit
+
+
+def offsets(name: str, text: str) -> str | Positions:
+    """``earliest``, ``latest``, or an offset for each queue as JSON, with -2 for earliest and -1 for latest."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    if not word.startswith("{"):
+        raise ConfigError(name, text, f"earliest, latest, or JSON: {_POSITIONS}")
+    return positions(name, text, least=EARLIEST)
+
+
+def timestamps(name: str, text: str) -> Positions:
+    """A timestamp in ms for each queue as JSON."""
+    return positions(name, text, least=0)
+
+
+def positions(name: str, text: str, *, least: int) -> Positions:
+    """JSON with a number of at least ``least`` for each queue."""
+    found: Positions = {}
+    for topic, inner in _json_object(name, text, _POSITIONS).items():
+        for broker, numbers in _by_broker(name, text, inner):
+            for queue_id, number in numbers.items():
+                if not queue_id.isdecimal() or type(number) is not int or number < least:
+                    raise ConfigError(name, text, f"{_POSITIONS}, numbers of at least {least}")
+                found[topic, broker, int(queue_id)] = number
+    return found
+
+
+def _by_broker(name: str, text: str, inner: Any) -> list[tuple[str | None, dict[str, Any]]]:
+    if not isinstance(inner, dict) or not inner:
+        raise ConfigError(name, text, _POSITIONS)
+    if all(isinstance(value, dict) for value in inner.values()):
+        return list(inner.items())
+    return [(None, inner)]
+
+
+def queues(name: str, text: str) -> Queues:
+    """Queues as JSON: the ``assign`` of the Kafka connector."""
+    found: set[tuple[str, str | None, int]] = set()
+    for topic, inner in _json_object(name, text, _QUEUES).items():
+        for broker, ids in inner.items() if isinstance(inner, dict) else [(None, inner)]:
+            if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+                raise ConfigError(name, text, _QUEUES)
+            found |= {(topic, broker, one) for one in ids}
+    if not found:
+        raise ConfigError(name, text, _QUEUES)
+    return frozenset(found)
+
+
+def paths(name: str, text: str) -> tuple[str, ...]:
+    """One path, several separated by commas, or a JSON array of them; a path may be a glob or a URI."""
+    if text.lstrip().startswith("["):
+        try:
+            listed = json.loads(text)
+        except ValueError:
+            listed = None
+        if isinstance(listed, list) and listed and all(isinstance(one, str) and one for one in listed):
+            return tuple(listed)
+    if not text.strip():
+        raise ConfigError(name, text, "the directory of a store, several separated by commas, or a glob")
+    return (text,)
+
+
+def _json_object(name: str, text: str, shape: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(name, text, f"JSON: {shape} ({error})") from None
+    if not isinstance(found, dict):
+        raise ConfigError(name, text, f"JSON: {shape}")
+    return found

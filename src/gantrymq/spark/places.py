@@ -1,0 +1,178 @@
+"""Which stores a path means, what file system they lie on, and the name of each one's broker.
+
+A path may be a directory, several of them, a glob, and a URI of whatever file system pyarrow knows (s3://, gs://,
+hdfs://) or fsspec (its package must be there). A name that exists as it stands is taken as it stands, commas and
+brackets included.
+
+A store says nowhere which broker it belongs to. The name is, in this order: the option ``brokerName``; brokerName of a
+broker.conf in the store or in the directory above it; the name of the directory, or where that is ``store``, as
+RocketMQ calls it, the name of the one above it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from gantrymq.config.properties import parse_properties
+from gantrymq.errors import ConfigError, NotAStoreError
+from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK
+
+_GLOB = re.compile(r"[*?\[]")
+_GLOB_IN_URI = re.compile(r"[*\[]")  # behind a ? there stand options of the file system
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_USUAL_NAME = "store"
+_BROKER_CONF = "broker.conf"
+_MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory. ``uri`` names its file system, None the local one; ``path`` is spelt as that file system does."""
+
+    path: str
+    uri: str | None = None
+
+    def __truediv__(self, name: str) -> Place:
+        """What lies in it."""
+        return Place(f"{self.path.rstrip('/')}/{name}", self.uri)
+
+    def __str__(self) -> str:
+        """As messages show it."""
+        return self.path if self.uri is None else f"{self.uri.partition('://')[0]}://{self.path.lstrip('/')}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStore:
+    """A store and the name of its broker."""
+
+    broker: str
+    place: Place
+
+
+def file_system(uri: str | None) -> Any:
+    """The pyarrow file system of a URI; raises ConfigError where nobody knows it."""
+    return _opened(uri)[0]
+
+
+def find_stores(paths: tuple[str, ...], broker_names: tuple[str, ...] = ()) -> list[NamedStore]:
+    """The stores that ``paths`` mean, in the order of their brokers' names; raises ConfigError, NotAStoreError."""
+    places = [place for text in paths for place in _meant(text)]
+    if broker_names and len(broker_names) != len(places):
+        raise ConfigError("brokerName", ",".join(broker_names), f"a name for each store; there are {len(places)}")
+    names = list(broker_names) or [_broker_name(place) for place in places]
+    stores: dict[str, NamedStore] = {}
+    for name, place in zip(names, places, strict=True):
+        if name in stores and stores[name].place != place:
+            both = f"{stores[name].place} and {place}"
+            raise ConfigError("brokerName", name, f"a name for each store (a,b,…): {both} would have the same")
+        stores[name] = NamedStore(name, place)
+    return [stores[name] for name in sorted(stores)]
+
+
+def _opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
+    """(file system, path in it)."""
+    from pyarrow import ArrowInvalid, fs
+
+    if uri is None:
+        return fs.LocalFileSystem(), path
+    try:
+        found: tuple[Any, str] = fs.FileSystem.from_uri(uri)
+        return found
+    except ArrowInvalid as error:
+        try:
+            from importlib import import_module
+
+            fsspec = import_module("fsspec")
+        except ImportError:
+            raise ConfigError("path", uri, f"a file system that pyarrow knows ({error}), or fsspec installed") from None
+    try:
+        system, inner = fsspec.url_to_fs(uri)
+    except (ImportError, ValueError) as error:
+        raise ConfigError("path", uri, f"a file system that pyarrow or fsspec knows ({error})") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(system)), inner
+
+
+def _meant(text: str) -> list[Place]:
+    """The stores that one path text means."""
+    whole = _place(text)
+    if whole is not None and _names(whole) is not None:
+        return [_required(whole)]
+    if "," in text:
+        return [place for part in text.split(",") if part.strip() for place in _meant(part.strip())]
+    if not (_GLOB_IN_URI if _URI.match(text) else _GLOB).search(text):
+        raise NotAStoreError(text if whole is None else str(whole), "does not exist")
+    stores = [place for place in _globbed(text) if _is_store(place)]
+    if not stores:
+        raise NotAStoreError(text, "matches no RocketMQ store")
+    return stores
+
+
+def _place(text: str) -> Place | None:
+    """A text without wildcards as a place; None for a URI with wildcards."""
+    url = urlsplit(text)
+    if url.scheme == "file" and url.netloc in {"", "localhost"}:
+        return Place(unquote(url.path))
+    if not _URI.match(text):
+        return Place(os.path.abspath(text))
+    if _GLOB_IN_URI.search(text):
+        return None
+    return Place(_opened(text)[1], text)
+
+
+def _globbed(text: str) -> list[Place]:
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    search = _GLOB_IN_URI if _URI.match(text) else _GLOB
+    parts = text.split("/") if _URI.match(text) else os.path.abspath(text).split("/")
+    fixed = next(at for at, part in enumerate(parts) if search.search(part))
+    start = _place("/".join(parts[:fixed]) or "/")
+    assert start is not None
+    found = [start]
+    for part in parts[fixed:]:
+        found = [place / name for place in found for name in _names(place) or () if fnmatchcase(name, part)]
+    return found
+
+
+def _names(place: Place) -> list[str] | None:
+    """The names in a directory, sorted; None where there is no such directory."""
+    from pyarrow import fs
+
+    try:
+        entries = file_system(place.uri).get_file_info(fs.FileSelector(place.path))
+    except OSError:
+        return None
+    return sorted(entry.base_name for entry in entries)
+
+
+def _is_store(place: Place) -> bool:
+    names = _names(place) or []
+    # A store that has only its lock was about to be made when its maker was killed.
+    return bool(_MARKS & set(names)) or names == [LOCK]
+
+
+def _required(place: Place) -> Place:
+    if not _is_store(place):
+        raise NotAStoreError(str(place), "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
+    return place
+
+
+def _broker_name(place: Place) -> str:
+    above, _, name = place.path.rstrip("/").rpartition("/")
+    for directory in (place, Place(above, place.uri)):
+        told = parse_properties(_text(directory / _BROKER_CONF)).get("brokerName")
+        if told:
+            return told
+    return (above.rpartition("/")[2] if name == _USUAL_NAME else "") or name or str(place)
+
+
+def _text(place: Place) -> str:
+    try:
+        with file_system(place.uri).open_input_stream(place.path) as file:
+            return bytes(file.read()).decode("utf-8", "replace")
+    except OSError:
+        return ""

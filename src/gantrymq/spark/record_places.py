@@ -1,0 +1,47 @@
+"""Where records begin, without reading the log as a whole.
+
+The consume queues know places: the nearest one in front of the wanted offset is taken from them, and only from there
+on the log itself is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.reader import StoreReader
+
+
+def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offset: int) -> int:
+    """Where the first record at or behind ``offset`` begins in its file; the file's end where it cannot be told.
+
+    ``guides`` are queues to ask for a place near it.
+    """
+    file = reader.log.queue.find(offset)
+    if file is None:
+        return offset
+    known = file.file_from_offset
+    for queue in guides:
+        unit = queue.entry(queue.find_first(offset) - 1)
+        if unit is not None and known < unit.phy_offset < offset and is_record(reader, unit.phy_offset):
+            known = unit.phy_offset
+    found = _scan_to(file, known, offset)
+    return reader.log.roll_next_file(offset) if found is None else found
+
+
+def is_record(reader: StoreReader, offset: int) -> bool:
+    """Whether a readable record begins at ``offset``: a place that a damaged unit names is not believed."""
+    return reader.message_at(offset) is not None
+
+
+def _scan_to(file: MappedFile, start: int, target: int) -> int | None:
+    base = file.file_from_offset
+    buffer, columns = read_only(file.array.data), new_columns(4096)
+    position, code = start - base, codes.STOP_FULL
+    while code == codes.STOP_FULL:
+        _, code, position = scan(buffer, position, target - base, file.wrote_position, codes.CHECK_OFF, columns)
+    return base + position if code == codes.STOP_RANGE else None

@@ -1,0 +1,74 @@
+"""Which queues a read takes, and how their topics are shown with a namespace.
+
+Source: NamespaceUtil.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gantrymq.spark.option_texts import Queues
+from gantrymq.spark.options import ReadOptions
+
+_PREFIXES = ("%RETRY%", "%DLQ%")
+
+
+class QueueKey(NamedTuple):
+    """A queue of a broker. ``topic`` is the topic as it is shown, without the namespace."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A choice of queues; picklable. Everything None: every queue of every topic."""
+
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    queues: Queues | None = None
+    namespace: str | None = None
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Selection:
+        """What the options choose."""
+        topics = None if options.subscribe is None else frozenset(options.subscribe)
+        return cls(topics, options.subscribe_pattern, options.assign, options.namespace)
+
+    def shown_topic(self, topic: str) -> str | None:
+        """The topic without the namespace, as rows and offsets have it; None where it is not wanted."""
+        shown = _without_namespace(topic, self.namespace) if self.namespace else topic
+        if shown is None or (self.topics is not None and shown not in self.topics):
+            return None
+        if self.pattern is not None and not re.fullmatch(self.pattern, shown):
+            return None
+        if self.queues is not None and not any(shown == chosen for chosen, _, _ in self.queues):
+            return None
+        return shown
+
+    def takes(self, key: QueueKey) -> bool:
+        """Whether a queue of a topic that is wanted is itself wanted."""
+        if self.queues is None:
+            return True
+        return not self.queues.isdisjoint({(key.topic, broker, key.queue_id) for broker in (None, key.broker)})
+
+
+def with_namespace(topic: str, namespace: str | None) -> str:
+    """The topic as brokers know it (NamespaceUtil.wrapNamespace)."""
+    if not namespace:
+        return topic
+    prefix = next((one for one in _PREFIXES if topic.startswith(one)), "")
+    return f"{prefix}{namespace}%{topic.removeprefix(prefix)}"
+
+
+def _without_namespace(topic: str, namespace: str) -> str | None:
+    prefix = next((one for one in _PREFIXES if topic.startswith(one)), "")
+    rest = topic.removeprefix(prefix)
+    return prefix + rest.removeprefix(f"{namespace}%") if rest.startswith(f"{namespace}%") else None

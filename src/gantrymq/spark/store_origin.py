@@ -1,0 +1,117 @@
+"""Store directories as the origin of a read: their queues, and partitions of what is wanted of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gantrymq.errors import ConfigError
+from gantrymq.spark.log_order import QueueRange, after_rows
+from gantrymq.spark.log_run import LogRun
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.origin import Extents, Offsets, QueueExtent
+from gantrymq.spark.places import find_stores
+from gantrymq.spark.planning import plan_runs
+from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.selection import QueueKey, Selection, with_namespace
+from gantrymq.spark.store_view import QueueView, StoreView
+
+
+class StoreOrigin:
+    """The stores that the options name; see :class:`gantrymq.spark.origin.Origin`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._selection = Selection.of(options)
+        self._views: dict[str, StoreView] = {}
+        self._found: dict[QueueKey, QueueView] = {}
+
+    def extents(self) -> Extents:
+        """The wanted queues as they are now; new stores, topics and queues among them."""
+        self._refresh()
+        self._found = {}
+        for broker, view in sorted(self._views.items()):
+            for (topic, queue_id), queue in view.queues.items():
+                shown = self._selection.shown_topic(topic)
+                if shown is not None and self._selection.takes(key := QueueKey(broker, shown, queue_id)):
+                    self._found[key] = queue
+        self._require_assigned()
+        return {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in sorted(self._found.items())}
+
+    def _refresh(self) -> None:
+        stores = {store.broker: store for store in find_stores(self._options.path, self._options.broker_name)}
+        for broker in self._views.keys() - stores.keys():
+            self._views.pop(broker).close()
+        for broker, store in stores.items():
+            if broker in self._views and self._views[broker].place == store.place:
+                self._views[broker].refresh()
+            else:
+                self._views[broker] = StoreView(store)
+
+    def _require_assigned(self) -> None:
+        for topic, broker, queue_id in sorted(self._options.assign or (), key=str):
+            if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in self._found):
+                where = f" of broker {broker}" if broker else ""
+                raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
+
+    def brokers(self) -> list[str]:
+        """The names of the brokers, sorted."""
+        return sorted(self._views)
+
+    def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        topic = with_namespace(key.topic, self._options.namespace)
+        return self._views[key.broker].offset_at(topic, key.queue_id, timestamp_ms)
+
+    def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Offsets between both with ``rows`` messages in front of them, in the order of each store's log."""
+        ends = dict(start)
+        shares = _shares({broker: self._ranges(start, latest, broker) for broker in self._views}, rows)
+        for broker, (ranges, share) in shares.items():
+            view = self._views[broker]
+            begin = min((one.queue.phy_offset(one.low) for one in ranges.values()), default=view.begin)
+            _, offsets = after_rows(list(ranges.values()), max(begin, 0), view.end, share)
+            ends |= dict(zip(ranges, offsets, strict=True))
+        return ends
+
+    def _ranges(self, start: Offsets, end: Offsets, broker: str) -> dict[QueueKey, QueueRange]:
+        return {
+            key: QueueRange(self._found[key], low, end[key])
+            for key, low in start.items()
+            if key.broker == broker and key in self._found and low < end.get(key, low)
+        }
+
+    def partitions(
+        self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
+    ) -> list[LogRun]:
+        """The partitions of what lies between both; ``whole`` says that this is all there is of the wanted queues."""
+        options, runs = self._options, []
+        total = sum(max(end[key] - low, 0) for key, low in start.items()) or 1
+        for broker, view in sorted(self._views.items()):
+            ranges = self._ranges(start, end, broker)
+            bounds = None if whole else {key[1:]: (one.low, one.high) for key, one in ranges.items()}
+            share = sum(map(len, ranges.values())) / total
+            runs += plan_runs(
+                view, list(ranges.values()), bounds, self._selection, rows,
+                min_partitions=math.ceil(options.min_partitions * share), max_records=options.max_records_per_partition,
+            )  # fmt: skip
+        return runs
+
+    def close(self) -> None:
+        """Close the stores."""
+        for view in self._views.values():
+            view.close()
+        self._views = {}
+
+
+def _shares(
+    ranges: Mapping[str, dict[QueueKey, QueueRange]], rows: int
+) -> dict[str, tuple[dict[QueueKey, QueueRange], int]]:
+    """How many of ``rows`` each broker gives: as its share of what waits is, rounded so that they add up."""
+    waiting = {broker: sum(map(len, some.values())) for broker, some in ranges.items()}
+    shares, left_rows, left_waiting = {}, rows, sum(waiting.values())
+    for broker, count in sorted(waiting.items()):
+        share = min(-(-left_rows * count // left_waiting) if left_waiting else 0, count)
+        shares[broker] = ranges[broker], share
+        left_rows, left_waiting = left_rows - share, left_waiting - count
+    return shares

@@ -1,0 +1,193 @@
+"""A store as the driver sees it: its queues, where their messages lie, and where the log begins and ends.
+
+Opened once, as a recovery would leave the store (:class:`gantrymq.store.reader.StoreReader`, whose time depends on the
+last files alone); from then on only what is appended is read (:class:`gantrymq.spark.log_tail.LogTail`). Where the log
+is not what it was (a recovery has cut it, retention has taken files from it) the store is opened anew.
+
+No lock is taken and nothing is written. Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError, WrongFileSizeError
+from gantrymq.format.names import COMMIT_LOG, offset_name
+from gantrymq.spark.log_run import LogPiece
+from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
+from gantrymq.spark.places import NamedStore, Place
+from gantrymq.spark.record_places import record_at_or_after
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.reader import StoreReader
+
+_MOST_TAIL_RECORDS = 4_000_000
+_OPEN_TRIES = 5
+_OPEN_PAUSE_S = 0.02
+_GUIDES = 8
+
+
+class QueueView:
+    """One queue: units of the consume queue up to where the store was opened, and the tail behind them."""
+
+    def __init__(self, topic: str, queue_id: int, stored: ConsumeQueue | None) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.stored = stored
+        self.min_offset = stored.min_offset if stored is not None else 0
+        self._stored_max = stored.max_offset if stored is not None else 0
+        self._tail: NDArray[np.int64] = np.empty(0, np.int64)
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last message."""
+        return self._stored_max + len(self._tail)
+
+    def take_tail(self, first_offset: int, phy_offsets: NDArray[np.int64]) -> bool:
+        """Take over what is new; False where it does not join on."""
+        if self.stored is None and not len(self._tail):
+            self.min_offset = self._stored_max = first_offset
+        self._tail = phy_offsets
+        return first_offset == self._stored_max
+
+    def phy_offset(self, queue_offset: int) -> int:
+        """Where the message lies, or for a slot that stayed empty the nearest one in front; -1 without one."""
+        if queue_offset >= self._stored_max:
+            return int(self._tail[queue_offset - self._stored_max])
+        unit = self.stored.real_entry(queue_offset) if self.stored is not None else None
+        return -1 if unit is None else unit.phy_offset
+
+    def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
+        """Where the messages of [low, high) lie (int64), rising; empty slots say what those in front of them say."""
+        parts: list[NDArray[np.int64]] = []
+        at, stored_end = low, min(high, self._stored_max)
+        while self.stored is not None and at < stored_end:
+            units = self.stored.entries(at, stored_end - at)
+            if not len(units):
+                break
+            parts.append(units["phy_offset"].astype(np.int64))
+            at += len(units)
+        parts.append(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)])
+        return np.maximum.accumulate(np.concatenate(parts)) if high > low else np.empty(0, np.int64)
+
+    def first_at(self, phy_offset: int, low: int, high: int) -> int:
+        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.phy_offset(middle) < phy_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class StoreView:
+    """The store of one broker. Use it as a context manager, or close it."""
+
+    def __init__(self, store: NamedStore) -> None:
+        self.broker = store.broker
+        self.place = store.place
+        self.queues: dict[tuple[str, int], QueueView] = {}
+        self._log = store.place / COMMIT_LOG
+        self._files: list[int] = []
+        self._open()
+
+    @property
+    def begin(self) -> int:
+        """Where the log begins."""
+        return self._files[0] if self._files else max(self.reader.min_phy_offset, 0)
+
+    @property
+    def end(self) -> int:
+        """Behind the last record."""
+        return self._tail.end
+
+    @property
+    def tail_begin(self) -> int:
+        """Where the tail begins: from here on records and their places are known exactly."""
+        return self._tail.begin
+
+    def refresh(self) -> None:
+        """Take note of what was appended, and of what retention has deleted."""
+        files = log_files(self._log)
+        try:
+            if files[:1] != self._files[:1] or self._tail.records > _MOST_TAIL_RECORDS:
+                raise LogChangedError(str(self._log), "begins elsewhere now")
+            self._tail.refresh()
+            self._files = files
+            self._take_tail()
+        except LogChangedError:
+            self.reader.close()
+            self._open()
+
+    def _open(self) -> None:
+        for tries_left in reversed(range(_OPEN_TRIES)):
+            try:
+                self._open_once()
+                return
+            except (FileNotFoundError, LogChangedError, WrongFileSizeError):
+                # Retention was quicker, or a writer is just making a file.
+                if not tries_left:
+                    raise
+                time.sleep(_OPEN_PAUSE_S)
+
+    def _open_once(self) -> None:
+        self._files = log_files(self._log)
+        self.reader = open_reader(self.place)
+        stored = list(self.reader.consume_queues)
+        self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
+        self._guides = sorted(stored, key=lambda queue: queue.min_offset - queue.max_offset)[:_GUIDES]
+        self._tail = LogTail(self._log, self.reader.log.file_size, max(self.reader.max_phy_offset, 0))
+
+    def _take_tail(self) -> None:
+        for key, queue in self._tail.queues.items():
+            view = self.queues.get(key) or self.queues.setdefault(key, QueueView(*key, None))
+            if not view.take_tail(queue.first_offset, queue.phy_offsets):
+                raise LogChangedError(str(self._log), f"topic {key[0]}, queue {key[1]} does not go on where it ended")
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        return self.reader.offset_at(topic, queue_id, timestamp_ms)
+
+    def record_at_or_after(self, phy_offset: int) -> int:
+        """Where the first record at or behind ``phy_offset`` begins; the end of its file where that cannot be told."""
+        if phy_offset >= self._tail.begin:
+            parts = self._tail.phy_offsets
+            at = bisect_left(parts, phy_offset, key=lambda part: int(part[-1]))
+            return int(parts[at][np.searchsorted(parts[at], phy_offset)]) if at < len(parts) else self.end
+        return record_at_or_after(self.reader, self._guides, phy_offset)
+
+    def pieces(self, start: int, stop: int) -> tuple[LogPiece, ...]:
+        """The parts of [start, stop) file by file."""
+        size = self.reader.log.file_size
+        return tuple(
+            LogPiece(self._log / offset_name(base), base, max(start, base), min(stop, base + size))
+            for base in range(start - start % size, stop, size)
+            if max(start, base) < min(stop, base + size)
+        )
+
+    def close(self) -> None:
+        """Close the files."""
+        self.reader.close()
+
+    def __enter__(self) -> StoreView:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def open_reader(place: Place) -> StoreReader:
+    """A reader of the store; raises NotAStoreError and other StoreErrors."""
+    if place.uri is None:
+        return StoreReader.open(Path(place.path))
+    raise StoreError(str(place), "remote stores are not there yet")

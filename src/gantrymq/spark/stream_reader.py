@@ -1,0 +1,149 @@
+"""The micro-batch reader. One lives as long as its query, in a Python process beside the driver.
+
+Offsets are kept for each queue; a trigger reads what was appended since the last one, and nothing else, to know where
+the queues end now. What a batch holds follows from its two offsets alone, so that it is the same when Spark repeats
+it. A queue that the first offset does not know is read from 0.
+
+Spark's Python API has single limits only: maximum, minimum and its delay are weighed against each other here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from gantrymq.spark.offsets_json import Json, from_json, to_json
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.reading import read_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gantrymq.spark.origin import Extents, Offsets, Origin
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the columns of ``schema``, which has been checked."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._open: Origin | None = None
+        self._extents: Extents = {}
+        self._target: Offsets | None = None
+        self._last_batch_s = float("-inf")
+
+    # On the driver
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins; raises ConfigError, DataLossError."""
+        from gantrymq.spark.boundaries import starting
+
+        extents = self._refresh()
+        return to_json(starting(self._options, self._origin, extents, streaming=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options; the maximum where there is a minimum too."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember where the queues end now: the query reads up to there and no further."""
+        self._target = _ends(self._refresh())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Up to where the next batch goes; ``start`` itself where there is nothing for one. Raises DataLossError."""
+        from gantrymq.spark.data_loss import within
+
+        began, extents = from_json(start), self._refresh()
+        latest = _ends(extents) if self._target is None else self._target
+        # A queue that is not to be seen now keeps its place; so does one that a snapshot for AvailableNow lacks.
+        latest = {**began, **latest}
+        reading = within(_from_first(began, latest), extents, fail=self._options.fail_on_data_loss)
+        waiting = sum(max(end - reading[key], 0) for key, end in latest.items())
+        if not waiting and any(latest[key] < offset for key, offset in began.items()):
+            return to_json(latest)  # a queue was made anew, and that may be: it is read from its new end on
+        if not waiting or self._must_wait(waiting, limit):
+            return start
+        self._last_batch_s = time.monotonic()
+        most = self._options.max_offsets_per_trigger
+        if most is not None and not isinstance(limit, ReadAllAvailable) and waiting > most:
+            latest = {**latest, **self._origin.advance(reading, latest, most)}
+        _LOGGER.info("%d messages wait in %d queues; limit %s", waiting, len(latest), limit)
+        return to_json(latest)
+
+    def _must_wait(self, waiting: int, limit: ReadLimit) -> bool:
+        """Whether there is too little for a batch yet (minOffsetsPerTrigger, maxTriggerDelay)."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or waiting >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
+
+    def reportLatestOffset(self) -> Json | None:
+        """Where the queues ended when they were last looked at: Spark reports it in the query's progress."""
+        return to_json(_ends(self._extents)) if self._extents else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The parts of a batch; raises DataLossError where messages of it are gone."""
+        from gantrymq.spark.data_loss import within
+        from gantrymq.spark.row_filter import tag_filter
+
+        ends = from_json(end)
+        extents = self._extents or self._refresh()
+        if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
+            extents = self._refresh()
+        fail = self._options.fail_on_data_loss
+        begins = within(_from_first(from_json(start), ends), extents, fail=fail)
+        ends = within(ends, {key: extent._replace(min_offset=0) for key, extent in extents.items()}, fail=fail)
+        rows = tag_filter(self._options.tags, self._options.keys)
+        return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
+
+    def stop(self) -> None:
+        """Close what is open."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _refresh(self) -> Extents:
+        self._extents = self._origin.extents()
+        return self._extents
+
+    @property
+    def _origin(self) -> Origin:
+        if self._open is None:
+            from gantrymq.spark.open_origin import open_origin
+
+            self._open = open_origin(self._options)
+        return self._open
+
+    # On executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        return read_partition(partition.value, self._options, self._schema)
+
+
+def _ends(extents: Extents) -> Offsets:
+    return {key: extent.max_offset for key, extent in extents.items()}
+
+
+def _from_first(began: Offsets, ends: Offsets) -> Offsets:
+    """The first offset of every queue in ``ends``: 0 for one that came later."""
+    return {key: began.get(key, 0) for key in ends}

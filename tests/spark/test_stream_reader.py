@@ -1,0 +1,340 @@
+"""Micro-batches: what a trigger reads of stores that are written, cut, made anew, and cleaned behind the reader."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from spark_cases import expected_rows, in_log_order
+from stream_cases import Stream, bodies, offsets
+
+from gantrymq import Message, MessageStore
+from gantrymq.errors import ConfigError
+from gantrymq.spark import log_tail, store_view
+from gantrymq.spark.data_loss import DataLossError
+from store_cases import fill, kill_while_putting, numbered, open_store
+
+BODY = ("topic", "queue_id", "queue_offset", "body")
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%08d" % number for number in range(first, first + count)]
+
+
+def test_offsets_are_json_that_startingOffsets_takes(tmp_path: Path) -> None:
+    path = tmp_path / "broker-a"
+    with open_store(path=path) as store:
+        store.put_batch(
+            numbered(5) + numbered(3, queue_id=10) + numbered(2, queue_id=2) + numbered(1, topic="invoices")
+        )
+    with Stream(path, *BODY) as stream:
+        text = '{"invoices": {"broker-a": {"0": 1}}, "orders": {"broker-a": {"0": 5, "2": 2, "10": 3}}}'
+        assert stream.checkpoint == text
+    with Stream(path, *BODY, startingOffsets=text) as again:
+        assert again.checkpoint == text
+
+
+def test_it_begins_with_what_comes(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(50))
+        with Stream(tmp_path, *BODY) as stream:
+            assert stream.batch() == []
+            store.put_batch(numbered(7, first=50))
+            assert bodies(stream.batch()) == numbers(7, 50)
+            assert stream.batch() == []
+            store.put_batch(numbered(900, first=57))  # over several files
+            assert bodies(stream.batch()) == numbers(900, 57)
+
+
+def test_a_batch_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store, Stream(tmp_path, startingOffsets="earliest") as stream:
+        fill(store, 200, random.Random(1))
+        start, end = stream.checkpoint, stream.latest()
+        rows = stream.rows_between(start, end)
+        fill(store, 200, random.Random(2))
+        assert stream.rows_between(start, end) == rows
+        with Stream(tmp_path, checkpoint=start) as restarted:
+            assert [row for part in restarted.rows_between(start, end) for row in part] == [
+                row for part in rows for row in part
+            ]
+
+
+def test_all_rows_once_over_many_triggers(tmp_path: Path, rng: random.Random) -> None:
+    rows = []
+    with open_store(path=tmp_path) as store, Stream(tmp_path, startingOffsets="earliest", minPartitions=3) as stream:
+        for _ in range(30):
+            fill(store, rng.randrange(1, 40), rng)
+            rows += stream.batch()
+            if rng.random() < 0.2:
+                stream.reader.stop()  # as a restart would: the store is opened anew
+    rows += stream.batch()
+    assert in_log_order(rows) == expected_rows(tmp_path)
+    stream.reader.stop()
+
+
+def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    read: list[int] = []
+    open_reader, read_into = store_view.open_reader, log_tail.LogFile.read_into
+    monkeypatch.setattr(store_view, "open_reader", lambda place: opened.append(place) or open_reader(place))
+    with open_store(path=tmp_path, housekeeping=False) as store:
+        store.put_batch(numbered(3000))
+        with Stream(tmp_path, *BODY) as stream:
+            stream.batch()
+            monkeypatch.setattr(
+                log_tail.LogFile,
+                "read_into",
+                lambda self, view, position: read.append(len(view)) or read_into(self, view, position),
+            )
+            for number in range(20):
+                store.put_batch(numbered(5, first=number * 5))
+                assert len(offsets(stream.latest())) == 1
+    assert len(opened) == 1
+    assert sum(read) < 20 * 60_000
+
+
+def test_new_topics_and_queues(tmp_path: Path) -> None:
+    with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, subscribePattern="orders|in.*") as stream:
+        store.put_batch(numbered(3) + numbered(2, topic="invoices", queue_id=4) + numbered(5, topic="others"))
+        assert [row["topic"] for row in stream.batch()] == ["orders"] * 3 + ["invoices"] * 2
+        store.put_batch(numbered(1, queue_id=9))
+        assert [row["queue_id"] for row in stream.batch()] == [9]
+
+
+def test_new_stores(tmp_path: Path) -> None:
+    with open_store(path=tmp_path / "broker-a") as store:
+        store.put_batch(numbered(2))
+        with Stream(f"{tmp_path}/broker-*", "broker", "body", startingOffsets="earliest") as stream:
+            assert [row["broker"] for row in stream.batch()] == ["broker-a"] * 2
+            with open_store(path=tmp_path / "broker-b") as other:
+                other.put_batch(numbered(3))
+                store.put_batch(numbered(1, first=2))
+                rows = stream.batch()
+    assert sorted(row["broker"] for row in rows) == ["broker-a"] + ["broker-b"] * 3
+
+
+def test_a_limit_cuts_in_the_order_of_the_log(tmp_path: Path, rng: random.Random) -> None:
+    with open_store(path=tmp_path) as store:
+        fill(store, 200, rng)
+        with Stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=37) as stream:
+            assert stream.limit == ReadMaxRows(37)
+            first = stream.batches()
+            fill(store, 100, rng)
+            second = stream.batches()
+    expected = expected_rows(tmp_path)
+    assert [row for batch in first + second for row in batch] == expected
+    assert {len(batch) for batch in first[:-1] + second[:-1]} == {37}
+    assert 0 < len(first[-1]) <= 37
+
+
+def test_a_limit_over_several_stores(tmp_path: Path) -> None:
+    for broker, count in (("a", 100), ("b", 50)):
+        with open_store(path=tmp_path / broker) as store:
+            store.put_batch(numbered(count))
+    with Stream(f"{tmp_path}/*", "broker", "body", startingOffsets="earliest", maxOffsetsPerTrigger=30) as stream:
+        batches = stream.batches()
+    assert [len(batch) for batch in batches] == [30] * 5
+    assert [sum(row["broker"] == "a" for row in batch) for batch in batches] == [20] * 5
+
+
+def test_a_large_limit_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gantrymq.spark import log_order
+
+    monkeypatch.setattr(log_order, "_READ_UNITS", 10)
+    with open_store(path=tmp_path) as store:
+        for number in range(100):
+            store.put_batch(numbered(number % 7, first=1000, queue_id=number % 3, topic=f"t{number % 2}"))
+    with Stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=11) as stream:
+        batches = stream.batches()
+    assert {len(batch) for batch in batches[:-1]} == {11}
+    assert [row for batch in batches for row in batch] == expected_rows(tmp_path)
+
+
+def test_minimum_and_its_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("gantrymq.spark.stream_reader.time.monotonic", lambda: now[0])
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "30s"}
+    with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
+        assert stream.limit == ReadMinRows(10)
+        store.put_batch(numbered(3))
+        assert len(stream.batch()) == 3  # the first batch waits for nothing
+        store.put_batch(numbered(9))
+        assert stream.batch() == []
+        now[0] += 29
+        assert stream.batch() == []
+        now[0] += 2
+        assert len(stream.batch()) == 9
+        store.put_batch(numbered(10))
+        assert len(stream.batch()) == 10
+        store.put_batch(numbered(1))
+        stream.limit = ReadAllAvailable()  # Trigger.Once
+        assert len(stream.batch()) == 1
+
+
+def test_minimum_and_maximum_together(tmp_path: Path) -> None:
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 20}
+    with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
+        assert stream.limit == ReadMaxRows(20)
+        store.put_batch(numbered(48))
+        assert [len(batch) for batch in stream.batches()] == [20, 20]  # the 8 that are left are too few
+        store.put_batch(numbered(2))
+        assert len(stream.batch()) == 10
+
+
+def test_available_now_ends_where_the_queues_ended(tmp_path: Path) -> None:
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 4, "minOffsetsPerTrigger": 3}
+    with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
+        store.put_batch(numbered(10))
+        stream.reader.prepareForTriggerAvailableNow()
+        store.put_batch(numbered(10, first=10) + numbered(5, queue_id=3) + numbered(5, topic="late"))
+        assert [bodies(batch) for batch in stream.batches()] == [numbers(4), numbers(4, 4), numbers(2, 8)]
+        with Stream(tmp_path, *BODY, checkpoint=stream.checkpoint, **options) as later:
+            later.reader.prepareForTriggerAvailableNow()
+            assert sum(map(len, later.batches())) == 20
+
+
+def test_report_latest_offset(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    with open_store(path=path) as store, Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger=2) as stream:
+        store.put_batch(numbered(10))
+        stream.batch()
+        assert stream.reader.reportLatestOffset() == {"orders": {"b": {"0": 10}}}
+        assert offsets(stream.checkpoint) == {"orders": {"b": {"0": 2}}}
+
+
+def test_killed_store(tmp_path: Path) -> None:
+    kill_while_putting(tmp_path, 300, batch=10, seed=1)
+    expected = expected_rows(tmp_path)
+    with Stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=100) as stream:
+        assert [row for batch in stream.batches() for row in batch] == expected
+        with open_store(path=tmp_path) as store:  # recovers it
+            store.put_batch(numbered(5))
+        assert bodies(stream.batch()) == numbers(5)
+
+
+def delete_first_files(path: Path, count: int) -> None:
+    for file in sorted((path / "commitlog").iterdir())[:count]:
+        file.unlink()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_retention_behind_the_reader_is_no_loss(tmp_path: Path, restart: bool) -> None:
+    with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, startingOffsets="earliest") as stream:
+        store.put_batch(numbered(400))
+        assert len(stream.batch()) == 400
+        delete_first_files(tmp_path, 2)
+        store.put_batch(numbered(5, first=400))
+        if restart:
+            stream.reader.stop()
+        assert bodies(stream.batch()) == numbers(5, 400)
+
+
+def test_retention_before_the_reader_is_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+        with (
+            Stream(tmp_path, *BODY, startingOffsets="earliest") as strict,
+            Stream(tmp_path, *BODY, startingOffsets="earliest", failOnDataLoss=False) as lenient,
+        ):
+            assert len(strict.batch()) == len(lenient.batch()) == 10
+            store.put_batch(numbered(600, first=10))
+            delete_first_files(tmp_path, 2)
+            with pytest.raises(DataLossError) as raised:
+                strict.batch()
+            first = int(lenient.batch()[0]["body"])
+    broker = tmp_path.name
+    assert f"topic orders, broker {broker}, queue 0: the messages at offsets 10 to {first - 1} are gone" in str(
+        raised.value
+    )
+    assert "failOnDataLoss=false goes on behind it" in str(raised.value)
+    assert f"offsets 10 to {first - 1} are gone" in caplog.text
+
+
+def test_files_that_go_between_plan_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(400))
+    for fail in (True, False):
+        with Stream(tmp_path, *BODY, startingOffsets="earliest", failOnDataLoss=fail) as stream:
+            start, end = stream.checkpoint, stream.latest()
+            partitions = stream.reader.partitions(json.loads(start), json.loads(end))
+            if fail:
+                delete_first_files(tmp_path, 1)
+                with pytest.raises(Exception, match="went away after the query was planned") as raised:
+                    list(stream.reader.read(partitions[0]))
+                assert f"broker {tmp_path.name}: topic orders, queue 0, offsets 0 to 399" in str(raised.value)
+
+
+def test_a_store_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "s"
+    with open_store(path=path) as store:
+        store.put_batch(numbered(100))
+    with (
+        Stream(path, *BODY) as strict,
+        Stream(path, *BODY, failOnDataLoss=False) as lenient,
+    ):
+        shutil.rmtree(path)
+        with open_store(path=path) as store:
+            store.put_batch(numbered(5))
+            with pytest.raises(DataLossError, match="offset 100 was read up to, but the queue ends at 5"):
+                strict.batch()
+            assert lenient.batch() == []
+            store.put_batch(numbered(3, first=5))
+            assert bodies(lenient.batch()) == numbers(3, 5)
+
+
+def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with open_store(path=path) as store:
+        store.put_batch(numbered(10))
+    start, end = (json.dumps({"orders": {"s": {"0": at}}}) for at in (3, 12))
+    with (
+        Stream(path, *BODY, checkpoint=start) as stream,
+        pytest.raises(DataLossError, match="offset 12 was read up to, but the queue ends at 10"),
+    ):
+        stream.rows_between(start, end)
+
+
+def test_starting_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with open_store(path=path) as store:
+        store.put_batch(numbered(10) + numbered(10, queue_id=1))
+    with Stream(path, *BODY, startingOffsets='{"orders":{"0":7,"1":-1}}') as stream:
+        assert bodies(stream.batch()) == numbers(3, 7)
+    with Stream(path, *BODY, startingOffsets='{"orders":{"s":{"0":-2,"1":9}}}') as stream:
+        assert len(stream.batch()) == 11
+    with pytest.raises(ConfigError, match="an offset for every queue that is read; 1 are missing"):
+        Stream(path, startingOffsets='{"orders":{"0":7}}')
+    with pytest.raises(ConfigError, match="topic orders, broker s, queue 5 is not there or not chosen"):
+        Stream(path, startingOffsets='{"orders":{"0":7,"1":1,"5":0}}')
+    with pytest.raises(DataLossError, match="offset 11 was read up to, but the queue ends at 10"):
+        Stream(path, startingOffsets='{"orders":{"0":11,"1":1}}')
+
+
+def test_an_empty_store_fills(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, housekeeping=False) as store, Stream(tmp_path, "body") as stream:
+        assert stream.batch() == []
+        assert stream.checkpoint == "{}"
+        store.put(Message("orders", b"x" * 3_000_000))
+        store.put(Message("orders", b"y"))
+        assert [len(row["body"]) for row in stream.batch()] == [3_000_000, 1]
+
+
+def test_tail_that_grows_too_long_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_view, "_MOST_TAIL_RECORDS", 50)
+    with open_store(path=tmp_path) as store, Stream(tmp_path, "body", startingOffsets="earliest") as stream:
+        for number in range(10):
+            store.put_batch(numbered(20, first=20 * number))
+            assert bodies(stream.batch()) == numbers(20, 20 * number)
+
+
+def test_loss_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with open_store(path=tmp_path) as store, Stream(tmp_path, "body") as stream:
+        store.put_batch(numbered(5))
+        stream.batch()
+    assert "5 messages wait in 1 queues" in caplog.text
