@@ -65,18 +65,24 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
         yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}", level)
     elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
         yield Finding(Kind.CHECKPOINT_CORRUPT, path, "negative numbers, or bytes where there should be zeros")
-    for text in _future(page, end_offset, now_ms):
+    for text in _future_times(page, now_ms):
         yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
+    for text in _future_offsets(page, end_offset):
+        # A recovery that cuts the log takes these back.
+        yield Finding(Kind.CHECKPOINT_FUTURE, path, text, Level.DAMAGE if is_closed else Level.NOTE)
 
 
-def _future(page: Checkpoint, end_offset: int, now_ms: int) -> Iterator[str]:
+def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
     times = {
         "physicMsgTimestamp": page.physic_msg_timestamp_ms,
         "logicsMsgTimestamp": page.logics_msg_timestamp_ms,
         "indexMsgTimestamp": page.index_msg_timestamp_ms,
     }
-    offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
     yield from (f"{key} {value} is in the future" for key, value in times.items() if value > now_ms + _TOLERATED_MS)
+
+
+def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
+    offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
     behind = {key: value for key, value in offsets.items() if value > end_offset}
     yield from (f"{key} {value} is behind the log's end {end_offset}" for key, value in behind.items())
 
