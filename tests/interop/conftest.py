@@ -1,8 +1,11 @@
 """What all tests against the real RocketMQ share."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from .java import build_jar, java_available, java_required
+from .java_cluster import JavaCluster
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -12,3 +15,10 @@ def java() -> None:
     if reason:
         (pytest.fail if java_required() else pytest.skip)(f"interop: {reason}")
     build_jar()
+
+
+@pytest.fixture(scope="session")
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
+    """The real name server and broker, one for all tests: use topics of your own, and neither kill nor stop it."""
+    with JavaCluster(tmp_path_factory.mktemp("cluster") / "store") as running:
+        yield running

@@ -70,7 +70,7 @@ def build_jar() -> Path:
 
 def run_java(
     command: str,
-    store: Path | str,
+    store: Path | str | None,
     *arguments: str,
     settings: Mapping[str, Setting] | None = None,
     exit_codes: tuple[int, ...] = (0,),
@@ -79,16 +79,18 @@ def run_java(
 ) -> list[Line]:
     """Run one command of interop/ on a store directory and return the JSON lines it printed.
 
-    `settings` are RocketMQ's keys (`--set key=value`). An option `ack_file=path` becomes `--ack-file path`, `halt=True`
-    becomes `--halt`; one that is None or False is left out. An exit code not in `exit_codes` is a JavaError.
+    `store` is None for a command that needs none. `settings` are RocketMQ's keys (`--set key=value`). An
+    option `ack_file=path` becomes `--ack-file path`, `halt=True` becomes `--halt`; one that is None or False is left
+    out. An exit code not in `exit_codes` is a JavaError.
     """
     jar = build_jar()
-    words = [str(_java()), "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command, "--store", str(store)]
+    words = [java_program(), "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command]
+    words += [] if store is None else ["--store", str(store)]
     for key, value in (settings or {}).items():
-        words += ["--set", f"{key}={_text(value)}"]
+        words += ["--set", f"{key}={setting_text(value)}"]
     for name, option in options.items():
         if option is not None and option is not False:
-            words += [f"--{name.replace('_', '-')}", *([] if option is True else [_text(option)])]
+            words += [f"--{name.replace('_', '-')}", *([] if option is True else [setting_text(option)])]
     done = _checked([*words, *arguments], timeout=timeout, exit_codes=exit_codes)
     return [json.loads(line) for line in done.splitlines()]
 
@@ -161,6 +163,14 @@ class JavaStore:
             return self.run("ingest", file.name, halt=halt, exit_codes=(0, 1), **options)
 
 
+def java_program() -> str:
+    """The java to run; raises JavaError where there is none."""
+    java = _java()
+    if java is None:
+        raise JavaError("no java on this machine")
+    return java
+
+
 def _java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin/java").exists():
@@ -181,7 +191,8 @@ def _is_built() -> bool:
     return STAMP.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
-def _text(value: Setting | Path) -> str:
+def setting_text(value: Setting | Path) -> str:
+    """A value as RocketMQ's properties and our options write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -8,6 +8,9 @@ from gantrymq.remoting.bodies.topic import DataVersion
 from gantrymq.remoting.body import Body
 
 
+_RETRY_AFTER_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
 class GroupList(Body, kw_only=True):
     """Names of groups."""
 
@@ -25,7 +28,7 @@ class ExponentialRetryPolicy(Body, kw_only=True):
 class CustomizedRetryPolicy(Body, kw_only=True):
     """Delays one by one, in milliseconds."""
 
-    next: list[int] = field(default_factory=list)
+    next: list[int] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_AFTER_SECONDS])
 
 
 class GroupRetryPolicy(Body, kw_only=True):

@@ -52,9 +52,9 @@ class LogicQueueMappingItem(Body, kw_only=True):
     bname: str | None = None
     logic_offset: int = 0
     start_offset: int = 0
-    end_offset: int = 0
-    time_of_start: int = 0
-    time_of_end: int = 0
+    end_offset: int = -1
+    time_of_start: int = -1
+    time_of_end: int = -1
 
 
 class TopicQueueMappingInfo(Body, kw_only=True):

@@ -27,6 +27,10 @@ public final class Main {
         COMMANDS.put("put-bench", new PutBench());
         COMMANDS.put("get-bench", new GetBench());
         COMMANDS.put("protocol", new Protocol());
+        COMMANDS.put("frames", new Frames());
+        COMMANDS.put("cluster", new Cluster());
+        COMMANDS.put("send", new Send());
+        COMMANDS.put("pull", new Pull());
     }
 
     private Main() {

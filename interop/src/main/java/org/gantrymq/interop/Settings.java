@@ -21,6 +21,10 @@ final class Settings {
         store.setCleanFileForciblyEnable(false);
         store.setDiskMaxUsedSpaceRatio(95);
         store.setFileReservedTime(1_000_000);
+        assign(assignments);
+    }
+
+    void assign(List<String> assignments) {
         assignments.forEach(this::assign);
     }
 

@@ -1,0 +1,127 @@
+"""The real name server and broker as a process: started, asked by the real client, killed, started again.
+
+with JavaCluster(tmp_path / "store") as cluster:
+    cluster.send([{"topic": "T", "body": "hello"}])
+    cluster.pull("T")
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from .java import MAIN, JavaError, Line, Setting, build_jar, java_program, run_java, setting_text
+
+READY_SECONDS = 90
+SMALL_FILES: dict[str, Setting] = {
+    "mappedFileSizeCommitLog": 64 << 20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 40_000,
+}
+
+
+class JavaCluster:
+    """A name server and a broker named broker-a, on free ports of 127.0.0.1 unless told.
+
+    ``settings`` are keys of the broker and its store, ``auth`` those of RocketMQ's AuthConfig. ``namesrv``, an address,
+    registers the broker there and starts no name server; ``broker=False`` starts no broker.
+    """
+
+    def __init__(
+        self,
+        store: Path | None,
+        settings: Mapping[str, Setting] | None = None,
+        *,
+        auth: Mapping[str, str] | None = None,
+        namesrv: str | None = None,
+        broker: bool = True,
+    ) -> None:
+        self._settings, self._auth = SMALL_FILES | dict(settings or {}), dict(auth or {})
+        self._store, self._external, self._has_broker = store, namesrv, broker
+        self._process: subprocess.Popen[str] | None = None
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
+        self.namesrv = self.broker = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.stop()
+        self._log.close()
+
+    def start(self) -> None:
+        """Start, on the ports of the last time if there was one, and wait until the broker's route answers."""
+        jar = build_jar()
+        words = [java_program(), "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-cp", f"{jar}:{jar.parent}/lib/*", MAIN]
+        words += ["cluster", *self._words()]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise JavaError("the real broker did not start\n" + "".join(self._log.readlines()[-40:]))
+        ready = json.loads(line)
+        self.namesrv, self.broker = ready["namesrv"], ready["broker"] or ""
+
+    def stop(self) -> None:
+        """Shut down cleanly."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._reap()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def send(self, messages: Iterable[Line | list[Line]], *, binary: bool = False, **options: Any) -> list[Line]:
+        """What the real producer says to each message, or to a list of them: one batch.
+
+        Options: compression (ZLIB, LZ4, ZSTD), compress_over.
+        """
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.writelines(json.dumps(message) + "\n" for message in messages)
+            file.flush()
+            return run_java("send", None, file.name, namesrv=self.namesrv, binary=binary, **options)
+
+    def pull(self, topic: str, count: int | None = None, *, binary: bool = False) -> list[Line]:
+        """What the real consumer gets of a topic, queue by queue; it waits until ``count`` came, or for silence."""
+        return run_java("pull", None, namesrv=self.namesrv, topic=topic, count=count, binary=binary)
+
+    def _words(self) -> list[str]:
+        words = []
+        if self._has_broker:
+            words += ["--store", str(self._store)]
+            for key, value in self._settings.items():
+                words += ["--set", f"{key}={setting_text(value)}"]
+            for name, text in self._auth.items():
+                words += ["--auth", f"{name}={text}"]
+        else:
+            words.append("--no-broker")
+        if self._external is not None:
+            words += ["--namesrv", self._external]
+        elif self.namesrv:
+            words += ["--namesrv-port", self.namesrv.rpartition(":")[2]]
+        if self.broker:
+            words += ["--listen-port", self.broker.rpartition(":")[2]]
+        return words
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(READY_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None

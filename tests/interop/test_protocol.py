@@ -1,0 +1,143 @@
+"""Our codes, headers and bodies against the Java classes, by reflection: nothing missing, nothing misnamed."""
+
+import importlib
+import json
+import pkgutil
+from typing import Any
+
+import msgspec
+import pytest
+
+from gantrymq.remoting import bodies, codes, headers
+from gantrymq.remoting.body import Body, decode_body
+from gantrymq.remoting.header import CommandHeader
+
+from .java import Line, run_java
+
+# RocketMQ's classes that no broker, client or tool sends as the JSON of a body, or only to a part that is not ours:
+# a controller (which replicates by Raft), lite topics and POP's own acknowledgements.
+NOT_OURS = set(
+    "AclInfo BatchAck BatchAckMessageRequestBody BrokerReplicasInfo BrokerSyncInfo ElectMasterResponseBody EpochEntry "
+    "EpochEntryCache GetBrokerLiteInfoResponseBody GetLiteClientInfoResponseBody GetLiteGroupInfoResponseBody "
+    "GetLiteTopicInfoResponseBody GetParentTopicInfoResponseBody LiteSubscriptionCtlRequestBody "
+    "MessageRequestModeSerializeWrapper RollbackStats RoleChangeNotifyEntry SyncStateSet OffsetMovedEvent "
+    "RegisterBrokerResult RemotingCommand RequestHeaderRegistry TopicQueueMappingContext TopicQueueMappingOne "
+    "TopicRemappingDetailWrapper".split()
+)
+KINDS = {"String": str, "BoundaryType": str, "Integer": int, "int": int, "Long": int, "long": int, "Boolean": bool,
+         "boolean": bool}  # fmt: skip
+# RocketMQ says these must be there, and does without: older tools do not send them.
+NOT_REQUIRED_HERE = {
+    ("GetAllTopicConfigRequestHeader", "topicSeq"),
+    ("GetAllSubscriptionGroupRequestHeader", "groupSeq"),
+}
+CALLERS_TIME = "invokeTime"  # RocketMQ's default is the time of the call; ours is 0 and the caller's to set
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Line]:
+    return run_java("protocol", None)
+
+
+def classes(package: Any, root: type) -> dict[str, Any]:
+    """Every class under a package that derives from ``root``, by name."""
+    names = [f"{package.__name__}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(name) for name in names]
+    found = [value for module in modules for value in vars(module).values()]
+    return {one.__name__: one for one in found if isinstance(one, type) and issubclass(one, root)}
+
+
+@pytest.mark.parametrize("name", ["RequestCode", "ResponseCode", "LanguageCode"])
+def test_codes(lines: list[Line], name: str) -> None:
+    [java] = [line["values"] for line in lines if line["kind"] == "codes" and line["name"] == name]
+    ours = {key: int(code) for key, code in getattr(codes, name).__members__.items()}
+    assert ours == java
+
+
+def test_versions(lines: list[Line]) -> None:
+    [java] = [line["values"] for line in lines if line["name"] == "MQVersion"]
+    assert (java["V5_5_0"], java["V4_9_4"]) == (codes.VERSION_5_5_0, codes.VERSION_4_9_4)
+
+
+def test_headers(lines: list[Line]) -> None:
+    ours = classes(headers, CommandHeader)
+    java = {line["name"]: line for line in lines if line["kind"] == "header"}
+    assert set(java) == set(ours) - {"CommandHeader", "RpcHeader", "TopicHeader"}
+    findings = [f"{name}: {one}" for name in java for one in differences(java[name], ours[name])]
+    assert findings == []
+
+
+def differences(java: Line, header: type[CommandHeader]) -> list[str]:
+    """What is not the same between a header class of ours and Java's."""
+    name = java["name"]
+    fields = {field.encode_name: field for field in msgspec.structs.fields(header)}
+    theirs = {field["name"]: field for field in java["fields"]}
+    found = [f"field {one} on one side only" for one in sorted(set(fields) ^ set(theirs))]
+    if java.get("code") is not None and int(header.code) != java["code"]:  # type: ignore[attr-defined]
+        found.append(f"has the code {java['code']}")
+    for one in set(fields) & set(theirs):
+        field, known = fields[one], theirs[one]
+        initial = known.get("initial")
+        required = known["notNull"] and initial is None and (name, one) not in NOT_REQUIRED_HERE
+        if required != field.required:
+            found.append(f"{one} is {'' if required else 'not '}required")
+        if KINDS[known["type"]] is not kind(field.type):
+            found.append(f"{one} is a {known['type']}")
+        if limit(field.type) != {"Integer": 31, "int": 31, "Long": 63, "long": 63}.get(known["type"]):
+            found.append(f"{one} has the range of {known['type']}")
+        default = json.dumps(field.default) if field.default in (True, False) else str(field.default)
+        if initial is not None and one != CALLERS_TIME and initial != default:
+            found.append(f"{one} is {initial!r} unless told")
+    return found
+
+
+def kind(annotation: Any) -> type:
+    """The Python type within ``Annotated`` and ``| None``."""
+    text = str(annotation)
+    return bool if "bool" in text else (int if "int" in text else str)
+
+
+def limit(annotation: Any) -> int | None:
+    """How many bits beside its sign a number has."""
+    text = str(annotation)
+    return 31 if str((1 << 31) - 1) in text else (63 if str((1 << 63) - 1) in text else None)
+
+
+def test_bodies(lines: list[Line]) -> None:
+    ours = classes(bodies, Body)
+    findings = []
+    java = {line["name"]: line for line in lines if line["kind"] == "body" and line.get("json")}
+    for name, line in java.items():
+        if name in NOT_OURS or not line["fields"]:
+            continue
+        if name not in ours:
+            findings.append(f"{name} is missing")
+            continue
+        fields = {field.encode_name: field for field in msgspec.structs.fields(ours[name])}
+        # What fastjson writes of a QueueTimeSpan beside its fields are the same times as texts.
+        theirs = {key for key in json.loads(line["json"]) if not key.endswith("TimeStampStr")}
+        findings += [f"{name}: {one} on one side only" for one in sorted(set(fields) ^ theirs)]
+    assert findings == []
+
+
+def test_fresh_bodies_have_the_same_defaults(lines: list[Line]) -> None:
+    ours = classes(bodies, Body)
+    times = {"timestamp", "subVersion"}
+    findings = []
+    for line in lines:
+        if line["kind"] != "body" or line["name"] not in ours or not line.get("json"):
+            continue
+        fresh = json.loads(line["json"])
+        given = {key: value for key, value in fresh.items() if value is not None and key not in times}
+        body = json.loads(decode_body(ours[line["name"]], required(ours[line["name"]])).encode())
+        findings += [
+            f"{line['name']}.{key}: {value!r} there, {body.get(key)!r} here"
+            for key, value in given.items()
+            if not key.endswith("TimeStampStr") and not isinstance(value, dict) and body.get(key) != value
+        ]
+    assert findings == []
+
+
+def required(body: type[Body]) -> bytes:
+    """JSON with what a body cannot be without."""
+    return json.dumps({one.encode_name: "x" for one in msgspec.structs.fields(body) if one.required}).encode()
