@@ -1,9 +1,9 @@
 """What the crash tests share: settings and work drawn at random, and what is left when the power fails."""
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ledger import Ledger
@@ -22,6 +22,7 @@ FLUSHES: dict[str, dict[str, Any]] = {
     "SYNC_FLUSH": {"flush_disk_type": FlushDiskType.SYNC_FLUSH},
     "transientStorePoolEnable": {"transient_store_pool_enable": True, "transient_store_pool_size": 2},
 }
+TIMES = int(os.environ.get("COUNT", "1"))  # how many times as much as `make test` does
 SHARES = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
@@ -109,13 +110,13 @@ class Machine:
             rng.choice(SHARES), rng.randrange(1 << 30), unit_bytes=rng.choice((4096, 512))
         )
 
-    def check(self, disk: MemoryFileSystem, ledger: Ledger) -> None:
+    def check(self, disk: MemoryFileSystem, ledger: Ledger, *, go_on: bool = True) -> None:
         """A disk that a crash left keeps every promise of the ledger, also when it is recovered and closed twice."""
         before, self.ledger = self.ledger, ledger
         try:
             store = self.open(disk)
             ledger.check(store, self.rng)
-            if self.rng.random() < 0.5:
+            if go_on and self.rng.random() < 0.5:
                 self.work(store, 6)
                 settle(store)
                 ledger.check(store, self.rng)
@@ -126,8 +127,3 @@ class Machine:
             again.close()
         finally:
             self.ledger = before
-
-
-def path_of(operation: tuple[str, Path]) -> str:
-    """An operation of the disk, for people."""
-    return f"{operation[0]} {operation[1]}"

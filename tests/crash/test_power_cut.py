@@ -1,12 +1,9 @@
 """The power fails at any moment, also after a kill and in the middle of a recovery: what opens keeps every promise."""
 
-import os
 import random
 
 import pytest
-from crash_cases import Machine
-
-RUNS = int(os.environ.get("COUNT", "16"))
+from crash_cases import TIMES, Machine
 
 
 def live(machine: Machine) -> None:
@@ -25,7 +22,7 @@ def live(machine: Machine) -> None:
         machine.fs = machine.power_cut()
 
 
-@pytest.mark.parametrize("run", range(RUNS))
+@pytest.mark.parametrize("run", range(12 * TIMES))
 def test_lives_that_end_in_any_way(run: int, rng: random.Random) -> None:
     machine = Machine.draw(rng)
     for _ in range(5):

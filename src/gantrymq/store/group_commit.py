@@ -75,7 +75,10 @@ class FlushRequest:
 
 
 class GroupCommitService:
-    """Lets waiting producers share one flush: who came while a flush ran is served by the next one."""
+    """Lets waiting producers share one flush: who came while a flush ran is served by the next one.
+
+    Once a flush has failed nobody is served any more: a later one may succeed without what the failed one gave up.
+    """
 
     name = "GroupCommitService"
     interval_ms = 10
@@ -84,6 +87,7 @@ class GroupCommitService:
         self._log = log
         self._checkpoint = checkpoint
         self._requests: list[FlushRequest] = []
+        self._error: Exception | None = None
         self._guard = threading.Lock()
 
     def put_request(self, end_offset: int) -> FlushRequest:
@@ -98,10 +102,15 @@ class GroupCommitService:
         with self._guard:
             requests, self._requests = self._requests, []
         try:
+            if self._error is not None:
+                raise self._error
             flush_log(self._log, self._checkpoint)
         except Exception as error:
+            is_known, self._error = self._error is not None, error
             for request in requests:
                 request.finish(error)
+            if is_known:
+                return False
             raise
         flushed = self._log.queue.flushed_where
         for request in requests:

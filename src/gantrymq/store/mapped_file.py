@@ -34,6 +34,7 @@ class MappedFile:
         self.committed_position = 0
         self.flushed_position = 0
         self.store_timestamp_ms = 0
+        self._is_wiped = False
         self._open_file = open_file
         self._file: File | None = None
         self._array: Bytes | None = None
@@ -132,6 +133,11 @@ class MappedFile:
                 self._give_back(buffer)
         return self.committed_position
 
+    def wipe_rest(self) -> None:
+        """Make what stands behind the wrote position zeros; the next flush makes them durable."""
+        self.file.zero(self.wrote_position, self.size - self.wrote_position)
+        self._is_wiped = True
+
     def is_able_to_flush(self, least_pages: int) -> bool:
         """Whether a flush that asks for ``least_pages`` dirty pages has something to do."""
         flushed, ready = self.flushed_position, self.committed_position
@@ -143,14 +149,14 @@ class MappedFile:
 
     def flush(self, least_pages: int = 0) -> int:
         """Make what is committed durable, unless the file is going away; returns the flushed position."""
-        if self.is_able_to_flush(least_pages):
+        if self._is_wiped or self.is_able_to_flush(least_pages):
             ready = self.committed_position
             if self.hold():
                 try:
                     self.file.sync()
                 finally:
                     self.release()
-            self.flushed_position = ready
+            self.flushed_position, self._is_wiped = ready, False
         return self.flushed_position
 
     def select(self, position: int, length: int) -> SelectMappedBufferResult | None:

@@ -48,7 +48,6 @@ class MappedFileQueue:
         self._reserve_space = reserve_space
         self._equip = equip
         self._prepared: Path | None = None
-        self._wiped: MappedFile | None = None
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
@@ -209,28 +208,18 @@ class MappedFileQueue:
         """Cut everything from ``offset`` on (truncateDirtyFiles); returns the paths of the files removed.
 
         With ``wipe`` the rest of the file that holds ``offset`` reads as zeros afterwards, so that what was cut can
-        never be taken for written once the end has moved past it.
+        never be taken for written once the end has moved past it. In the log they must be durable (:meth:`flush_all`)
+        before a record stands in front of them: a power cut would bring back behind it what was cut.
         """
         removed = [file for file in self._files if file.file_from_offset > offset]
         file = self.find(offset)
         if file is not None:
             file.set_positions(offset - file.file_from_offset)
             if wipe:
-                file.file.zero(file.wrote_position, self.file_size - file.wrote_position)
-                self._wiped = file
+                file.wipe_rest()
         self._drop(removed[::-1])
         self.flushed_where = self.committed_where = min(offset, self.max_offset) if self._files else offset
         return [file.path for file in removed]
-
-    def sync_wiped(self) -> None:
-        """Make the zeros that :meth:`truncate_dirty` wrote durable.
-
-        Before that no record may be put in front of them: a power cut would bring back behind it what was cut, and it
-        would be taken for written.
-        """
-        if self._wiped is not None:
-            self._wiped.file.sync()
-            self._wiped = None
 
     def distrust_from(self, offset: int) -> None:
         """Flush again what stands behind ``offset``: whoever wrote it may have been killed before its sync."""
@@ -268,8 +257,6 @@ class MappedFileQueue:
         """Remove files in the order given: from an end of the run, so that a crash on the way leaves no gap."""
         with self._guard:
             self._files = tuple(file for file in self._files if file not in removed)
-        if self._wiped in removed:
-            self._wiped = None
         for file in removed:
             file.shutdown(0, _DESTROY_AT_ONCE_MS)
             self._fs.remove(file.path)
@@ -288,7 +275,6 @@ class MappedFileQueue:
 
     def flush(self, least_pages: int = 0) -> bool:
         """Flush the file that ``flushed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
-        self.sync_wiped()
         file = self.find(self.flushed_where)
         if file is None and self.flushed_where < self.min_offset:
             file = self.first  # retention was faster

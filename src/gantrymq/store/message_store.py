@@ -154,8 +154,8 @@ class MessageStore(ReadingStore):
             progress,
         )
         self.recovery: RecoveryReport = recovery.run()
-        self._log.queue.sync_wiped()
         self._log.queue.reserve_rest()
+        self._log.queue.flush_all()
         self._confirm_offset = (
             parts.checkpoint.page.confirm_phy_offset if parts.config.duplication_enable else self._log.max_offset
         )
