@@ -215,3 +215,11 @@ def test_what_a_failed_sync_gave_up_is_not_made_durable_by_a_later_one() -> None
     file.map()[0] = 9
     file.sync()
     assert after(fs, 0.0)[:PAGE_SIZE] == bytes([9]) + bytes([7]) * (PAGE_SIZE - 1), "written again, it is dirty again"
+
+
+def test_a_kill_between_a_name_and_its_removal() -> None:
+    fs = MemoryFileSystem()
+    new_file(fs)
+    fs.open(DIRECTORY / "gone", create=True)
+    fs.remove(DIRECTORY / "gone")
+    assert not fs.kill_clone().exists(DIRECTORY / "gone")

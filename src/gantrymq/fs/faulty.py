@@ -95,7 +95,8 @@ class FaultyFileSystem:
     """``inner``, but operation number ``fail_at`` (from 1 on) raises ``error(path)``; see :class:`FileSystem`.
 
     ``operations`` are those so far, in order: after a run that was shorter than ``fail_at`` nothing failed.
-    ``fail_at`` may be set anew at any time, and ``keeps_failing`` says that all later ones fail too.
+    ``fail_at`` may be set anew at any time, and ``keeps_failing`` says that all later ones fail too. ``see(number)``
+    is called before each operation.
     """
 
     def __init__(
@@ -105,18 +106,22 @@ class FaultyFileSystem:
         error: Callable[[Path], Exception] = disk_full,
         *,
         keeps_failing: bool = False,
+        see: Callable[[int], None] | None = None,
     ) -> None:
         self.inner = inner
         self.fail_at = fail_at
         self.error = error
         self.keeps_failing = keeps_failing
         self.operations: list[tuple[str, Path]] = []
+        self._see = see
         self._guard = threading.Lock()
 
     def _count(self, operation: str, path: Path) -> None:
         with self._guard:
             self.operations.append((operation, path))
             number = len(self.operations)
+            if self._see is not None:
+                self._see(number)
         if number == self.fail_at or (self.keeps_failing and 0 < self.fail_at < number):
             raise self.error(path)
 

@@ -112,6 +112,8 @@ class MemoryFile:
 
     def resize(self, size_bytes: int) -> None:
         """Set the length."""
+        if size_bytes == self.size():
+            return
         assert not self._inode.is_mapped, f"{self._path} is mapped and cannot be resized here"
         self._written().live = _resized(self._inode.live, size_bytes)
         self._fs.note_length(self._inode)
@@ -228,7 +230,8 @@ class MemoryFileSystem:
         """The disk after the kill of whoever had it open: nothing is lost, and nothing more is durable."""
         clone = MemoryFileSystem(self.capacity_bytes, self.clock)
         with self._guard:
-            known = {*self._live.values(), *self._durable.values(), *(one.of for one in self._journal)}
+            changed = [inode for one in self._journal for inode in (one.of, *one.names.values())]
+            known = {*self._live.values(), *self._durable.values(), *changed}
             copies = {inode: inode.copy() for inode in known if isinstance(inode, _Inode)}
             clone._live = {path: copies[inode] for path, inode in self._live.items()}
             clone._durable = {path: copies[inode] for path, inode in self._durable.items()}
