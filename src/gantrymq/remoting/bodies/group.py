@@ -7,7 +7,6 @@ from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.topic import DataVersion
 from gantrymq.remoting.body import Body
 
-
 _RETRY_AFTER_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 

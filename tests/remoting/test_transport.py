@@ -1,0 +1,375 @@
+"""Channels over real sockets: answers, time-outs, strangers, slow readers, TLS. uvloop and asyncio alike."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq.errors import (
+    ConfigError,
+    RemotingCommandError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+)
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from gantrymq.remoting.transport import channel as channel_module
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.client import RemotingClient, split_address
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.tls import TlsMode, tls_client, tls_server
+
+TLS = Path(__file__).parent / "tls"
+CERTIFICATE = {"tls.server.certPath": str(TLS / "server.pem"), "tls.server.keyPath": str(TLS / "server.key")}
+ECHO, NEVER, FAIL, LATER, ASK_BACK, CLOSE = 1, 2, 3, 4, 5, 6
+Scenario = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
+    """Run a scenario on a loop of its own."""
+    factory = None
+    if request.param == "uvloop":
+        factory = pytest.importorskip("uvloop").new_event_loop
+
+    def go(scenario: Scenario) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(scenario(), 60))
+
+    return go
+
+
+def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    return request.response(0, body=request.body)
+
+
+def fail(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    raise RemotingCommandError("the custom field <topic> is null")
+
+
+async def later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    await asyncio.sleep(0)
+    return request.response(0, "later")
+
+
+async def ask_back(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    answer = await channel.invoke(RemotingCommand(ECHO, body=b"who are you"), 5000)
+    return request.response(0, body=answer.body)
+
+
+def never(channel: Channel, request: RemotingCommand) -> None:
+    return None
+
+
+def close(channel: Channel, request: RemotingCommand) -> None:
+    channel.close()
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[tuple[RemotingServer, str]]:
+    processors: dict[int, Callable[[Channel, RemotingCommand], RemotingCommand | Awaitable[Any] | None]] = {
+        ECHO: echo, NEVER: never, FAIL: fail, LATER: later, ASK_BACK: ask_back, CLOSE: close,
+    }  # fmt: skip
+    server = RemotingServer(RequestDispatcher(processors), **options)
+    port = await server.start()
+    try:
+        yield server, f"127.0.0.1:{port}"
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def calling(**options: Any) -> AsyncIterator[RemotingClient]:
+    client = RemotingClient(**options)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def test_requests_are_answered(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), calling() as client:
+            bodies = [bytes([number]) * number for number in range(200)]
+            answers = await asyncio.gather(
+                *(client.invoke(address, RemotingCommand(ECHO, body=body), 5000) for body in bodies)
+            )
+            assert [answer.body for answer in answers] == bodies
+            assert (await client.invoke(address, RemotingCommand(LATER), 5000)).remark == "later"
+            large = bytes(10 << 20)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=large), 5000)).body == large
+
+    run(scenario)
+
+
+def test_what_fails_and_what_is_unknown_is_answered_too(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), calling() as client:
+            unknown = await client.invoke(address, RemotingCommand(77), 5000)
+            assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert unknown.remark == " request type 77 not supported"
+            failed = await client.invoke(address, RemotingCommand(FAIL), 5000)
+            assert failed.code == ResponseCode.SYSTEM_ERROR
+            assert "the custom field <topic> is null" in str(failed.remark)
+
+    run(scenario)
+
+
+def test_a_server_may_ask_its_client(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), calling(handler=RequestDispatcher({ECHO: echo})) as client:
+            assert (await client.invoke(address, RemotingCommand(ASK_BACK), 5000)).body == b"who are you"
+
+    run(scenario)
+
+
+def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address), calling() as client:
+            with pytest.raises(RemotingTimeoutError, match="no answer within 20 ms"):
+                await client.invoke(address, RemotingCommand(NEVER), 20)
+            with pytest.raises(RemotingConnectError, match="the connection was closed"):
+                await client.invoke(address, RemotingCommand(CLOSE), 5000)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+        async with calling() as client:
+            with pytest.raises(RemotingConnectError):
+                await client.invoke(address, RemotingCommand(ECHO), 5000)
+
+    run(scenario)
+
+
+def test_one_way_leaves_no_trace(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        seen: list[RemotingCommand] = []
+
+        def note(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            seen.append(request)
+            return request.response(0)
+
+        server = RemotingServer(RequestDispatcher({ECHO: note}))
+        address = f"127.0.0.1:{await server.start()}"
+        async with calling() as client:
+            await client.invoke_oneway(address, RemotingCommand(ECHO))
+            await client.invoke(address, RemotingCommand(ECHO), 5000)
+        assert [request.is_oneway for request in seen] == [True, False]
+        await server.close()
+
+    run(scenario)
+
+
+def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            asked = request.read(GetMaxOffsetRequestHeader)
+            return request.response(0, header=GetMaxOffsetResponseHeader(offset=asked.queue_id + 40))
+
+        server = RemotingServer(RequestDispatcher({RequestCode.GET_MAX_OFFSET: answer}))
+        address = f"127.0.0.1:{await server.start()}"
+        async with calling() as client:
+            request = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="T", queue_id=2))
+            response = await client.invoke(address, request, 5000)
+        assert response.read(GetMaxOffsetResponseHeader).offset == 42
+        await server.close()
+
+    run(scenario)
+
+
+def test_strangers_harm_nobody_else(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, address), calling() as client:
+            for garbage in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"\xff" * 100,
+                b"\x16\x03\x01\x02\x00",
+                b"\x00\x00\x00\x08{}{}{}{}",
+            ):
+                reader, writer = await asyncio.open_connection(*split_address(address))
+                writer.write(garbage)
+                with pytest.raises((ConnectionError, EOFError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
+                writer.close()
+            half = encode_command(RemotingCommand(ECHO, body=bytes(100)))[:50]
+            _, writer = await asyncio.open_connection(*split_address(address))
+            writer.write(half)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+            writer.close()
+            while len(server.channels) > 1:
+                await asyncio.sleep(0.001)
+
+    run(scenario)
+
+
+async def ended(one: socket.socket) -> bool:
+    """Whether the other end closes the connection without a word."""
+    try:
+        return await asyncio.get_running_loop().sock_recv(one, 1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_too_many_connections_and_idle_ones_are_closed(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving(max_connections=2, idle_seconds=0.05) as (server, address):
+            sockets = [socket.create_connection(split_address(address)) for _ in range(3)]
+            for one in sockets:
+                one.setblocking(False)
+                assert await ended(one)
+                one.close()
+            assert server.channels == set()
+
+    run(scenario)
+
+
+def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving(max_buffered_bytes=1 << 20) as (server, address):
+            frame = encode_command(RemotingCommand(ECHO, body=bytes(1 << 20)))
+            small, large = [await asyncio.open_connection(*split_address(address)) for _ in range(2)]
+            small[1].write(frame[: 600 << 10])
+            large[1].write(frame[: 900 << 10])
+            while sum(one.buffered_bytes for one in server.channels) < 1500 << 10:
+                await asyncio.sleep(0.001)
+            while len(server.channels) > 1:
+                await asyncio.sleep(0.01)
+            [kept] = server.channels
+            assert kept.buffered_bytes == 600 << 10
+            small[1].close()
+            large[1].close()
+
+    run(scenario)
+
+
+def test_who_does_not_read_is_not_read_either(run: Callable[[Scenario], None]) -> None:
+    """A client that only asks: the server stops reading it, so that what it owes stays bounded."""
+
+    async def scenario() -> None:
+        async with serving() as (server, address):
+            _, writer = await asyncio.open_connection(*split_address(address))
+            request = encode_command(RemotingCommand(ECHO, body=bytes(256 << 10)))
+            for _ in range(400):
+                writer.write(request)
+            most = 0
+            for _ in range(300):
+                most = max([most, *(one.unread_bytes for one in server.channels)])
+                await asyncio.sleep(0.001)
+            assert 0 < most < 8 << 20
+            writer.transport.abort()
+
+    run(scenario)
+
+
+def test_who_lets_too_much_wait_is_cut_off(run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "MAX_UNREAD_BYTES", 4 << 20)
+
+    async def scenario() -> None:
+        def flood(channel: Channel, request: RemotingCommand) -> None:
+            for _ in range(100):
+                channel.send(RemotingCommand(ECHO, body=bytes(1 << 20), flag=2))
+
+        server = RemotingServer(RequestDispatcher({ECHO: flood}))
+        address = f"127.0.0.1:{await server.start()}"
+        _, writer = await asyncio.open_connection(*split_address(address))
+        writer.write(encode_command(RemotingCommand(ECHO)))
+        while not server.channels:
+            await asyncio.sleep(0.001)
+        while server.channels:
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        await server.close()
+
+    run(scenario)
+
+
+def test_what_is_sent_in_one_turn_leaves_in_one_write(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address):
+            reader, writer = await asyncio.open_connection(*split_address(address))
+            commands = [RemotingCommand(ECHO, opaque=number, body=b"x") for number in range(50)]
+            writer.write(b"".join(map(encode_command, commands)))
+            connection, received = Connection(), list[RemotingCommand]()
+            while len(received) < 50:
+                received += connection.receive(await reader.read(65536))
+            assert [one.opaque for one in received] == list(range(50))
+            writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("mode", list(TlsMode))
+def test_tls_modes(run: Callable[[Scenario], None], mode: TlsMode) -> None:
+    server_tls = tls_server(CERTIFICATE | {"tls.server.mode": mode.value})
+    context = tls_client(
+        {"tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": str(TLS / "server.pem")}
+    )
+
+    async def scenario() -> None:
+        async with serving(tls=server_tls) as (_, address):
+            for tls, welcome in ((None, mode is not TlsMode.ENFORCING), (context, mode is not TlsMode.DISABLED)):
+                async with calling(tls=tls) as client:
+                    call = client.invoke(address, RemotingCommand(ECHO, body=bytes(300_000)), 5000)
+                    if welcome:
+                        assert len((await call).body) == 300_000
+                    else:
+                        with pytest.raises(RemotingConnectError):
+                            await call
+
+    run(scenario)
+
+
+def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        stranger = tls_client({"tls.enable": "true", "tls.client.authServer": "true"})
+        async with serving(tls=tls_server(CERTIFICATE)) as (_, address), calling(tls=stranger) as client:
+            with pytest.raises(RemotingConnectError):
+                await client.invoke(address, RemotingCommand(ECHO), 5000)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"tls.server.mode": "maybe"}, "tls.server.mode"),
+        ({"tls.server.mode": "enforcing"}, "tls.server.certPath"),
+        ({"tls.server.certPath": "nowhere.pem"}, "tls.server.certPath"),
+        (CERTIFICATE | {"tls.protocols": "SSLv3"}, "tls.protocols"),
+        (CERTIFICATE | {"tls.ciphers": "none-such"}, "tls.ciphers"),
+        (CERTIFICATE | {"tls.server.authClient": "true", "tls.server.trustCertPath": "x"}, "tls.server.trustCertPath"),
+    ],
+)
+def test_bad_tls_settings_are_named(settings: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tls_server(settings)
+    assert caught.value.key == key
+
+
+def test_no_tls_unless_asked_for() -> None:
+    assert tls_client({}) is None
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:99999", ":9876"])
+def test_what_is_no_address_is_said_so(address: str) -> None:
+    with pytest.raises(RemotingError, match="no address"):
+        split_address(address)
+
+
+def test_addresses() -> None:
+    assert split_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
+    assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+def test_a_port_that_is_taken(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (_, address):
+            with pytest.raises(RemotingError, match="cannot listen on"):
+                await RemotingServer(RequestDispatcher()).start("127.0.0.1", split_address(address)[1])
+
+    run(scenario)
