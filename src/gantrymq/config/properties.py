@@ -6,10 +6,9 @@ is reported, as is one that nobody knows; neither stops the work when it stands 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, replace
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, replace
 
+from gantrymq.config.keys import fields_by_key, read_fields, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
@@ -17,7 +16,6 @@ from gantrymq.errors import ConfigError
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_TRUTH = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -74,49 +72,20 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = None) -> Reading:
     """Turn text entries into settings; raises ConfigError for a bad value."""
-    values: dict[str, Any] = {}
-    warnings: list[str] = []
-    for key, text in entries.items():
-        spec = _FIELDS.get(key)
-        if spec is not None:
-            values[spec.name] = _parse(key, spec, text)
-        elif key in KNOWN_KEYS:
-            warnings.append(f"{key} is known to RocketMQ but has no effect here")
-        else:
-            warnings.append(f"{key} is no key of RocketMQ; nearest: {_nearest(key)}")
-    config = replace(base or MessageStoreConfig(), **values)
-    return Reading(config, frozenset(entries), tuple(warnings))
+    config = replace(base or MessageStoreConfig(), **read_fields(MessageStoreConfig, entries))
+    return Reading(config, frozenset(entries), tuple(remark(key) for key in entries if key not in _FIELDS))
+
+
+def remark(key: str, known: Iterable[str] = KNOWN_KEYS) -> str:
+    """What to tell a person of a key that does not act: RocketMQ knows it, or nobody does."""
+    if key in known:
+        return f"{key} is known to RocketMQ but has no effect here"
+    return f"{key} is no key of RocketMQ; nearest: {_nearest(key)}"
 
 
 def write_settings(config: MessageStoreConfig) -> str:
     """The settings as the text of a ``broker.conf``, one key a line, in the order of the fields."""
-    return "".join(f"{key}={_show(getattr(config, spec.name))}\n" for key, spec in _FIELDS.items())
-
-
-def _parse(key: str, spec: "Field[Any]", text: str) -> Any:
-    default = spec.default
-    if isinstance(default, bool):
-        if text.lower() not in _TRUTH:
-            raise ConfigError(key, text, "true or false")
-        return _TRUTH[text.lower()]
-    if isinstance(default, Enum):
-        kind = type(default)
-        try:
-            return kind(text)
-        except ValueError:
-            raise ConfigError(key, text, "one of " + ", ".join(str(item.value) for item in kind)) from None
-    if isinstance(default, int):
-        try:
-            return int(text.rstrip("lL"))
-        except ValueError:
-            raise ConfigError(key, text, "a whole number") from None
-    return text
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value.value) if isinstance(value, Enum) else str(value)
+    return "".join(f"{key}={text}\n" for key, text in write_fields(config).items())
 
 
 def _nearest(key: str) -> str:
@@ -125,4 +94,4 @@ def _nearest(key: str) -> str:
     return ", ".join(get_close_matches(key, [*_FIELDS, *KNOWN_KEYS], 3)) or "none"
 
 
-_FIELDS: dict[str, "Field[Any]"] = {spec.metadata["key"]: spec for spec in fields(MessageStoreConfig)}
+_FIELDS = fields_by_key(MessageStoreConfig)

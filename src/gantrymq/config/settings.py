@@ -4,11 +4,11 @@ Every field carries the key of a ``broker.conf`` in its metadata. Only keys that
 default is not RocketMQ's the field's comment says why; docs/COMPATIBILITY.md lists them.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
+from gantrymq.config.keys import check_numbers, key
 from gantrymq.errors import ConfigError
 
 _GIB = 1 << 30
@@ -30,84 +30,70 @@ class RecoverRule(Enum):
     V4 = "4.x"
 
 
-def _key(key: str, default: Any, *, least: int | None = None, most: int | None = None, multiple: int = 1) -> Any:
-    return field(default=default, metadata={"key": key, "least": least, "most": most, "multiple": multiple})
-
-
 @dataclass(frozen=True)
 class MessageStoreConfig:
     """The settings of one store; immutable, checked when made (raises ConfigError)."""
 
-    mapped_file_size_commit_log: int = _key("mappedFileSizeCommitLog", _GIB, least=1024, most=0x7FFFFFFF)
-    mapped_file_size_consume_queue: int = _key(
+    mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024, most=0x7FFFFFFF)
+    mapped_file_size_consume_queue: int = key(
         "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=_UNIT_SIZE, most=0x7FFFFFFF, multiple=_UNIT_SIZE
     )
-    max_hash_slot_num: int = _key("maxHashSlotNum", 5_000_000, least=1)
-    max_index_num: int = _key("maxIndexNum", 20_000_000, least=2)
-    message_index_enable: bool = _key("messageIndexEnable", True)
-    message_index_safe: bool = _key("messageIndexSafe", False)
-    flush_disk_type: FlushDiskType = _key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
-    sync_flush_timeout_ms: int = _key("syncFlushTimeout", 5_000, least=1)
-    flush_interval_commit_log_ms: int = _key("flushIntervalCommitLog", 500, least=1)
-    flush_commit_log_least_pages: int = _key("flushCommitLogLeastPages", 4, least=0)
-    flush_commit_log_thorough_interval_ms: int = _key("flushCommitLogThoroughInterval", 10_000, least=0)
-    flush_commit_log_timed: bool = _key("flushCommitLogTimed", True)
-    transient_store_pool_enable: bool = _key("transientStorePoolEnable", False)
-    transient_store_pool_size: int = _key("transientStorePoolSize", 5, least=1)
-    fast_fail_if_no_buffer_in_store_pool: bool = _key("fastFailIfNoBufferInStorePool", False)
-    commit_interval_commit_log_ms: int = _key("commitIntervalCommitLog", 200, least=1)
-    commit_commit_log_least_pages: int = _key("commitCommitLogLeastPages", 4, least=0)
-    commit_commit_log_thorough_interval_ms: int = _key("commitCommitLogThoroughInterval", 200, least=0)
-    warm_maped_file_enable: bool = _key("warmMapedFileEnable", False)
-    flush_interval_consume_queue_ms: int = _key("flushIntervalConsumeQueue", 1_000, least=1)
-    flush_consume_queue_least_pages: int = _key("flushConsumeQueueLeastPages", 2, least=0)
-    flush_consume_queue_thorough_interval_ms: int = _key("flushConsumeQueueThoroughInterval", 60_000, least=0)
-    file_reserved_time_hours: int = _key("fileReservedTime", 72, least=0)
-    delete_when: str = _key("deleteWhen", "04")
-    disk_max_used_space_ratio: int = _key("diskMaxUsedSpaceRatio", 75, least=10, most=95)
-    disk_space_clean_forcibly_ratio: int = _key("diskSpaceCleanForciblyRatio", 85, least=1, most=100)
-    disk_space_warning_level_ratio: int = _key("diskSpaceWarningLevelRatio", 90, least=1, most=100)
-    clean_file_forcibly_enable: bool = _key("cleanFileForciblyEnable", True)
-    clean_resource_interval_ms: int = _key("cleanResourceInterval", 10_000, least=1)
-    delete_commit_log_files_interval_ms: int = _key("deleteCommitLogFilesInterval", 100, least=0)
-    destroy_maped_file_interval_forcibly_ms: int = _key("destroyMapedFileIntervalForcibly", 120_000, least=0)
-    redelete_hanged_file_interval_ms: int = _key("redeleteHangedFileInterval", 120_000, least=0)
-    delete_file_batch_max: int = _key("deleteFileBatchMax", 10, least=1)
-    max_message_size_bytes: int = _key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
-    max_msgs_num_batch: int = _key("maxMsgsNumBatch", 64, least=1)
-    max_filter_message_size_bytes: int = _key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
-    enabled_append_prop_crc: bool = _key("enabledAppendPropCRC", False)
-    force_verify_prop_crc: bool = _key("forceVerifyPropCRC", False)
-    auto_message_version_on_topic_len: bool = _key("autoMessageVersionOnTopicLen", True)
-    check_crc_on_recover: bool = _key("checkCRCOnRecover", True)
-    check_commit_log_offset_on_recover: bool = _key("checkCommitLogOffsetOnRecover", False)
-    duplication_enable: bool = _key("duplicationEnable", False)
+    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, least=1)
+    max_index_num: int = key("maxIndexNum", 20_000_000, least=2)
+    message_index_enable: bool = key("messageIndexEnable", True)
+    message_index_safe: bool = key("messageIndexSafe", False)
+    flush_disk_type: FlushDiskType = key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, least=1)
+    flush_interval_commit_log_ms: int = key("flushIntervalCommitLog", 500, least=1)
+    flush_commit_log_least_pages: int = key("flushCommitLogLeastPages", 4, least=0)
+    flush_commit_log_thorough_interval_ms: int = key("flushCommitLogThoroughInterval", 10_000, least=0)
+    flush_commit_log_timed: bool = key("flushCommitLogTimed", True)
+    transient_store_pool_enable: bool = key("transientStorePoolEnable", False)
+    transient_store_pool_size: int = key("transientStorePoolSize", 5, least=1)
+    fast_fail_if_no_buffer_in_store_pool: bool = key("fastFailIfNoBufferInStorePool", False)
+    commit_interval_commit_log_ms: int = key("commitIntervalCommitLog", 200, least=1)
+    commit_commit_log_least_pages: int = key("commitCommitLogLeastPages", 4, least=0)
+    commit_commit_log_thorough_interval_ms: int = key("commitCommitLogThoroughInterval", 200, least=0)
+    warm_maped_file_enable: bool = key("warmMapedFileEnable", False)
+    flush_interval_consume_queue_ms: int = key("flushIntervalConsumeQueue", 1_000, least=1)
+    flush_consume_queue_least_pages: int = key("flushConsumeQueueLeastPages", 2, least=0)
+    flush_consume_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", 60_000, least=0)
+    file_reserved_time_hours: int = key("fileReservedTime", 72, least=0)
+    delete_when: str = key("deleteWhen", "04")
+    disk_max_used_space_ratio: int = key("diskMaxUsedSpaceRatio", 75, least=10, most=95)
+    disk_space_clean_forcibly_ratio: int = key("diskSpaceCleanForciblyRatio", 85, least=1, most=100)
+    disk_space_warning_level_ratio: int = key("diskSpaceWarningLevelRatio", 90, least=1, most=100)
+    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", True)
+    clean_resource_interval_ms: int = key("cleanResourceInterval", 10_000, least=1)
+    delete_commit_log_files_interval_ms: int = key("deleteCommitLogFilesInterval", 100, least=0)
+    destroy_maped_file_interval_forcibly_ms: int = key("destroyMapedFileIntervalForcibly", 120_000, least=0)
+    redelete_hanged_file_interval_ms: int = key("redeleteHangedFileInterval", 120_000, least=0)
+    delete_file_batch_max: int = key("deleteFileBatchMax", 10, least=1)
+    max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
+    max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, least=1)
+    max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
+    enabled_append_prop_crc: bool = key("enabledAppendPropCRC", False)
+    force_verify_prop_crc: bool = key("forceVerifyPropCRC", False)
+    auto_message_version_on_topic_len: bool = key("autoMessageVersionOnTopicLen", True)
+    check_crc_on_recover: bool = key("checkCRCOnRecover", True)
+    check_commit_log_offset_on_recover: bool = key("checkCommitLogOffsetOnRecover", False)
+    duplication_enable: bool = key("duplicationEnable", False)
     # 10 in RocketMQ, where a larger store silently loses messages; 0 is no limit.
-    commit_log_recover_max_num: int = _key("commitLogRecoverMaxNum", 0, least=0)
+    commit_log_recover_max_num: int = key("commitLogRecoverMaxNum", 0, least=0)
     # Ours: the articles' rule reads the last three files after a clean stop.
-    recover_rule: RecoverRule = _key("recoverRule", RecoverRule.V5)
-    recover_last_files: int = _key("recoverLastFiles", 3, least=1)
-    flush_delay_offset_interval_ms: int = _key("flushDelayOffsetInterval", 10_000, least=1)
-    message_delay_level: str = _key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
-    enable_consume_queue_ext: bool = _key("enableConsumeQueueExt", False)
-    mapped_file_size_consume_queue_ext: int = _key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024)
-    bit_map_length_consume_queue_ext: int = _key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8)
-    broker_ip1: str = _key("brokerIP1", "127.0.0.1")
-    listen_port: int = _key("listenPort", 10911, least=0, most=65535)
+    recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5)
+    recover_last_files: int = key("recoverLastFiles", 3, least=1)
+    flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1)
+    message_delay_level: str = key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False)
+    mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024)
+    bit_map_length_consume_queue_ext: int = key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8)
+    broker_ip1: str = key("brokerIP1", "127.0.0.1")
+    listen_port: int = key("listenPort", 10911, least=0, most=65535)
 
     def __post_init__(self) -> None:
-        """Check every number against what its field allows."""
-        for spec in fields(self):
-            value, rules = getattr(self, spec.name), spec.metadata
-            if isinstance(value, bool) or not isinstance(value, int):
-                continue
-            least, most, multiple = rules["least"], rules["most"], rules["multiple"]
-            if least is not None and value < least:
-                raise ConfigError(rules["key"], value, f"at least {least}")
-            if most is not None and value > most:
-                raise ConfigError(rules["key"], value, f"at most {most}")
-            if value % multiple:
-                raise ConfigError(rules["key"], value, f"a multiple of {multiple}")
+        """Check every number against what its field allows, and the texts that are lists."""
+        check_numbers(self)
         hours = self.delete_when.split(";")
         if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')

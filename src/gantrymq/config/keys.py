@@ -1,0 +1,83 @@
+"""Settings classes whose fields carry RocketMQ's keys: how one is declared, checked, read from text and written.
+
+@dataclass(frozen=True)
+class NamesrvConfig:
+    need_wait_for_service: bool = key("needWaitForService", False)
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
+from enum import Enum
+from typing import Any
+
+from gantrymq.errors import ConfigError
+
+_TRUTH = {"true": True, "false": False}
+
+
+def key(name: str, default: Any, *, least: int | None = None, most: int | None = None, multiple: int = 1) -> Any:
+    """A dataclass field under RocketMQ's key, with the bounds of its number."""
+    return field(default=default, metadata={"key": name, "least": least, "most": most, "multiple": multiple})
+
+
+def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
+    """The fields of a settings class (or of an instance) by RocketMQ's key, in their order."""
+    return {spec.metadata["key"]: spec for spec in fields(kind)}
+
+
+def check_numbers(config: Any) -> None:
+    """Check every number of a settings object against its bounds; raises ConfigError."""
+    for name, spec in fields_by_key(config).items():
+        value, rules = getattr(config, spec.name), spec.metadata
+        if isinstance(value, bool) or not isinstance(value, int):
+            continue
+        least, most, multiple = rules["least"], rules["most"], rules["multiple"]
+        if least is not None and value < least:
+            raise ConfigError(name, value, f"at least {least}")
+        if most is not None and value > most:
+            raise ConfigError(name, value, f"at most {most}")
+        if value % multiple:
+            raise ConfigError(name, value, f"a multiple of {multiple}")
+
+
+def read_fields(kind: Any, entries: Mapping[str, str]) -> dict[str, Any]:
+    """The values that ``entries`` give for the fields of a settings class, by attribute; raises ConfigError.
+
+    Keys that it does not have are passed over.
+    """
+    known = fields_by_key(kind)
+    return {known[name].name: _parse(name, known[name], text) for name, text in entries.items() if name in known}
+
+
+def write_fields(config: Any) -> dict[str, str]:
+    """A settings object as text entries under RocketMQ's keys, in the order of its fields."""
+    return {name: _show(getattr(config, spec.name)) for name, spec in fields_by_key(config).items()}
+
+
+def _parse(name: str, spec: "Field[Any]", text: str) -> Any:
+    default = spec.default
+    if isinstance(default, bool):
+        if text.lower() not in _TRUTH:
+            raise ConfigError(name, text, "true or false")
+        return _TRUTH[text.lower()]
+    if isinstance(default, Enum):
+        kind = type(default)
+        try:
+            return kind(text)
+        except ValueError:
+            raise ConfigError(name, text, "one of " + ", ".join(str(item.value) for item in kind)) from None
+    if isinstance(default, int):
+        try:
+            return int(text.rstrip("lL"))
+        except ValueError:
+            raise ConfigError(name, text, "a whole number") from None
+    return text
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value) if isinstance(value, Enum) else str(value)
