@@ -1,11 +1,6 @@
 """Settings classes whose fields carry RocketMQ's keys: how one is declared, checked, read from text and written.
 
-@dataclass(frozen=True)
-class NamesrvConfig:
-    need_wait_for_service: bool = key("needWaitForService", False)
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
+A class declares its fields by :func:`key` and calls :func:`check_numbers` in its ``__post_init__``.
 """
 
 from collections.abc import Mapping
