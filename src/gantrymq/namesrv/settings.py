@@ -1,0 +1,77 @@
+"""The settings of a name server, under the keys of ``namesrv.conf`` and with RocketMQ's defaults.
+
+Source: NamesrvConfig, NettyServerConfig of 5.5.0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields
+
+# RocketMQ's keys without effect here, with its defaults: tools may read and set them.
+WITHOUT_EFFECT = {
+    "productEnvName": "center",
+    "clusterTest": "false",
+    "clientRequestThreadPoolNums": "8",
+    "defaultThreadPoolNums": "16",
+    "clientRequestThreadPoolQueueCapacity": "50000",
+    "defaultThreadPoolQueueCapacity": "10000",
+    "enableControllerInNamesrv": "false",
+    "serverWorkerThreads": "8",
+    "serverCallbackExecutorThreads": "0",
+    "serverSelectorThreads": "3",
+    "serverOnewaySemaphoreValue": "256",
+    "serverAsyncSemaphoreValue": "64",
+    "serverSocketBacklog": "1024",
+    "useEpollNativeSelector": "false",
+}
+
+
+@dataclass(frozen=True)
+class NamesrvConfig:
+    """The settings of one name server; immutable, checked when made (raises ConfigError).
+
+    An empty ``kv_config_path`` or ``config_store_path`` is a file under ``~/namesrv``.
+    """
+
+    # 0.0.0.0 in RocketMQ; here nobody outside is served unless that is asked for.
+    bind_address: str = key("bindAddress", "127.0.0.1")
+    listen_port: int = key("listenPort", 9876, least=0, most=65535)
+    server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
+    kv_config_path: str = key("kvConfigPath", "")
+    config_store_path: str = key("configStorePath", "")
+    order_message_enable: bool = key("orderMessageEnable", False)
+    return_order_topic_config_to_broker: bool = key("returnOrderTopicConfigToBroker", True)
+    scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, least=1)
+    un_register_broker_queue_capacity: int = key("unRegisterBrokerQueueCapacity", 3_000, least=1)
+    support_acting_master: bool = key("supportActingMaster", False)
+    enable_all_topic_list: bool = key("enableAllTopicList", True)
+    enable_topic_list: bool = key("enableTopicList", True)
+    notify_min_broker_id_changed: bool = key("notifyMinBrokerIdChanged", False)
+    need_wait_for_service: bool = key("needWaitForService", False)
+    wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
+    delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
+    config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath")
+
+    def __post_init__(self) -> None:
+        """Check every number."""
+        check_numbers(self)
+
+    def with_home(self, home: Path) -> "NamesrvConfig":
+        """The same with files in ``home`` where no path was given."""
+        return replace(
+            self,
+            kv_config_path=self.kv_config_path or str(home / "kvConfig.json"),
+            config_store_path=self.config_store_path or str(home / "namesrv.properties"),
+        )
+
+
+def read_namesrv_config(entries: Mapping[str, str]) -> NamesrvConfig:
+    """The settings that text entries give; raises ConfigError for a bad value."""
+    return NamesrvConfig(**read_fields(NamesrvConfig, entries))
+
+
+def acts(name: str) -> bool:
+    """Whether a key has an effect here; those of ``tls.*`` have."""
+    return name in fields_by_key(NamesrvConfig) or name.startswith("tls.")

@@ -1,0 +1,109 @@
+"""Which broker has how many queues of which topic: the name server's table of topics.
+
+Source: RouteInfoManager (topicQueueTable, topicQueueMappingInfoTable).
+"""
+
+from collections.abc import Callable, Iterable
+
+from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE, QueueData, TopicQueueMappingInfo
+from gantrymq.remoting.bodies.topic import TopicConfig
+
+FLAG_UNIT = 1
+FLAG_UNIT_SUB = 2
+
+
+class TopicTable:
+    """Queues by topic and broker name, and the mappings of static topics. A topic that no broker has is gone."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._queues)
+
+    def queues(self, topic: str) -> dict[str, QueueData]:
+        """The queues of a topic by broker name; empty where nobody has it."""
+        return self._queues.get(topic, {})
+
+    def mappings(self, topic: str) -> dict[str, TopicQueueMappingInfo] | None:
+        """The mappings of a static topic by broker name; None for any other."""
+        return self._mappings.get(topic)
+
+    def has(self, topic: str, broker_name: str) -> bool:
+        """Whether a broker has queues of a topic."""
+        return broker_name in self._queues.get(topic, ())
+
+    def put_config(self, broker_name: str, config: TopicConfig, perm: int) -> None:
+        """What a broker says of one of its topics."""
+        data = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        self.put(config.topic_name or "", [data])
+
+    def put(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """The queues of a topic; those of brokers not named stay."""
+        self._queues.setdefault(topic, {}).update((data.broker_name, data) for data in queues)
+
+    def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
+        """The mappings of static topics, by topic; they stay while their broker is away."""
+        for topic, mapping in mappings.items():
+            self._mappings.setdefault(topic, {})[mapping.bname or ""] = mapping
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic, its mapping too."""
+        self._queues.pop(topic, None)
+        self._mappings.pop(topic, None)
+
+    def delete_at(self, topic: str, broker_names: Iterable[str]) -> None:
+        """Forget a topic at some brokers; all of it where no broker is left."""
+        queues = self._queues.get(topic)
+        if queues is None:
+            return
+        for name in broker_names:
+            queues.pop(name, None)
+        if not queues:
+            self.delete(topic)
+
+    def of_broker(self, broker_name: str) -> list[str]:
+        """The topics of a broker."""
+        return [topic for topic, queues in self._queues.items() if broker_name in queues]
+
+    def drop_brokers(self, broker_names: set[str]) -> None:
+        """Forget the queues of brokers that are gone."""
+        for topic, queues in list(self._queues.items()):
+            for name in broker_names & queues.keys():
+                del queues[name]
+            if not queues:
+                del self._queues[topic]
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Let nobody send to a broker; the number of its topics."""
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Let everybody send to a broker and read from it; the number of its topics."""
+        return self._change_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
+
+    def with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
+        """The topics whose sysFlag (that of the first broker) has all of ``wanted`` and none of ``unwanted``."""
+        found = []
+        for topic, queues in self._queues.items():
+            flags = next(iter(queues.values())).topic_sys_flag
+            if flags & wanted == wanted and not flags & unwanted:
+                found.append(topic)
+        return found
+
+    def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._queues.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                data.perm = changed(data.perm)
+                count += 1
+        return count

@@ -1,0 +1,142 @@
+"""The compressed form of a broker's registration: a zlib stream of counted texts.
+
+    length 4 | data version | count 4 | (length 4 | topic)* | length 4 | filter servers | count 4 | (length 4 | info)*
+
+A topic is words (``name readQueues writeQueues perm filterType attributes``), the rest is JSON. A topic's sysFlag and
+order are not in it. Before 5.0.0 the mappings are missing.
+
+Source: RegisterBrokerBody, TopicConfig.encode.
+"""
+
+import zlib
+
+import msgspec
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.remoting.bodies.route import TopicQueueMappingInfo
+from gantrymq.remoting.bodies.topic import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from gantrymq.remoting.body import decode_body
+
+MAX_INFLATED_BYTES = 256 << 20
+_COUNT_BYTES = 4
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def encode_compressed(body: RegisterBrokerBody) -> bytes:
+    """The registration as a broker sends it with ``compressed=true``."""
+    wrapper = body.topic_config_serialize_wrapper
+    topics = [encode_utf8(_topic_text(topic)) for topic in wrapper.topic_config_table.values()]
+    mappings = [mapping.encode() for mapping in wrapper.topic_queue_mapping_info_map.values()]
+    parts = [_counted(wrapper.data_version.encode())]
+    parts += [_number(len(topics)), *map(_counted, topics)]
+    parts += [_counted(msgspec.json.encode(body.filter_server_list))]
+    parts += [_number(len(mappings)), *map(_counted, mappings)]
+    return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
+
+
+def decode_compressed(raw: bytes) -> RegisterBrokerBody:
+    """The registration; raises RemotingCommandError for bytes that are none, or that grow beyond 256 MiB."""
+    reader = _Reader(_inflated(raw))
+    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, reader.text()))
+    for _ in range(reader.number()):
+        topic = _topic(decode_utf8(reader.text()))
+        wrapper.topic_config_table[topic.topic_name or ""] = topic
+    servers = _texts(reader.text())
+    for _ in range(0 if reader.at_end else reader.number()):
+        mapping = decode_body(TopicQueueMappingInfo, reader.text())
+        wrapper.topic_queue_mapping_info_map[mapping.topic or ""] = mapping
+    return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(_COUNT_BYTES, "big")
+
+
+def _counted(text: bytes) -> bytes:
+    return _number(len(text)) + text
+
+
+def _topic_text(topic: TopicConfig) -> str:
+    attributes = msgspec.json.encode(topic.attributes).decode()
+    words = (topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
+    return " ".join([*map(str, words), attributes])
+
+
+def _topic(text: str) -> TopicConfig:
+    words = text.split(" ")
+    if len(words) < 5 or not words[0] or words[4] not in _FILTER_TYPES:
+        raise RemotingCommandError(f"the body holds no topic: {text[:200]!r}")
+    try:
+        queues = [int(word) for word in words[1:4]]
+    except ValueError as error:
+        raise RemotingCommandError(f"the body holds no topic: {text[:200]!r}") from error
+    return TopicConfig(
+        topic_name=words[0],
+        read_queue_nums=queues[0],
+        write_queue_nums=queues[1],
+        perm=queues[2],
+        topic_filter_type=words[4],
+        attributes=_attributes(words[5]) if len(words) > 5 else {},
+    )
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """None where the text is cut at a blank: RocketMQ passes that over."""
+    try:
+        return msgspec.json.decode(encode_utf8(text), type=dict[str, str])
+    except (msgspec.MsgspecError, ValueError):
+        return {}
+
+
+def _texts(raw: bytes) -> list[str]:
+    try:
+        return msgspec.json.decode(raw, type=list[str] | None) or []
+    except (msgspec.MsgspecError, ValueError):
+        return []
+
+
+def _inflated(raw: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(raw, MAX_INFLATED_BYTES)
+    except zlib.error as error:
+        raise RemotingCommandError(f"the body is not compressed as announced: {error}") from error
+    if stream.unconsumed_tail:
+        raise RemotingCommandError(f"the body grows beyond {MAX_INFLATED_BYTES} bytes")
+    if not stream.eof:
+        raise RemotingCommandError("the body is not compressed as announced: it is cut off")
+    return inflated
+
+
+class _Reader:
+    """Counted texts, one after the other; no count is believed beyond the bytes there are."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._position = data, 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position >= len(self._data)
+
+    def number(self) -> int:
+        value = int.from_bytes(self._take(_COUNT_BYTES), "big", signed=True)
+        if value < 0:
+            raise RemotingCommandError(f"a count of {value} in the body")
+        return value
+
+    def text(self) -> bytes:
+        return self._take(self.number())
+
+    def _take(self, length: int) -> bytes:
+        end = self._position + length
+        if end > len(self._data):
+            raise RemotingCommandError("the body ends within a count or a text")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken

@@ -1,0 +1,87 @@
+"""The name server's tables and settings, one noun at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import ConfigError
+from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerLiveInfo, BrokerTable
+from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts, read_namesrv_config
+from gantrymq.namesrv.topics import FLAG_UNIT, FLAG_UNIT_SUB, TopicTable
+from gantrymq.remoting.bodies.route import TopicQueueMappingInfo
+from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig
+
+MASTER = BrokerAddrInfo("DefaultCluster", "127.0.0.1:10911")
+
+
+def table(*topics: tuple[str, str, int]) -> TopicTable:
+    """A table of (topic, broker name, sysFlag)."""
+    made = TopicTable()
+    for topic, broker, flags in topics:
+        made.put_config(broker, TopicConfig(topic_name=topic, topic_sys_flag=flags), 6)
+    return made
+
+
+def test_a_topic_lives_as_long_as_a_broker_has_it() -> None:
+    topics = table(("a", "b1", 0), ("a", "b2", 0), ("c", "b1", 0))
+    topics.drop_brokers({"b1"})
+    assert topics.topics() == ["a"]
+    assert list(topics.queues("a")) == ["b2"]
+    topics.delete_at("a", ["b2", "unknown"])
+    assert topics.topics() == []
+
+
+def test_wiping_takes_the_right_to_write_and_adding_gives_both() -> None:
+    topics = table(("a", "b1", 0), ("c", "b1", 0), ("a", "b2", 0))
+    assert topics.wipe_write_perm("b1") == 2
+    assert {name: data.perm for name, data in topics.queues("a").items()} == {"b1": 4, "b2": 6}
+    assert topics.add_write_perm("b1") == 2
+    assert topics.queues("c")["b1"].perm == 6
+    assert topics.wipe_write_perm("nobody") == 0
+
+
+def test_unit_topics_are_told_by_their_flags() -> None:
+    topics = table(("none", "b", 0), ("unit", "b", 1), ("sub", "b", 2), ("both", "b", 3))
+    assert topics.with_flags(FLAG_UNIT) == ["unit", "both"]
+    assert topics.with_flags(FLAG_UNIT_SUB) == ["sub", "both"]
+    assert topics.with_flags(FLAG_UNIT_SUB, unwanted=FLAG_UNIT) == ["sub"]
+
+
+def test_a_mapping_outlives_its_broker_but_not_its_topic() -> None:
+    topics = table(("static", "b1", 0))
+    topics.put_mappings({"static": TopicQueueMappingInfo(topic="static", bname="b1")})
+    topics.drop_brokers({"b1"})
+    assert list(topics.mappings("static") or ()) == ["b1"]
+    topics.delete("static")
+    assert topics.mappings("static") is None
+
+
+def test_a_broker_expires_when_it_was_silent_for_longer_than_it_promised() -> None:
+    live = BrokerLiveInfo(1_000, 120_000, DataVersion(), object(), "")
+    assert not live.expired(121_000)
+    assert live.expired(121_001)
+
+
+def test_brokers_are_found_by_name_cluster_and_address() -> None:
+    brokers = BrokerTable()
+    brokers.add(MASTER.cluster_name, "broker-a").broker_addrs[0] = MASTER.broker_addr
+    assert brokers.find(MASTER) == ("broker-a", 0)
+    assert brokers.find(BrokerAddrInfo("other", MASTER.broker_addr)) is None
+    assert brokers.clusters() == {"DefaultCluster": ["broker-a"]}
+    brokers.heard(MASTER, 5)
+    assert brokers.version(MASTER) is None
+    brokers.remove(MASTER.cluster_name, "broker-a")
+    assert (brokers.clusters(), brokers.by_name, brokers.names("DefaultCluster")) == ({}, {}, [])
+
+
+def test_settings_are_read_under_rocketmqs_keys() -> None:
+    config = read_namesrv_config({"listenPort": "0", "supportActingMaster": "true", "serverWorkerThreads": "2"})
+    assert (config.listen_port, config.support_acting_master, config.bind_address) == (0, True, "127.0.0.1")
+    assert config.with_home(Path("/home/namesrv")).kv_config_path == "/home/namesrv/kvConfig.json"
+    with pytest.raises(ConfigError, match="listenPort"):
+        read_namesrv_config({"listenPort": "70000"})
+
+
+def test_no_key_both_acts_and_does_not() -> None:
+    assert not [name for name in WITHOUT_EFFECT if acts(name)]
+    assert acts("tls.server.mode")
