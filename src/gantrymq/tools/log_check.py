@@ -15,14 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.log_scanner import RecordBatch
-from gantrymq.store.torn import first_torn
 from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.intact_records import torn_rows
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, FileEnd, LogEvent, Unreadable
 
@@ -120,7 +119,7 @@ class LogCheck:
         columns = batch.columns[:, : batch.count]
         findings: list[Finding] = []
         is_right = columns[codes.CRC_OK] == 1
-        torn = _torn(batch)
+        torn = list(torn_rows(batch))
         is_right[torn] = False
         rights = np.flatnonzero(is_right)
         if len(rights):
@@ -224,14 +223,3 @@ def _end(finding: Finding) -> int:
 
 def _stands(end: FileEnd) -> str:
     return _STANDS.get(end.stop, end.stop.value)
-
-
-def _torn(batch: RecordBatch) -> NDArray[np.int64]:
-    """Which records of the batch are torn."""
-    rows: list[int] = []
-    begin, rest = 0, batch
-    while rest.count and (row := first_torn(rest)) < rest.count:
-        rows.append(begin + row)
-        begin += row + 1
-        rest = rest.take(np.arange(rest.count) > row)
-    return np.array(rows, np.int64)

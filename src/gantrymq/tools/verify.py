@@ -22,7 +22,6 @@ from pathlib import Path
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import decode_checkpoint
-from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.geometry import require_store
@@ -32,13 +31,13 @@ from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
 from gantrymq.tools.log_check import LogCheck
-from gantrymq.tools.log_files import LogFile, log_files, usual_size
+from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_reader import LogEvent, LogFileReader
 from gantrymq.tools.queue_check import QueueCheck
-from gantrymq.tools.queue_files import queue_directories
 from gantrymq.tools.queue_units_check import QueueUnitsCheck
 from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.small_files_check import read_checkpoint, see_checkpoint, see_config, see_names
+from gantrymq.tools.store_sizes import log_file_size, queue_file_size
 
 Progress = Callable[[str, int, int], None]
 STEP = "Verifying"
@@ -99,8 +98,9 @@ class Verification:
         is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
         checkpoint = read_checkpoint(fs, paths)
         files, others = log_files(fs, paths.commit_log)
-        log = LogCheck(paths.root, files, self._log_file_size(files), is_closed=is_closed)
-        queues = QueueCheck(fs, paths.root, paths.consume_queue, self._queue_file_size(), config.delay_levels_ms)
+        log = LogCheck(paths.root, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
+        queue_size = queue_file_size(fs, paths, config, self._given)
+        queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms)
         queues.load()
         lookup = RecordLookup(fs, log.file_at)
         yield from see_names(fs, paths)
@@ -120,19 +120,6 @@ class Verification:
         yield from index.finish() if index is not None else ()
         lookup.close()
         self._sum_up(log, queues, index, index_files)
-
-    def _log_file_size(self, files: list[LogFile]) -> int:
-        if "mappedFileSizeCommitLog" in self._given:
-            return self._config.mapped_file_size_commit_log
-        return usual_size([file.size_bytes for file in files]) or self._config.mapped_file_size_commit_log
-
-    def _queue_file_size(self) -> int:
-        if "mappedFileSizeConsumeQueue" in self._given:
-            return self._config.mapped_file_size_consume_queue
-        found, _ = queue_directories(self._fs, self._paths.consume_queue)
-        sizes = [entry.size_bytes for _, _, path in found for entry in self._fs.scan(path) if not entry.is_directory]
-        whole = [size for size in sizes if size % UNIT_SIZE == 0]
-        return usual_size(whole) or self._config.mapped_file_size_consume_queue
 
     # The log, and everything that is held against it
 

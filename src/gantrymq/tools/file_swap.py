@@ -1,0 +1,61 @@
+"""Letting new files take the places of old ones, directory by directory.
+
+A crash on the way leaves directories that can be loaded: in each one what is old goes first where the names differ,
+newest first, and what is new comes oldest first, so that there is an unbroken run of files at any time.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.fs.api import FileSystem
+
+
+class FileSwap:
+    """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files are durable."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._moves: list[tuple[Path, Path]] = []
+        self.count = 0
+        """How many new files there are."""
+
+    def add(self, source: Path, target: Path) -> None:
+        """The files of ``target`` are to be those of ``source``, and no others."""
+        self._moves.append((source, target))
+        self.count += sum(not entry.is_directory for entry in self._fs.scan(source))
+
+    def add_below(self, source: Path, target: Path) -> None:
+        """The same for TOPIC/QUEUE below both; directories that are only below ``target`` stay as they are."""
+        for topic in self._fs.scan(source):
+            for queue in self._fs.scan(source / topic.name):
+                self.add(source / topic.name / queue.name, target / topic.name / queue.name)
+
+    def run(self) -> int:
+        """Move; returns how many old files are gone whose names are not taken again."""
+        return sum(self._move(source, target) for source, target in self._moves)
+
+    def _move(self, source: Path, target: Path) -> int:
+        fresh = [entry.name for entry in self._fs.scan(source) if not entry.is_directory]
+        old = [entry.name for entry in self._fs.scan(target) if not entry.is_directory]
+        self._fs.make_directory(target)
+        if set(old) != set(fresh):
+            for name in reversed(old):
+                self._fs.remove(target / name)
+            self._fs.sync_directory(target)
+        for name in fresh:
+            self._fs.rename(source / name, target / name)
+        self._fs.sync_directory(target)
+        return len(set(old) - set(fresh))
+
+
+def clear_directory(fs: FileSystem, directory: Path) -> None:
+    """Remove a directory and all that is in it; fine where it is missing."""
+    for entry in fs.scan(directory):
+        if entry.is_directory:
+            clear_directory(fs, directory / entry.name)
+        else:
+            fs.remove(directory / entry.name)
+    fs.remove_directory(directory)

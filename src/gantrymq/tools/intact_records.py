@@ -1,0 +1,103 @@
+"""Every whole record of a log, in order, and the places where there is none.
+
+Thread rule: iterate in one thread; ask for the rest when the iteration has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.format.record import RecordStop
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.torn import first_torn
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """[start, end) of the log where no whole record lies; ``reason`` is for people."""
+
+    path: Path
+    start: int
+    end: int
+    reason: str
+
+
+class IntactRecords:
+    """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
+
+    A batch lives until the one after the next. ``end_offset`` is behind the last whole record.
+    """
+
+    def __init__(self, fs: FileSystem, files: list[LogFile]) -> None:
+        self._fs = fs
+        self._files = files
+        self._lost: list[LostRange] = []
+        self.min_offset = files[0].base if files else 0
+        self.end_offset = self.min_offset
+        self.total_bytes = sum(file.size_bytes for file in files)
+        self.records = 0
+        self.record_bytes = 0
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        """The batches; none is empty."""
+        end = self.min_offset
+        for file in self._files:
+            self._lose(file.path, end, file.base, "missing files")
+            yield from self._whole(file)
+            end = file.end
+
+    def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
+        for event in LogFileReader(self._fs, file):
+            if isinstance(event, RecordBatch):
+                batch = self._right(file, event)
+                if batch.count:
+                    self.end_offset = batch.end_offset
+                    self.records += batch.count
+                    self.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
+                    yield batch
+            elif isinstance(event, Broken):
+                self._lose(file.path, event.start, event.end, event.stop.value)
+            elif isinstance(event, Unreadable):
+                self._lose(file.path, event.start, event.end, event.error)
+            elif event.stop is not RecordStop.BLANK:
+                self._lose(file.path, event.offset, file.end, event.stop.value)
+
+    def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
+        right = batch.columns[codes.CRC_OK, : batch.count] == 1
+        for row in torn_rows(batch):
+            right[row] = False
+        if right.all():
+            return batch
+        for row in np.flatnonzero(~right).tolist():
+            start = batch.base + int(batch.columns[codes.POS, row])
+            self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), "crc")
+        return batch.take(right)
+
+    def _lose(self, path: Path, start: int, end: int, reason: str) -> None:
+        if start < end:
+            self._lost.append(LostRange(path, start, end, reason))
+
+    def lost(self) -> list[LostRange]:
+        """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
+        return [one for one in self._lost if one.start < self.end_offset]
+
+    def tail(self) -> list[LostRange]:
+        """What stands behind ``end_offset``, zeros too."""
+        return [one for one in self._lost if one.start >= self.end_offset]
+
+
+def torn_rows(batch: RecordBatch) -> Iterable[int]:
+    """Which records of the batch a power cut has torn where no CRC looks."""
+    begin, rest = 0, batch
+    while rest.count and (row := first_torn(rest)) < rest.count:
+        yield begin + row
+        begin += row + 1
+        rest = rest.take(np.arange(rest.count) > row)
