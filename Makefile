@@ -71,9 +71,8 @@ crash: setup  ## The crash tests at full length, slow ones too
 	$(BIN)/python -m pytest tests/crash -m crash --timeout 1800
 
 .PHONY: bench
-bench: setup interop  ## The benchmarks, side by side with the real RocketMQ
-	$(BIN)/python benchmarks/recover.py
-	$(BIN)/python benchmarks/sync_flush.py
+bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in out/bench
+	$(BIN)/gantrymq bench $(BENCH_ARGS)
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
 

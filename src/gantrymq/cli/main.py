@@ -21,7 +21,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gantrymq.cli import at, demo, dump, info, ingest, log, query, rebuild, recover, verify
+from gantrymq.cli import at, bench, demo, dump, info, ingest, log, query, rebuild, recover, verify
 from gantrymq.cli.messages import CANNOT, USAGE, say
 from gantrymq.errors import ConfigError, GantrymqError
 
@@ -44,6 +44,7 @@ _WORKING = (recover.recover, rebuild.rebuild, ingest.ingest)
 for command in (*_LOOKING, *_WORKING):
     store.command()(command)
 app.command()(demo.demo)
+app.command()(bench.bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -26,6 +26,7 @@ public final class Main {
         COMMANDS.put("recover-time", new RecoverTime());
         COMMANDS.put("put-bench", new PutBench());
         COMMANDS.put("get-bench", new GetBench());
+        COMMANDS.put("query-bench", new QueryBench());
         COMMANDS.put("protocol", new Protocol());
         COMMANDS.put("frames", new Frames());
         COMMANDS.put("cluster", new Cluster());

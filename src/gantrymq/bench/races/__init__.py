@@ -1,0 +1,1 @@
+"""The races, one module for each kind of work."""

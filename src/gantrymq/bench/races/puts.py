@@ -1,0 +1,69 @@
+"""Puts into a store: one by one, as lists and as tables, with and without waiting for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gantrymq.bench.process import run_ours
+from gantrymq.bench.race import Race
+from gantrymq.bench.track import Track, fresh
+
+_SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60_000}
+_MESSAGES = {100: 1_000_000, 1024: 1_000_000, 16384: 100_000}
+_SYNC_MESSAGES = {1: 5_000, 16: 100_000}
+_BATCH = 5_000
+
+
+def races(track: Track) -> Iterator[Race]:
+    """Single puts by body size and producers, batches by body size, SYNC_FLUSH by producers."""
+    for body_size, threads in ((100, 1), (1024, 1), (1024, 2), (1024, 16), (16384, 1)):
+        yield _single(track, body_size, threads)
+    for body_size in _MESSAGES:
+        yield _batch(track, "table", body_size)
+        yield _batch(track, "list", body_size)
+    for threads in _SYNC_MESSAGES:
+        yield _sync(track, threads)
+
+
+def _single(track: Track, body_size: int, threads: int) -> Race:
+    work: dict[str, Any] = {"count": track.amount(_MESSAGES[body_size]), "threads": threads, "body_size": body_size}
+
+    def java(folder: Path) -> float:
+        return float(track.other.run("put-bench", fresh(folder), **work, halt=True)["putPerSecond"])
+
+    def ours(folder: Path) -> float:
+        return float(run_ours("put", store=fresh(folder), settings={}, **work)["putPerSecond"])
+
+    name = f"put {body_size} B, {threads} producer{'s' * (threads > 1)}"
+    return Race(name, "messages/s", track.sides(java, ours), goal=1.0, note="acknowledged")
+
+
+def _batch(track: Track, form: str, body_size: int) -> Race:
+    count = track.amount(_MESSAGES[body_size])
+
+    def java(folder: Path) -> float:
+        line = track.other.run("put-bench", fresh(folder), count=count, threads=2, body_size=body_size, halt=True)
+        return float(line["dispatchedPerSecond"])
+
+    def ours(folder: Path) -> float:
+        work = {"count": count, "batch": _BATCH, "body_size": body_size}
+        return float(run_ours(f"put_{form}", store=fresh(folder), settings={}, **work)["dispatchedPerSecond"])
+
+    note = "with dispatch caught up; Java puts one by one with two producers"
+    return Race(f"put {form} {body_size} B", "messages/s", track.sides(java, ours), goal=5.0, note=note)
+
+
+def _sync(track: Track, threads: int) -> Race:
+    work: dict[str, Any] = {"count": track.amount(_SYNC_MESSAGES[threads]), "threads": threads, "body_size": 1024}
+
+    def java(folder: Path) -> float:
+        return float(track.other.run("put-bench", fresh(folder), _SYNC, **work, halt=True)["putPerSecond"])
+
+    def ours(folder: Path) -> float:
+        return float(run_ours("put", store=fresh(folder), settings=_SYNC, **work)["putPerSecond"])
+
+    goal = 1.2 if threads > 1 else None
+    name = f"put SYNC_FLUSH 1024 B, {threads} producer{'s' * (threads > 1)}"
+    return Race(name, "messages/s", track.sides(java, ours), goal=goal, note="acknowledged")

@@ -1,0 +1,63 @@
+"""What every race is built with: the other side, if it is here, and how much work there is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from gantrymq.bench.process import JavaSide
+from gantrymq.bench.race import JAVA, OURS, Side
+
+
+@dataclass(frozen=True)
+class Track:
+    """``java`` is None where only our side runs; ``scale`` multiplies every amount of work."""
+
+    java: JavaSide | None
+    scale: float = 1.0
+
+    def amount(self, full: int) -> int:
+        """So many messages of ``full``, a thousand at least."""
+        return max(int(full * self.scale), 1000)
+
+    def sides(self, java: Side, ours: Side) -> dict[str, Side]:
+        """Both sides, or ours alone."""
+        return {OURS: ours} if self.java is None else {JAVA: java, OURS: ours}
+
+    @property
+    def other(self) -> JavaSide:
+        """Java; only a side of its own asks."""
+        if self.java is None:
+            raise RuntimeError("the real RocketMQ is not here")
+        return self.java
+
+
+def fresh(folder: Path) -> Path:
+    """A path for a store in ``folder`` where nothing is."""
+    path = folder / "store"
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def copy_of(store: Path) -> Path:
+    """A sparse copy of a store beside it, its pages in the cache."""
+    target = store.with_name(store.name + "-copy")
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-r", "--sparse=always", str(store), str(target)], check=True)
+    return target
+
+
+def forget_pages(store: Path) -> None:
+    """Take the files of a store out of the page cache, as far as the kernel lets us."""
+    import os
+
+    for path in store.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)

@@ -1,0 +1,64 @@
+"""``gantrymq bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gantrymq.cli.messages import CANNOT, FINDINGS, say, warn
+
+
+def bench(
+    races: Annotated[list[str] | None, typer.Argument(help="Words: only races whose name holds one of them.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each side runs; the median counts.")] = 3,
+    scale: Annotated[float, typer.Option(min=0.0001, help="How much work: 1 is the full amount.")] = 1.0,
+    java_jar: Annotated[
+        Path | None, typer.Option(help="What `make interop` built; that of the checkout is found by itself.")
+    ] = None,
+    ours_only: Annotated[bool, typer.Option("--ours-only", help="Leave RocketMQ out.")] = False,
+    growth: Annotated[str, typer.Option(help="Sizes in GiB for the costs that must not grow; empty: none.")] = "",
+    out: Annotated[Path, typer.Option(help="Where results go.", file_okay=False)] = Path("out/bench"),
+    scratch: Annotated[
+        Path | None, typer.Option(help="Where stores are made.", show_default="a new one in /tmp")
+    ] = None,
+    names: Annotated[bool, typer.Option("--list", help="Print the races' names and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Race against the real RocketMQ: the same work by both, in turn, in one run.
+
+    Needs Java and what `make interop` builds; without them only our side runs
+    and there are no ratios. Results are kept as JSON, Markdown and SVG.
+
+    Examples of use:
+
+        gantrymq bench
+        gantrymq bench "put 1024" SYNC --rounds 5
+        gantrymq bench recovery --scale 0.1 --growth 1,2,10
+    """
+    import tempfile
+
+    from gantrymq.bench.process import JavaSide
+    from gantrymq.bench.programme import chosen
+    from gantrymq.bench.session import Session
+    from gantrymq.bench.track import Track
+
+    java = None if ours_only else JavaSide.find(java_jar)
+    if java is None and not ours_only:
+        warn("no RocketMQ to race against: run `make interop` in a checkout, or give --java-jar")
+    programme = chosen(Track(java, scale), tuple(races or ()))
+    if names:
+        print("\n".join(race.name for race in programme))
+        return
+    try:
+        sizes = tuple(int(size) for size in growth.split(",") if size)
+    except ValueError:
+        raise typer.BadParameter(f"{growth!r} is no list of numbers like 1,2,10", param_hint="--growth") from None
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="gantrymq-bench-") as folder:
+        session = Session(programme, rounds, sizes, Path(folder))
+        failed = session.run(out, as_json=as_json)
+    for outcome in failed:
+        say(f"{outcome.name}: {outcome.error}")
+    if failed:
+        raise typer.Exit(CANNOT if len(failed) == len(programme) else FINDINGS)
