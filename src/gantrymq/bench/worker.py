@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gantrymq import Message, MessageStore, StoreReader
 from gantrymq.config.properties import read_settings
+from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.reader import StoreReader
 
 TOPIC = "bench"
 QUEUES = 4

@@ -37,27 +37,21 @@ def bench(
         gantrymq bench "put 1024" SYNC --rounds 5
         gantrymq bench recovery --scale 0.1 --growth 1,2,10
     """
-    import tempfile
+    from importlib import import_module
 
-    from gantrymq.bench.process import JavaSide
-    from gantrymq.bench.programme import chosen
-    from gantrymq.bench.session import Session
-    from gantrymq.bench.track import Track
-
-    java = None if ours_only else JavaSide.find(java_jar)
-    if java is None and not ours_only:
-        warn("no RocketMQ to race against: run `make interop` in a checkout, or give --java-jar")
-    programme = chosen(Track(java, scale), tuple(races or ()))
-    if names:
-        print("\n".join(race.name for race in programme))
-        return
     try:
         sizes = tuple(int(size) for size in growth.split(",") if size)
     except ValueError:
         raise typer.BadParameter(f"{growth!r} is no list of numbers like 1,2,10", param_hint="--growth") from None
-    with tempfile.TemporaryDirectory(dir=scratch, prefix="gantrymq-bench-") as folder:
-        session = Session(programme, rounds, sizes, Path(folder))
-        failed = session.run(out, as_json=as_json)
+    track = import_module("gantrymq.bench.main")
+    java = None if ours_only else track.find_java(java_jar)
+    if java is None and not ours_only:
+        warn("no RocketMQ to race against: run `make interop` in a checkout, or give --java-jar")
+    programme = track.programme(java, scale, tuple(races or ()))
+    if names:
+        print("\n".join(race.name for race in programme))
+        return
+    failed = track.race(programme, rounds, sizes, scratch, out, as_json=as_json)
     for outcome in failed:
         say(f"{outcome.name}: {outcome.error}")
     if failed:
