@@ -15,10 +15,9 @@ SECTOR = 512
 
 @helper
 def _is_zero(buf: Bytes, start: int, stop: int) -> bool:
-    for at in range(start, stop):
-        if buf[at] != 0:
-            return False
-    return True
+    while start < stop and buf[start] == 0:
+        start += 1
+    return start == stop
 
 
 @kernel
