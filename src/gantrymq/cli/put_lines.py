@@ -44,8 +44,9 @@ class LinePutter:
         config = self._store.config
         if len(messages) == 1:
             one = self._store.put(messages[0])
-            stored = self._stored(messages[0], one.status, one.phy_offset, one.queue_offset)
-            return iter([stored if one.is_stored else _refused(messages[0], one.status, config)])
+            if not one.is_stored:
+                return iter([_refused(messages[0], one.status, config)])
+            return iter([self._stored(messages[0], one.status, one.phy_offset, one.queue_offset)])
         if not messages:
             return iter(())
         batch = self._store.put_batch(messages)

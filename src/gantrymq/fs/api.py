@@ -58,8 +58,8 @@ class File(Protocol):
         """Set the length; new bytes are zeros that take no space yet."""
         ...
 
-    def reserve(self, position: int, length: int) -> None:
-        """Take the space of these bytes now; raises DiskFullError."""
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
+        """Take the space of these bytes now; raises DiskFullError, also where less than ``leave`` would be left."""
         ...
 
     def map(self) -> Bytes:

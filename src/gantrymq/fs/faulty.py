@@ -66,10 +66,10 @@ class FaultyFile:
         self._count("resize", self.path)
         self._inner.resize(size_bytes)
 
-    def reserve(self, position: int, length: int) -> None:
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """As the inner file, or the error."""
         self._count("reserve", self.path)
-        self._inner.reserve(position, length)
+        self._inner.reserve(position, length, leave=leave)
 
     def map(self) -> Bytes:
         """As the inner file, or the error."""

@@ -119,9 +119,9 @@ class MemoryFile:
         self._fs.note_length(self._inode)
         self._inode.reserved = _resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
 
-    def reserve(self, position: int, length: int) -> None:
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Take the space of these bytes now; the file grows to hold them."""
-        self._fs.reserve(self._path, self._written(), position, length)
+        self._fs.reserve(self._path, self._written(), position, length, leave)
         if position + length > self.size():
             self.resize(position + length)
 
@@ -247,7 +247,7 @@ class MemoryFileSystem:
     def _used_bytes(self) -> int:
         return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE
 
-    def reserve(self, path: Path, inode: _Inode, position: int, length: int) -> None:
+    def reserve(self, path: Path, inode: _Inode, position: int, length: int, leave: int = 0) -> None:
         """Take the pages of these bytes of ``inode``; for :class:`MemoryFile`."""
         if length <= 0:
             return
@@ -255,7 +255,8 @@ class MemoryFileSystem:
             wanted = np.arange(position // PAGE_SIZE, -(-(position + length) // PAGE_SIZE))
             inode.reserved = _resized(inode.reserved, max(len(inode.reserved), int(wanted[-1]) + 1))
             needed = int((~inode.reserved[wanted]).sum()) * PAGE_SIZE
-            if self.capacity_bytes is not None and self._used_bytes() + needed > self.capacity_bytes:
+            leave = leave if needed else 0
+            if self.capacity_bytes is not None and self._used_bytes() + needed + leave > self.capacity_bytes:
                 raise DiskFullError(path, needed)
             inode.reserved[wanted] = True
 

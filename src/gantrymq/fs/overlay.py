@@ -75,7 +75,7 @@ class OverlayFile:
         grown[:kept] = old[:kept]
         self._array = grown
 
-    def reserve(self, position: int, length: int) -> None:
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Nothing to take: the view has no disk."""
 
     def map(self) -> Bytes:

@@ -17,7 +17,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,6 +42,7 @@ _WRONG_KIND = {
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
 _PUNCH_HOLE_KEEP_SIZE = 0x03
+_SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
 
 
@@ -126,11 +127,27 @@ class RealFile:
         with _named_errors(self._path, size_bytes):
             os.ftruncate(self._fd, size_bytes)
 
-    def reserve(self, position: int, length: int) -> None:
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Take the space of these bytes now."""
-        if length > 0:
-            with _named_errors(self._path, length):
-                os.posix_fallocate(self._fd, position, length)
+        if length <= 0:
+            return
+        with _named_errors(self._path, length):
+            if (leave or length > _SMALL) and self._lacks_room_for(length, leave):
+                if self._has_space(position, length):
+                    return
+                # ext4 takes all there is before it fails, and others would find the disk full meanwhile.
+                raise DiskFullError(self._path, length)
+            os.posix_fallocate(self._fd, position, length)
+
+    def _has_space(self, position: int, length: int) -> bool:
+        status = os.fstat(self._fd)
+        if status.st_blocks * 512 >= status.st_size:
+            return True
+        return os.lseek(self._fd, position, os.SEEK_HOLE) >= position + length
+
+    def _lacks_room_for(self, length: int, leave: int) -> bool:
+        disk, taken = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
+        return disk.f_bfree * disk.f_frsize - leave < max(length - taken, 0)
 
     def map(self) -> Bytes:
         """The whole file as an array."""
@@ -267,7 +284,8 @@ class _RecordLock:
             status = os.fstat(self._fd)
             self._identity = (status.st_dev, status.st_ino)
             self._held.add(self._identity)
-            os.pwrite(self._fd, text, 0)
+            with suppress(OSError):  # a full disk: the text is for people
+                os.pwrite(self._fd, text, 0)
 
     def _refuse_if_held_here(self, path: Path) -> None:
         # By stat, not by opening: closing a second descriptor would drop this process's lock.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from gantrymq.errors import DiskFullError
 from gantrymq.fs.api import FileSystem
 
 
@@ -31,10 +32,14 @@ class ReplacedFile:
                 continue
 
     def replace(self, data: bytes) -> None:
-        """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError."""
+        """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError: it stays."""
         self._fs.make_directory(self._path.parent)
         fresh = self._path.with_name(self._path.name + ".tmp")
-        self._write(fresh, data)
+        try:
+            self._write(fresh, data)
+        except DiskFullError:
+            self._fs.remove(fresh)
+            raise
         if self._fs.exists(self._path):
             self._fs.rename(self._path, self._backup)
         self._fs.rename(fresh, self._path)

@@ -10,6 +10,9 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.transient_pool import TransientStorePool
 
+_UNITS_BY_RECORDS = 4  # a record is more than four times as long as its unit
+_MOST_LEFT_BYTES = 64 << 20
+
 
 class NoBufferError(GantrymqError):
     """All buffers of the TransientStorePool are lent, and fastFailIfNoBufferInStorePool forbids to do without."""
@@ -42,3 +45,8 @@ def lend_buffer(pool: TransientStorePool, file: MappedFile, *, fail_fast: bool) 
         file.write_into(buffer, pool.give_back)
     elif fail_fast:
         raise NoBufferError("no buffer is left in the TransientStorePool")
+
+
+def left_for_queues_bytes(dispatch_behind_bytes: int, file_size: int) -> int:
+    """What a new log file must leave of the disk: a record that is in the log must get into its queue too."""
+    return min((dispatch_behind_bytes + 2 * file_size) // _UNITS_BY_RECORDS, _MOST_LEFT_BYTES)

@@ -20,6 +20,7 @@ from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, IndexHeader, decode_he
 from gantrymq.fs.api import Bytes, File
 from gantrymq.kernels.api import index_put, index_rewrite, index_select, index_settle
 from gantrymq.kernels.arrays import read_only
+from gantrymq.store.index_space import IndexSpace
 
 Longs = NDArray[np.int64]
 
@@ -34,7 +35,7 @@ class IndexFile:
         self.size = file_size(slots, entries)
         self._file = file
         self._array = file.map()
-        self._is_reserved = False
+        self._space = IndexSpace(file, slots, entries)
         self._table: Bytes | None = None  # the slots of a file that is being rewritten
         self._held = 0  # and the entries that it held before
         self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
@@ -44,11 +45,9 @@ class IndexFile:
         """Whether nothing more goes in."""
         return self.header.index_count >= self.entries
 
-    def reserve(self) -> None:
-        """Take the space of the whole file, of which another program may have left a hole; raises DiskFullError."""
-        if not self._is_reserved:
-            self._file.reserve(0, self.size)
-            self._is_reserved = True
+    def reserve(self, hashes: Longs) -> None:
+        """Take the space that these entries need, for another program may have left a hole; raises DiskFullError."""
+        self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 
     def begin_again(self) -> None:
         """Forget what the file holds, and let what is put now go over it: only bytes that differ are written.

@@ -108,24 +108,24 @@ class IndexService:
         rebuilding is repeatable. Raises DiskFullError, before anything of this call is in.
         """
         if not self._files or self._files[-1].is_full:
-            self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms)
-        self._files[-1].reserve()
+            self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms, hashes[start:])
+        self._files[-1].reserve(hashes[start:])
         return self._files[-1].put(hashes, phy_offsets, store_timestamps, start)
 
-    def _begin_file(self, timestamp_ms: int) -> None:
+    def _begin_file(self, timestamp_ms: int, hashes: Longs) -> None:
         last = self._files[-1] if self._files else None
         if self._doubtful:
             fresh = self._doubtful.pop(0)
             fresh.begin_again()
         else:
-            fresh = self._new_file(timestamp_ms, last)
+            fresh = self._new_file(timestamp_ms, last, hashes)
         if last is not None:
             fresh.begin_after(last.header)
             self._flush_full(last)
         self._fs.sync_directory(self._directory)
         self._files = (*self._files, fresh)
 
-    def _new_file(self, timestamp_ms: int, last: IndexFile | None) -> IndexFile:
+    def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Longs) -> IndexFile:
         self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
         while last is not None and name <= last.path.name:
@@ -136,12 +136,13 @@ class IndexService:
         file = self._fs.open(path, writable=True, create=True)
         try:
             file.resize(file_size(self._slots, self._entries))
-            file.reserve(0, file_size(self._slots, self._entries))
+            fresh = IndexFile(file, self._slots, self._entries)
+            fresh.reserve(hashes)
         except Exception:
             file.close()
             self._fs.remove(path)
             raise
-        return IndexFile(file, self._slots, self._entries)
+        return fresh
 
     def _flush_full(self, file: IndexFile) -> None:
         file.settle()

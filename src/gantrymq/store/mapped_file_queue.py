@@ -28,7 +28,8 @@ class MappedFileQueue:
     """The files of ``directory``, each ``file_size`` bytes long.
 
     ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
-    mapping must). ``equip`` is called with each new file before anything is written to it.
+    mapping must); then ``leave_bytes()`` of the disk must be left for others. ``equip`` is called with each new file
+    before anything is written to it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.flushed_where = 0
         self.committed_where = 0
+        self.leave_bytes: Callable[[], int] = lambda: 0
         self._fs = fs
         self._reserve_space = reserve_space
         self._equip = equip
@@ -196,7 +198,7 @@ class MappedFileQueue:
         # The size first: a crash on the way leaves an empty file or a whole one, and load() knows both.
         file.resize(self.file_size)
         if self._reserve_space:
-            file.reserve(0, self.file_size)
+            file.reserve(0, self.file_size, leave=self.leave_bytes())
 
     def reserve_rest(self) -> None:
         """Take the space behind the last byte of the last file, which another program may have left as a hole."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
-from gantrymq.errors import ConfigError, StoreClosedError, SyncFailedError
+from gantrymq.errors import ConfigError, DiskFullError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -25,7 +26,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
-from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
+from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, left_for_queues_bytes, lend_buffer
 from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
@@ -164,7 +165,8 @@ class MessageStore(ReadingStore):
         """Say that the store is open: whoever finds this file knows that its writer did not end cleanly."""
         file = self._fs.open(self._paths.abort, writable=True, create=True)
         file.resize(0)
-        file.write_at(0, str(os.getpid()).encode("ascii"))
+        with suppress(DiskFullError):  # its being there is what counts, and on a full disk there is room for a name
+            file.write_at(0, str(os.getpid()).encode("ascii"))
         file.sync()
         file.close()
         self._fs.sync_directory(self._paths.root)
@@ -187,6 +189,7 @@ class MessageStore(ReadingStore):
         self._reput = ReputMessageService(
             log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
         )
+        log.queue.leave_bytes = lambda: left_for_queues_bytes(self.dispatch_behind_bytes, log.file_size)
         self._space = DiskSpace(self._fs, self._paths, config)
         self._flush_runner = self._runner(
             self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
@@ -229,7 +232,8 @@ class MessageStore(ReadingStore):
         checkpoint vouches for nothing new, and the next open has to recover.
         """
         self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
-        if name in _SYNCING_SERVICES or isinstance(error, SyncFailedError):
+        syncing = name in _SYNCING_SERVICES and not isinstance(error, DiskFullError)  # which is tried again
+        if syncing or isinstance(error, SyncFailedError):
             self._flush_failed = True
             self._checkpoint.freeze()
 

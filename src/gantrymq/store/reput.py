@@ -18,7 +18,8 @@ class ReputMessageService:
     """Dispatches one batch a step; ``drain`` catches up. ``index`` is None where messageIndexEnable is off.
 
     ``end_offset()`` says how far may be dispatched: to the end of the log, or to confirmOffset where duplicationEnable
-    is on. ``reput_from_offset`` is what comes next; it only grows. A put wakes the service, so its interval is long.
+    is on. ``reput_from_offset`` is what comes next; it only grows, but for an index that a full disk left behind. A put
+    wakes the service, so its interval is long.
     """
 
     name = "ReputMessageService"
@@ -47,12 +48,29 @@ class ReputMessageService:
     def step(self, now_ms: int) -> bool:
         """Dispatch one batch; True where more waits."""
         self._now_ms = now_ms
-        return self._dispatch_next()
+        return self._dispatch_next() or self._index_again()
 
     def drain(self) -> None:
-        """Dispatch everything."""
-        while self._dispatch_next():
+        """Dispatch everything; raises DiskFullError where the index has no room for its part."""
+        while self._dispatch_next() or self._index_again():
             pass
+
+    def _index_again(self) -> bool:
+        """Where a full disk left the index behind, go back to where that was: queues pass over what they have.
+
+        True when there was room for one batch at least; raises the DiskFullError where there is still none.
+        """
+        index = self._index
+        if index is None or index.disk_full() is None:
+            return False
+        reached = self.reput_from_offset
+        self.reput_from_offset = max(index.resume(), self._log.min_offset)
+        self._dispatch_next()
+        failure = index.disk_full()
+        if failure is None:
+            return True
+        self.reput_from_offset = max(self.reput_from_offset, reached)
+        raise failure
 
     def _dispatch_next(self) -> bool:
         # The log may have expired faster than it was dispatched.

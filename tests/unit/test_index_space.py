@@ -1,0 +1,72 @@
+"""The space of an index file: all of it where the disk has room, else the pages that entries touch."""
+
+import numpy as np
+import pytest
+
+from gantrymq.errors import DiskFullError
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
+from gantrymq.store.index_service import IndexService
+from store_cases import ROOT, SMALL, await_dispatch, bodies, open_store
+
+PAGE = 4096
+MIB = 1 << 20
+
+
+def service(fs: MemoryFileSystem, slots: int, entries: int) -> IndexService:
+    return IndexService(fs, ROOT / "index", slots, entries, lambda end_ms: None)
+
+
+def put(index: IndexService, first: int, count: int) -> None:
+    numbers = np.arange(first, first + count, dtype=np.int64)
+    assert index.put(numbers * 40_503 * 1_013 % 199_999, numbers * 100, numbers, 0, 1) == count
+
+
+def put_on(index: IndexService, first: int) -> None:
+    while first := first + 100:
+        put(index, first, 100)
+
+
+def test_a_file_takes_all_of_its_space_where_there_is_room() -> None:
+    fs = MemoryFileSystem(capacity_bytes=4 * MIB)
+    index = service(fs, 50_000, 50_000)
+    put(index, 1, 1)
+    assert fs._used_bytes() >= 50_000 * 24
+
+
+def test_a_file_that_the_disk_has_no_room_for_takes_the_pages_it_needs_and_leaves_the_last_of_the_disk() -> None:
+    fs = MemoryFileSystem(capacity_bytes=2 * MIB)
+    index = service(fs, 200_000, 200_000)
+    put(index, 1, 100)
+    used = fs._used_bytes()
+    assert 100 * PAGE < used < 110 * PAGE
+    index.flush()  # where a page was written that has no space the simulated disk fails the test here
+    with pytest.raises(DiskFullError):
+        put_on(index, 101)
+    assert fs._used_bytes() <= MIB
+    index.flush()
+    before = index.files[-1].header.index_count
+    fs.capacity_bytes = None
+    put(index, 20_000, 100)
+    assert index.files[-1].header.index_count == before + 100
+
+
+def test_queues_go_on_where_the_index_has_no_room_and_it_catches_up_when_there_is() -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs, config=SMALL) as store:
+        messages = [Message("orders", b"%08d" % number, keys=[f"key-{number}"]) for number in range(600)]
+        for message in messages[:150]:
+            store.put(message)
+        await_dispatch(store)
+        fs.capacity_bytes = fs._used_bytes() + 100 * PAGE  # log and queues, but not another index file
+        for message in messages[150:300]:
+            store.put(message)
+        await_dispatch(store)
+        assert len(bodies(store)) == 300
+        fs.capacity_bytes = None
+        for message in messages[300:]:
+            store.put(message)
+    with open_store(fs, config=SMALL) as store:
+        assert store.recovery.last_exit_ok
+        for number in range(600):
+            assert [one.body for one in store.query("orders", f"key-{number}")] == [b"%08d" % number]
