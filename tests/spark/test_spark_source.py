@@ -101,7 +101,7 @@ def test_errors_at_load(spark: SparkSession, store: Path, tmp_path: Path) -> Non
     source = spark.read.format("rocketmq")
     with pytest.raises(AnalysisException, match=f"NotAStoreError: {tmp_path}/nowhere: does not exist"):
         source.load(f"{tmp_path}/nowhere")
-    with pytest.raises(AnalysisException, match="ConfigError: path='' is not allowed: path .the directory of a store"):
+    with pytest.raises(AnalysisException, match=r"ConfigError: path='' is not allowed: path .the directory of a store"):
         source.load()
     with pytest.raises(AnalysisException, match="minPartitions='x' is not allowed: a whole number of at least 1"):
         source.option("minPartitions", "x").load(str(store))
