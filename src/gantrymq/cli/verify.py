@@ -143,13 +143,13 @@ def _line(finding: Finding) -> str:
     if finding.topic is not None:
         places.append(f"{finding.topic}/{finding.queue_id}")
     if finding.queue_offset is not None:
-        several = finding.topic is not None and finding.phy_offset is None and finding.count > 1
-        last = f" to {finding.queue_offset + finding.count - 1}" if several else ""
-        places.append(f"queue offset {finding.queue_offset}{last}")
+        places.append(f"queue offset {finding.queue_offset}")
     if finding.phy_offset is not None:
         length = f" ({finding.length_bytes} bytes)" if finding.length_bytes else ""
         places.append(f"offset {finding.phy_offset}{length}")
     if finding.entry is not None:
         places.append(f"{'slot' if finding.kind.value == 'index-slot' else 'entry'} {finding.entry}")
+    if finding.count > 1:
+        places.append(f"{finding.count} in all")
     where = f"  {', '.join(places)}" if places else ""
     return f"{finding.level.value:6}  {finding.kind.value:24}  {finding.path}{where}: {finding.text}"

@@ -1,0 +1,116 @@
+"""``gantrymq store salvage``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.messages import FINDINGS
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.rebuild import Engine, EngineOption, require_local
+
+if TYPE_CHECKING:
+    from gantrymq.tools.salvage import SalvageReport
+
+_SHOWN = 50
+
+
+def salvage(
+    store: Store,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the new store: missing, or empty.")],
+    engine: EngineOption = Engine.LOCAL,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Make a new, clean store from every whole record of a damaged one.
+
+    STORE is only read. Records keep their physical offsets and their queue
+    offsets; the slots of lost messages are filled, and consumers pass over
+    them. Queues and index are made anew from the log, so it does not matter
+    what became of them. The exit code is 1 where something was lost.
+
+    Examples of use:
+
+        gantrymq store salvage /data/store /data/salvaged
+        gantrymq store salvage /data/store /data/salvaged --json | jq .lost
+        gantrymq store verify /data/salvaged
+    """
+    require_local(engine)
+    from gantrymq.cli.progress import progress
+    from gantrymq.tools.salvage import salvage_store
+
+    reading = read_options(config, set_)
+    with progress() as bar:
+        report = salvage_store(store, out, reading.config, given=reading.given, progress=bar)
+    if json:
+        from gantrymq.cli.json_lines import JsonLines
+
+        with JsonLines() as lines:
+            lines.write(_fields(store, out, report))
+    else:
+        _print(store, out, report)
+    if report.lost or report.skipped_files or report.lost_queues or report.broken_config_files:
+        raise typer.Exit(FINDINGS)
+
+
+def _fields(store: Path, out: Path, report: SalvageReport) -> dict[str, object]:
+    return {
+        "store": str(store),
+        "out": str(out),
+        "engine": Engine.LOCAL.value,
+        "minPhyOffset": report.min_phy_offset,
+        "maxPhyOffset": report.max_phy_offset,
+        "records": report.records,
+        "recordBytes": report.record_bytes,
+        "mendedRecords": report.mended,
+        "lostBytes": report.lost_bytes,
+        "lost": [
+            {"path": _name(store, one.path), "phyOffset": one.start, "bytes": one.end - one.start, "reason": one.reason}
+            for one in report.lost
+        ],
+        "tailBytes": report.tail_bytes,
+        "skippedFiles": [_name(store, path) for path in report.skipped_files],
+        "queues": report.queues,
+        "queueUnits": report.queue_units,
+        "indexEntries": report.index_entries,
+        "keptQueues": report.kept_queues,
+        "lostQueues": [{"topic": topic, "queueId": queue_id} for topic, queue_id in report.lost_queues],
+        "configFiles": report.config_files,
+        "brokenConfigFiles": report.broken_config_files,
+    }
+
+
+def _name(store: Path, path: Path) -> str:
+    return str(path.relative_to(store))
+
+
+def _print(store: Path, out: Path, report: SalvageReport) -> None:
+    from gantrymq.cli.text import count_text, print_pairs, size_text
+
+    pairs = [
+        ("saved", f"{count_text(report.records, 'record')}, {size_text(report.record_bytes)}"),
+        ("", f"at offsets {report.min_phy_offset} to {report.max_phy_offset}, as before"),
+    ]
+    if report.mended:
+        pairs.append(("mended", f"{count_text(report.mended, 'record')} that said to lie elsewhere"))
+    lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
+    pairs.append(("lost", lost))
+    pairs += [
+        ("", f"{_name(store, one.path)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}")
+        for one in report.lost[:_SHOWN]
+    ]
+    if len(report.lost) > _SHOWN:
+        pairs.append(("", f"… and {count_text(len(report.lost) - _SHOWN, 'place')} more (--json prints all)"))
+    pairs += [("skipped", f"{_name(store, path)}: its name is no offset of a file") for path in report.skipped_files]
+    units = count_text(report.queue_units, "entry")
+    pairs.append(("made anew", f"{units} in {count_text(report.queues, 'queue')}"))
+    pairs.append(("", f"{count_text(report.index_entries, 'entry')} of the index"))
+    if report.kept_queues:
+        pairs.append(("kept", f"{count_text(report.kept_queues, 'queue')} without messages, for the next offset"))
+    pairs += [("lost queue", f"{topic}/{queue_id}: begins at 0 again") for topic, queue_id in report.lost_queues]
+    pairs.append(("config", f"{count_text(report.config_files, 'file')} copied"))
+    pairs += [("", f"{name} is no JSON and was left behind") for name in report.broken_config_files]
+    print_pairs(f"{out}: salvaged from {store}", pairs)

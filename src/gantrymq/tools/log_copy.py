@@ -1,0 +1,121 @@
+"""Writing a clean commit log of records that keep their places.
+
+A record goes where it lay. What is lost in between becomes filler: records of a rolled-back transaction, which enter
+no queue and no index, with a body of zeros as long as the gap; at the end of a file it becomes the blank. So every
+physical offset, message id and half message's offset stays true. A file of which nothing is left is a blank alone.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.record import BLANK_SIZE, body_crc, encode_blank, encode_record, record_size
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.model.flags import TRANSACTION_ROLLBACK
+from gantrymq.model.message import LOOPBACK, StoredMessage
+
+FILLER_TOPIC = "RMQ_SYS_SALVAGE_FILLER"
+_LARGEST_FILLER = 1 << 20  # a broker reads a record as a whole
+
+
+class LogCopy:
+    """Writes files of ``file_size`` bytes into ``directory``; places are physical offsets and only rise.
+
+    ``position`` is behind the last record.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, append_crc: bool) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_size = file_size
+        self._append_crc = append_crc
+        self._file: File | None = None
+        self._base = 0
+        self.position = 0
+        self.smallest_gap = self._filler_size(0)
+
+    def can_take(self, start: int, end: int) -> bool:
+        """Whether a record at [start, end) fits: into a file, with room for its blank, and for filler before it."""
+        base = start - start % self._file_size
+        before = self.position if self._file is not None and base == self._base else base
+        gap = start - before
+        return (gap == 0 or gap >= self.smallest_gap) and end + BLANK_SIZE <= base + self._file_size
+
+    def write(self, start: int, raw: memoryview, last_store_ms: int) -> None:
+        """Put records at ``start``; :meth:`can_take` has allowed it. Raises DiskFullError."""
+        base = start - start % self._file_size
+        if self._file is None:
+            self._begin(base)
+        while self._base < base:
+            self._end_file()
+            self._begin(self._base + self._file_size)
+        assert self._file is not None
+        self._fill(start, last_store_ms)
+        self._file.write_at(start - self._base, raw)
+        self.position = start + len(raw)
+
+    def finish(self) -> None:
+        """Make the last file durable; behind its last record it reads as zeros."""
+        if self._file is not None:
+            self._close()
+            self._fs.sync_directory(self._directory)
+
+    def _begin(self, base: int) -> None:
+        self._fs.make_directory(self._directory)
+        self._file = self._fs.open(self._directory / offset_name(base), writable=True, create=True)
+        self._file.resize(self._file_size)
+        self._base = self.position = base
+
+    def _end_file(self) -> None:
+        assert self._file is not None
+        rest = self._base + self._file_size - self.position
+        self._file.write_at(self.position - self._base, encode_blank(rest))
+        self._close()
+
+    def _close(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+        self._file.close()
+        self._file = None
+
+    def _fill(self, end: int, store_ms: int) -> None:
+        assert self._file is not None
+        while self.position < end:
+            gap = end - self.position
+            # What is left behind this piece must be none, or enough for another.
+            size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - self.smallest_gap)
+            self._file.write_at(self.position - self._base, self._filler(self.position, size, store_ms))
+            self.position += size
+
+    def _filler_size(self, body_length: int) -> int:
+        return record_size(1, TRANSACTION_ROLLBACK, body_length, len(FILLER_TOPIC), 20 if self._append_crc else 0)
+
+    def _filler(self, phy_offset: int, size: int, store_ms: int) -> bytes:
+        body = bytes(size - self._filler_size(0))
+        message = StoredMessage(
+            topic=FILLER_TOPIC,
+            queue_id=0,
+            queue_offset=0,
+            phy_offset=phy_offset,
+            size_bytes=size,
+            flag=0,
+            sys_flag=TRANSACTION_ROLLBACK,
+            born_timestamp_ms=store_ms,
+            born_host=LOOPBACK,
+            store_timestamp_ms=store_ms,
+            store_host=LOOPBACK,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            body_crc=body_crc(body),
+            body=body,
+            properties={},
+            version=1,
+        )
+        raw = encode_record(message, FILLER_TOPIC.encode(), b"", append_crc=self._append_crc)
+        if len(raw) != size:
+            raise StoreError(self._directory, f"no filler of {size} bytes can be made")
+        return raw

@@ -1,0 +1,258 @@
+"""A salvaged store has every whole record of a damaged one at its old offsets, and nothing is wrong with it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.errors import StoreError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.append import PutMessageResult
+from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.salvage import SalvageReport, salvage_store
+from gantrymq.tools.verify import verify_store
+from golden_stores import NAMES, unpack
+from store_cases import (
+    GEOMETRY_KEYS,
+    NOON_MS,
+    SMALL,
+    StoreReader,
+    await_dispatch,
+    content,
+    dump,
+    fill,
+    numbered,
+    open_reader,
+    open_store,
+    tree,
+)
+
+LOG_FILE = SMALL.mapped_file_size_commit_log
+Content = dict[tuple[str, int], dict[int, StoredMessage]]
+
+
+class Damaged:
+    """A closed store of real files, what was put into it, and the means to damage its log."""
+
+    def __init__(self, path: Path, rng: random.Random, messages: int = 300, **config: Any) -> None:
+        self.path = path
+        with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS), **config) as store:
+            self.results = fill(store, messages, rng)
+            await_dispatch(store)
+            self.content = content(store)
+
+    def write(self, offset: int, data: bytes) -> None:
+        with (self.path / "commitlog" / f"{offset - offset % LOG_FILE:020d}").open("r+b") as file:
+            file.seek(offset % LOG_FILE)
+            file.write(data)
+
+    def without(self, *lost: PutMessageResult) -> Content:
+        """What is left when these messages are lost."""
+        gone = {result.phy_offset for result in lost}
+        return {
+            key: {offset: message for offset, message in queue.items() if message.phy_offset not in gone}
+            for key, queue in self.content.items()
+        }
+
+    def in_range(self, start: int, end: int) -> list[PutMessageResult]:
+        return [result for result in self.results if start <= result.phy_offset < end]
+
+
+@pytest.fixture
+def store(tmp_path: Path, rng: random.Random) -> Damaged:
+    return Damaged(tmp_path / "store", rng)
+
+
+def salvaged(store: Path, **options: Any) -> tuple[Path, SalvageReport]:
+    """The new store, in which nothing is wrong, made without a change to the old one."""
+    out = store.with_name("salvaged")
+    before = tree(store)
+    report = salvage_store(store, out, SMALL, given=options.pop("given", GEOMETRY_KEYS))
+    assert tree(store) == before
+    findings = [one for one in verify_store(out, SMALL, given=GEOMETRY_KEYS) if one.kind is not Kind.QUEUE_FILLED]
+    assert findings == []
+    return out, report
+
+
+def read(path: Path) -> Content:
+    with open_reader(path) as reader:
+        return {key: queue for key, queue in content(reader).items() if queue}
+
+
+def assert_holds(path: Path, expected: Content) -> None:
+    assert read(path) == {key: queue for key, queue in expected.items() if queue}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_golden_store_comes_through_with_all_that_is_whole(name: str, tmp_path: Path) -> None:
+    store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
+    report = salvage_store(store, out)
+    assert [one for one in verify_store(out) if one.level is Level.DAMAGE] == []
+    with StoreReader.open(store) as before, StoreReader.open(out) as after:
+        old = {line["phyOffset"]: line for line in dump(before) if line["kind"] == "message"}
+        new = {line["phyOffset"]: line for line in dump(after) if line["kind"] == "message"}
+    assert {offset: new.get(offset) for offset in old} == old
+    assert (len(new) > len(old)) == (name == "bad-crc")  # what a recovery cuts behind damage is there
+    assert (report.lost != []) == (name == "bad-crc")
+
+
+def test_a_whole_store_is_copied_byte_by_byte(store: Damaged) -> None:
+    out, report = salvaged(store.path)
+    assert (report.records, report.lost, report.mended) == (300, [], 0)
+    for part in ("commitlog", "consumequeue"):
+        assert tree(out / part) == tree(store.path / part)
+
+
+def test_lost_records_leave_their_slots_filled(store: Damaged, rng: random.Random) -> None:
+    lost = [store.results[20], *store.results[50:53], store.results[200]]
+    for result in lost:
+        store.write(result.phy_offset + rng.randrange(8), b"\xfe\xed")
+    out, report = salvaged(store.path)
+    assert sum(end.end - end.start for end in report.lost) == sum(result.size_bytes for result in lost)
+    assert report.records == 300 - len(lost)
+    assert_holds(out, store.without(*lost))
+
+
+def test_a_wrong_crc_is_lost(store: Damaged) -> None:
+    lost = next(result for result in store.results[30:] if result.size_bytes > 400)
+    with open_reader(store.path) as reader:
+        message = reader.message_at(lost.phy_offset)
+    assert message is not None
+    at = lost.phy_offset + lost.size_bytes // 4
+    store.write(at, b"\x5a" * 40)
+    out, report = salvaged(store.path)
+    found = [one for one in report.lost if one.start == lost.phy_offset]
+    assert_holds(out, store.without(*([lost] if found else [])))
+
+
+def test_zeros_over_whole_files_and_missing_ones(store: Damaged) -> None:
+    store.write(2 * LOG_FILE, bytes(LOG_FILE))
+    (store.path / "commitlog" / f"{4 * LOG_FILE:020d}").unlink()
+    lost = store.in_range(2 * LOG_FILE, 3 * LOG_FILE) + store.in_range(4 * LOG_FILE, 5 * LOG_FILE)
+    out, report = salvaged(store.path)
+    assert report.lost_bytes >= sum(result.size_bytes for result in lost)
+    assert_holds(out, store.without(*lost))
+
+
+def test_files_of_odd_sizes(store: Damaged) -> None:
+    path = store.path / "commitlog" / f"{LOG_FILE:020d}"
+    inside = store.in_range(LOG_FILE, 2 * LOG_FILE)
+    cut = inside[-3]
+    raw = path.read_bytes()
+    path.write_bytes(raw[: cut.phy_offset - LOG_FILE + 50])
+    longer = store.path / "commitlog" / f"{2 * LOG_FILE:020d}"
+    longer.write_bytes(longer.read_bytes() + raw)
+    out, _ = salvaged(store.path)
+    assert_holds(out, store.without(*inside[-3:]))
+
+
+def test_queues_index_and_checkpoint_are_not_needed(store: Damaged) -> None:
+    shutil.rmtree(store.path / "consumequeue")
+    shutil.rmtree(store.path / "index")
+    (store.path / "checkpoint").write_bytes(b"\xff" * 100)
+    out, _ = salvaged(store.path)
+    assert_holds(out, store.content)
+
+
+def test_a_record_that_says_it_lies_elsewhere_is_mended(store: Damaged) -> None:
+    result = store.results[100]
+    store.write(result.phy_offset + 35, b"\x00" if result.phy_offset & 0xFF else b"\x01")
+    out, report = salvaged(store.path)
+    assert (report.mended, report.lost) == (1, [])
+    assert_holds(out, store.content)
+
+
+def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: random.Random) -> None:
+    config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
+    store = Damaged(tmp_path / "store", rng, 100, config=config)
+    store.write(store.results[50].phy_offset + 35, bytes([(store.results[50].phy_offset & 0xFF) ^ 1]))
+    store.write(store.results[60].phy_offset, b"\xff")
+    out, report = salvaged(store.path)
+    assert (report.mended, len(report.lost)) == (1, 1)
+    with open_store(RealFileSystem(), out, config=config) as opened:  # which verifies every record's own CRC
+        assert opened.recovery.cut_bytes == 0
+        (out / "abort").touch()
+    assert_holds(out, store.without(store.results[60]))
+
+
+def test_a_torn_tail_is_left_behind(store: Damaged) -> None:
+    last = store.results[-1]
+    store.write(last.phy_offset + 60, bytes(last.size_bytes))
+    out, report = salvaged(store.path)
+    assert report.max_phy_offset == last.phy_offset
+    assert_holds(out, store.without(last))
+
+
+def test_going_on_where_the_old_store_ended(store: Damaged) -> None:
+    store.write(store.results[20].phy_offset, b"\xff" * 8)
+    out, _ = salvaged(store.path)
+    with open_store(RealFileSystem(), out) as opened:
+        for (topic, queue_id), queue in store.content.items():
+            (message,) = numbered(1, topic=topic, queue_id=queue_id)
+            if queue and topic != "SCHEDULE_TOPIC_XXXX":
+                assert opened.put(message).queue_offset == max(queue) + 1
+
+
+def test_a_queue_without_messages_keeps_its_next_offset(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(RealFileSystem(), path) as opened:
+        for message in [*numbered(5, topic="old"), *numbered(300)]:
+            opened.put(message)
+        await_dispatch(opened)
+    (path / "commitlog" / f"{0:020d}").unlink()
+    for file in path.glob("consumequeue/orders/0/*"):
+        file.write_bytes(bytes(400))
+    out, report = salvaged(path)
+    assert (report.kept_queues, report.lost_queues) == (1, [])
+    with open_store(RealFileSystem(), out) as opened:
+        assert opened.put(numbered(1, topic="old")[0]).queue_offset == 5
+
+
+def test_the_configuration_comes_along(store: Damaged) -> None:
+    (store.path / "config").mkdir(exist_ok=True)
+    (store.path / "config/topics.json").write_text('{"topicConfigTable":{}}')
+    (store.path / "config/consumerOffset.json").write_text('{"offsetTable":')
+    out, report = salvaged(store.path)
+    assert (out / "config/topics.json").read_text() == '{"topicConfigTable":{}}'
+    assert report.broken_config_files == ["consumerOffset.json"]
+
+
+def test_it_refuses_what_it_cannot_do(store: Damaged, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    with pytest.raises(StoreError, match="not empty"):
+        salvage_store(store.path, tmp_path / "full")
+    with pytest.raises(StoreError, match="only read"):
+        salvage_store(store.path, store.path / "out")
+    with pytest.raises(StoreError, match="does not exist"):
+        salvage_store(tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(StoreError, match="no commit log"):
+        salvage_store(tmp_path / "nothing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_whatever_is_broken_the_rest_is_there(round_: int, store: Damaged, rng: random.Random) -> None:
+    lost = set()
+    for _ in range(rng.randrange(1, 12)):
+        at = rng.randrange(store.results[-1].end_offset)
+        damage = rng.choice((bytes(rng.randrange(1, 3000)), rng.randbytes(rng.randrange(1, 300))))
+        damage = damage[: LOG_FILE - at % LOG_FILE]
+        store.write(at, damage)
+        hit = [one for one in store.results if one.phy_offset < at + len(damage) and one.end_offset > at]
+        lost |= {one.phy_offset for one in hit}
+    out = store.path.with_name("salvaged")
+    salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS)
+    there = {message.phy_offset: message for queue in read(out).values() for message in queue.values()}
+    whole = {message.phy_offset: message for queue in store.content.values() for message in queue.values()}
+    for offset, message in whole.items():
+        if offset not in lost:
+            assert there.get(offset) == message, round_
