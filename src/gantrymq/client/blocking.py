@@ -1,0 +1,153 @@
+"""Requests over plain sockets, one after the other or several under way: what a Spark executor asks brokers with.
+
+There is no thread and no event loop behind it. Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from types import TracebackType
+from typing import Self, TypeVar
+
+from gantrymq.client.calls import Call
+from gantrymq.client.settings import ClientConfig
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import RemotingCommandError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.transport.client import split_address
+from gantrymq.remoting.transport.tls import tls_client
+
+RECEIVE_BYTES = 512 * 1024
+
+T = TypeVar("T")
+
+
+class BlockingConnection:
+    """One connection to ``address``. After any RemotingError it is useless: close it.
+
+    Raises RemotingConnectError where there is nobody to connect to.
+    """
+
+    def __init__(self, address: str, config: ClientConfig, clock: Clock) -> None:
+        self.address = address
+        self._config, self._clock = config, clock
+        self._connection = Connection()
+        self._received: list[RemotingCommand] = []
+        self._opaque = 0
+        self._socket = self._connect(tls_client(config.tls))
+
+    def send(self, command: RemotingCommand) -> int:
+        """Send a request and do not wait for its answer; its opaque."""
+        command.opaque = self._opaque
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        command.serialize_type = self._config.serialize_type
+        credentials = self._config.credentials
+        if credentials is not None:
+            credentials.sign(command)
+        try:
+            self._socket.settimeout(self._config.request_timeout_ms / 1000)
+            self._socket.sendall(encode_command(command))
+        except OSError as error:
+            raise RemotingConnectError(self.address, f"cannot send: {error.strerror or error}") from error
+        return command.opaque
+
+    def receive(self, timeout_ms: int) -> RemotingCommand:
+        """The next response; requests that come in between are passed over.
+
+        Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for what is no command.
+        """
+        deadline = self._clock.monotonic_s() + timeout_ms / 1000
+        while not self._received:
+            self._socket.settimeout(max(deadline - self._clock.monotonic_s(), 0.001))
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except TimeoutError as error:
+                raise RemotingTimeoutError(self.address, timeout_ms) from error
+            except OSError as error:
+                raise RemotingConnectError(self.address, f"the connection broke: {error.strerror or error}") from error
+            if not data:
+                raise RemotingConnectError(self.address, "the connection was closed")
+            self._received += [command for command in self._connection.receive(data) if command.is_response]
+        return self._received.pop(0)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _connect(self, tls: ssl.SSLContext | None) -> socket.socket:
+        try:
+            plain = socket.create_connection(split_address(self.address), self._config.connect_timeout_ms / 1000)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain if tls is None else tls.wrap_socket(plain)
+        except OSError as error:
+            raise RemotingConnectError(self.address, f"cannot connect: {error.strerror or error}") from error
+
+
+class BlockingClient:
+    """Asks addresses, with one connection each, and the name servers in turn until one answers.
+
+    with BlockingClient(ClientConfig("127.0.0.1:9876")) as client:
+        route = client.ask_name_server(topic_route("TopicTest"))
+    """
+
+    def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._connections: dict[str, BlockingConnection] = {}
+        self._name_servers = config.name_server_list
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def connection(self, address: str) -> BlockingConnection:
+        """The connection to an address, made when it is needed."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = BlockingConnection(address, self.config, self._clock)
+        return connection
+
+    def drop(self, address: str) -> None:
+        """Close the connection to an address; the next request makes a new one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
+        """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
+        wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        connection = self.connection(address)
+        try:
+            opaque = connection.send(call.request())
+            response = connection.receive(wait_ms)
+            if response.opaque != opaque:
+                raise RemotingCommandError(f"{address}: an answer to request {response.opaque}, not to {opaque}")
+        except RemotingError:
+            self.drop(address)
+            raise
+        return call.read(response, address)
+
+    def ask_name_server(self, call: Call[T]) -> T:
+        """The answer of the first name server that gives one; the next question begins with the same one.
+
+        Raises RemotingConnectError naming all of them where none answers.
+        """
+        failures = []
+        for address in list(self._name_servers):
+            try:
+                return self.call(address, call)
+            except RemotingError as error:
+                failures.append(str(error))
+                self._name_servers.append(self._name_servers.pop(0))
+        raise RemotingConnectError("no name server answers", "; ".join(failures))

@@ -1,0 +1,197 @@
+"""What a client asks: each question as its request and how to read the answer, without any I/O.
+
+Source: MQClientAPIImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from gantrymq.errors import MQBrokerError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.route import ClusterInfo, TopicRouteData
+from gantrymq.remoting.bodies.topic import TopicList
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from gantrymq.remoting.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+# A group that every broker has, even where groups are not made by themselves; what it pulls disturbs nobody.
+TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
+SUBSCRIBE_ALL = "*"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A question: ``request`` makes the command anew each time it is sent, ``read`` turns a response into the answer.
+
+    ``read`` raises MQBrokerError, whose address is the second argument.
+    """
+
+    request: Callable[[], RemotingCommand]
+    read: Callable[[RemotingCommand, str], T]
+
+
+class PullStatus(Enum):
+    """What became of a pull."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """The answer to a pull. ``records`` are stored records one after the other, as they lie in the commit log."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int
+    records: bytes
+
+
+_PULL_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+def refusal(response: RemotingCommand, address: str) -> MQBrokerError:
+    """What a response says that is no success."""
+    names = [code.name for code in ResponseCode if code == response.code]
+    return MQBrokerError(address, response.code, names[0] if names else "unknown", response.remark or "")
+
+
+def topic_route(topic: str) -> Call[TopicRouteData | None]:
+    """GET_ROUTEINFO_BY_TOPIC; None where the name server knows no such topic."""
+
+    def read(response: RemotingCommand, address: str) -> TopicRouteData | None:
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return decode_body(TopicRouteData, _body(response, address))
+
+    return Call(
+        lambda: RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)), read
+    )
+
+
+def topic_list() -> Call[list[str]]:
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic, those of the system among them."""
+    return Call(
+        lambda: RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        lambda response, address: decode_body(TopicList, _body(response, address)).topic_list,
+    )
+
+
+def cluster_info() -> Call[ClusterInfo]:
+    """GET_BROKER_CLUSTER_INFO."""
+    return Call(
+        lambda: RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO),
+        lambda response, address: decode_body(ClusterInfo, _body(response, address)),
+    )
+
+
+def min_offset(queue: MessageQueue) -> Call[int]:
+    """GET_MIN_OFFSET: the offset of the first message that is still there."""
+    return Call(
+        lambda: RemotingCommand.request(
+            GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        ),
+        lambda response, address: _success(response, address).read(GetMinOffsetResponseHeader).offset,
+    )
+
+
+def max_offset(queue: MessageQueue) -> Call[int]:
+    """GET_MAX_OFFSET: the offset that the next message will get."""
+    return Call(
+        lambda: RemotingCommand.request(
+            GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        ),
+        lambda response, address: _success(response, address).read(GetMaxOffsetResponseHeader).offset,
+    )
+
+
+def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
+    """SEARCH_OFFSET_BY_TIMESTAMP: the first offset stored at or after a time; past the last one, the maximum."""
+    return Call(
+        lambda: RemotingCommand.request(
+            SearchOffsetRequestHeader(
+                topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, bname=queue.broker_name
+            )
+        ),
+        lambda response, address: _success(response, address).read(SearchOffsetResponseHeader).offset,
+    )
+
+
+def pull(
+    queue: MessageQueue,
+    offset: int,
+    max_messages: int,
+    *,
+    group: str = TOOLS_CONSUMER_GROUP,
+    expression: str = SUBSCRIBE_ALL,
+) -> Call[PullResult]:
+    """PULL_MESSAGE that neither waits for messages nor commits an offset.
+
+    The filter goes with the request, so that the broker need not know the group's subscription.
+    """
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type="TAG",
+        bname=queue.broker_name,
+    )
+    return Call(lambda: RemotingCommand.request(header), read_pull)
+
+
+def read_pull(response: RemotingCommand, address: str) -> PullResult:
+    """The answer to PULL_MESSAGE; raises MQBrokerError."""
+    status = _PULL_STATUS.get(response.code)  # type: ignore[call-overload]
+    if status is None:
+        raise refusal(response, address)
+    header = response.read(PullMessageResponseHeader)
+    return PullResult(
+        status,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
+        response.body if status is PullStatus.FOUND else b"",
+    )
+
+
+def _success(response: RemotingCommand, address: str) -> RemotingCommand:
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, address)
+    return response
+
+
+def _body(response: RemotingCommand, address: str) -> bytes:
+    return _success(response, address).body

@@ -1,0 +1,42 @@
+"""Names with a namespace in front: ``MQ_INST_1%TopicTest``, ``%RETRY%MQ_INST_1%GID``.
+
+Source: NamespaceUtil, MixAll, TopicValidator.
+"""
+
+SEPARATOR = "%"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_TOPICS = frozenset(
+    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC "
+    "TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC "
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
+)
+
+
+def wrap_namespace(namespace: str, name: str) -> str:
+    """A topic's or group's name within a namespace; system names and names that are in it already stay as they are."""
+    if not namespace or not name or _is_system(name):
+        return name
+    prefix, rest = _split_prefix(name)
+    inside = f"{namespace}{SEPARATOR}"
+    return name if rest.startswith(inside) else f"{prefix}{inside}{rest}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """The inverse of :func:`wrap_namespace`; a name of another namespace stays as it is."""
+    prefix, rest = _split_prefix(name)
+    inside = f"{namespace}{SEPARATOR}"
+    return f"{prefix}{rest.removeprefix(inside)}" if namespace else name
+
+
+def _is_system(name: str) -> bool:
+    return name in SYSTEM_TOPICS or name.startswith((_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX))
+
+
+def _split_prefix(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name

@@ -1,0 +1,200 @@
+"""Reading topics without being a consumer: routes, offsets and pulls, no group is joined and no offset committed.
+
+with PullClient(ClientConfig("127.0.0.1:9876")) as client:
+    for queue in client.queues("TopicTest"):
+        for pulled in client.read(queue, client.min_offset(queue), client.max_offset(queue)):
+            ...  # pulled.records: stored records, one after the other
+
+Thread rule: one thread at a time; each thread, and each Spark executor, makes a client of its own.
+
+Source: DefaultMQPullConsumer, PullAPIWrapper.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self, TypeVar
+
+from gantrymq.client import calls
+from gantrymq.client.blocking import BlockingClient, BlockingConnection
+from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
+from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.routes import TopicRoute
+from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
+from gantrymq.client.settings import ClientConfig
+from gantrymq.clock import Clock
+from gantrymq.errors import MQClientError, RemotingCommandError, RemotingConnectError, RemotingError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.route import ClusterInfo
+
+PULL_TIMEOUT_MS = 10_000
+UNDER_WAY = 16  # pulls of one queue at the same time
+ATTEMPTS = 4  # of one question, each with a new connection and a new route
+RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
+
+T = TypeVar("T")
+
+
+class PullClient:
+    """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
+
+    Every method raises RemotingError where no broker answers after ``ATTEMPTS`` attempts, MQBrokerError where one
+    refuses, MQClientError where there is no such topic or broker.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        group: str = TOOLS_CONSUMER_GROUP,
+        pull_timeout_ms: int = PULL_TIMEOUT_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = config
+        self._group = wrap_namespace(config.namespace, group) if group != TOOLS_CONSUMER_GROUP else group
+        self._pull_timeout_ms = pull_timeout_ms
+        self._client = BlockingClient(config, clock)
+        self._routes: dict[str, TopicRoute] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def topics(self) -> list[str]:
+        """Every topic of the cluster, those of the system among them; with a namespace those within it alone."""
+        names = self._client.ask_name_server(calls.topic_list())
+        namespace = self._config.namespace
+        if namespace:
+            names = [name for name in names if wrap_namespace(namespace, name) == name]
+        return sorted(without_namespace(namespace, name) for name in names)
+
+    def cluster(self) -> ClusterInfo:
+        """The brokers and their clusters."""
+        return self._client.ask_name_server(calls.cluster_info())
+
+    def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """Where a topic is; asked for once unless ``fresh``."""
+        route = None if fresh else self._routes.get(topic)
+        if route is None:
+            full = wrap_namespace(self._config.namespace, topic)
+            data = self._client.ask_name_server(calls.topic_route(full))
+            if data is None:
+                self._routes.pop(topic, None)
+                raise MQClientError(f"no route of topic {full}: no broker has it")
+            route = self._routes[topic] = TopicRoute.of(topic, data)
+        return route
+
+    def queues(self, topic: str, *, fresh: bool = True) -> tuple[MessageQueue, ...]:
+        """The queues that can be read, by broker and number."""
+        return self.route(topic, fresh=fresh).subscribe
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the first message that is still there."""
+        return self._ask(queue, calls.min_offset)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return self._ask(queue, calls.max_offset)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time; past the last message, the maximum."""
+        return self._ask(queue, lambda full: calls.search_offset(full, timestamp_ms))
+
+    def pull(
+        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, expression: str = SUBSCRIBE_ALL
+    ) -> PullResult:
+        """One pull; it comes back at once, with what there is."""
+        return self._ask(queue, lambda full: self._pull(full, offset, max_messages, expression))
+
+    def read(
+        self, queue: MessageQueue, begin: int, end: int, *, expression: str = SUBSCRIBE_ALL, under_way: int = UNDER_WAY
+    ) -> Iterator[PulledRecords]:
+        """The messages of a queue from offset ``begin`` to before ``end``, in order, with several pulls under way.
+
+        What the broker no longer has comes as a range that is ``lost``. Where the queue ends before ``end``, so does
+        this. ``expression`` (``A || B``) lets the broker choose by the hash of the tags; look at the tags once more.
+        """
+        wanted = SegmentedRange(begin, end, under_way)
+        failures = 0
+        while not wanted.is_done:
+            came = False
+            try:
+                for pulled in self._pipeline(queue, wanted, expression):
+                    came = True
+                    yield pulled
+            except RemotingError:
+                failures = 1 if came else failures + 1
+                if failures >= ATTEMPTS:
+                    raise
+                self._pause(queue, failures)
+
+    def _pipeline(self, queue: MessageQueue, wanted: SegmentedRange, expression: str) -> Iterator[PulledRecords]:
+        address = self.route(queue.topic).address(queue)
+        connection = self._client.connection(address)
+        full = self._full(queue)
+        waiting: dict[int, Segment] = {}
+
+        def ask(segment: Segment) -> None:
+            call = self._pull(full, segment.at, segment.end - segment.at, expression)
+            waiting[connection.send(call.request())] = segment
+
+        try:
+            for segment in wanted.pending():
+                ask(segment)
+            while not wanted.is_done:
+                for segment in wanted.more():
+                    ask(segment)
+                self._receive(connection, waiting, wanted, ask)
+                yield from wanted.taken()
+        finally:
+            if waiting:  # answers nobody will take are on their way: a connection to be used again has none
+                self._client.drop(address)
+
+    def _receive(
+        self,
+        connection: BlockingConnection,
+        waiting: dict[int, Segment],
+        wanted: SegmentedRange,
+        ask: Callable[[Segment], None],
+    ) -> None:
+        response = connection.receive(self._pull_timeout_ms)
+        segment = waiting.pop(response.opaque, None)
+        if segment is None:
+            raise RemotingCommandError(f"{connection.address}: an answer to {response.opaque}, which nobody asked")
+        if wanted.came(segment, calls.read_pull(response, connection.address)):
+            ask(segment)
+
+    def _pull(self, full: MessageQueue, offset: int, max_messages: int, expression: str) -> Call[PullResult]:
+        return calls.pull(full, offset, max_messages, group=self._group, expression=expression)
+
+    def _ask(self, queue: MessageQueue, call: Callable[[MessageQueue], Call[T]]) -> T:
+        question = call(self._full(queue))
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
+            except RemotingError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self._pause(queue, attempt + 1)
+        raise RemotingConnectError(str(queue), "no attempt was made")
+
+    def _full(self, queue: MessageQueue) -> MessageQueue:
+        topic = wrap_namespace(self._config.namespace, queue.topic)
+        return MessageQueue(topic, queue.broker_name, queue.queue_id)
+
+    def _pause(self, queue: MessageQueue, failures: int) -> None:
+        """Drop the connection to a queue's broker, and the route: the broker may have moved. Then wait a little."""
+        route = self._routes.pop(queue.topic, None)
+        if route is not None and queue.broker_name in route.brokers:
+            self._client.drop(route.brokers[queue.broker_name])
+        time.sleep(RETRY_PAUSE_MS / 1000 * 2 ** (failures - 1))

@@ -1,0 +1,66 @@
+"""What a route says: the queues to send to, the queues to read, the address of each broker.
+
+Source: MQClientInstance.topicRouteData2TopicPublishInfo and topicRouteData2TopicSubscribeInfo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """A topic's route, made ready: ``publish`` to send to, ``subscribe`` to read, in RocketMQ's order."""
+
+    topic: str
+    publish: tuple[MessageQueue, ...]
+    subscribe: tuple[MessageQueue, ...]
+    masters: dict[str, str]
+    brokers: dict[str, str]
+
+    @classmethod
+    def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
+        """From the name server's answer."""
+        masters = {
+            one.broker_name: one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs
+        }
+        brokers = {one.broker_name: one.address for one in route.broker_datas if one.address is not None}
+        queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
+        subscribe = [
+            MessageQueue(topic, one.broker_name, number)
+            for one in queues
+            if one.is_readable
+            for number in range(one.read_queue_nums)
+        ]
+        publish = (
+            _ordered(topic, route.order_topic_conf)
+            if route.order_topic_conf
+            else [
+                MessageQueue(topic, one.broker_name, number)
+                for one in queues
+                if one.is_writable and one.broker_name in masters
+                for number in range(one.write_queue_nums)
+            ]
+        )
+        return cls(topic, tuple(publish), tuple(subscribe), masters, brokers)
+
+    def address(self, queue: MessageQueue) -> str:
+        """Where a queue can be read: its master, else a slave. Raises MQClientError where the route has neither."""
+        address = self.brokers.get(queue.broker_name)
+        if address is None:
+            raise MQClientError(f"{queue}: the route of the topic has no broker {queue.broker_name}")
+        return address
+
+
+def _ordered(topic: str, conf: str) -> list[MessageQueue]:
+    queues = []
+    for part in conf.split(";"):
+        broker, _, count = part.partition(":")
+        if not count.isdecimal() or int(count) > 0xFFFF:
+            raise MQClientError(f"topic {topic}: orderTopicConf {conf!r} is not broker:queues;broker:queues")
+        queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
+    return queues

@@ -1,0 +1,48 @@
+"""What every client is told: where the name servers are, who asks, how it speaks.
+
+Source: ClientConfig, NettyClientConfig.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gantrymq.errors import ConfigError
+from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.codes import SerializeType
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """``name_servers`` as RocketMQ writes them: ``host:port;host:port``.
+
+    With ``access_key`` and ``secret_key`` every request is signed. ``tls`` holds keys of tls.properties
+    (``tls.enable``, ``tls.client.trustCertPath``, …). ``request_timeout_ms`` (mqClientApiTimeout) is for one answer.
+    """
+
+    name_servers: str
+    namespace: str = ""
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    security_token: str = field(default="", repr=False)
+    tls: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connect_timeout_ms: int = 3000
+    request_timeout_ms: int = 3000
+    serialize_type: SerializeType = SerializeType.JSON
+
+    def __post_init__(self) -> None:
+        if not self.name_server_list:
+            raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")
+
+    @property
+    def name_server_list(self) -> list[str]:
+        """The addresses one by one."""
+        return [address.strip() for address in self.name_servers.replace(",", ";").split(";") if address.strip()]
+
+    @property
+    def credentials(self) -> SessionCredentials | None:
+        """Who signs, if anybody does."""
+        if not self.access_key:
+            return None
+        return SessionCredentials(self.access_key, self.secret_key, self.security_token or None)
