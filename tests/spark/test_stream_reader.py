@@ -17,7 +17,7 @@ from gantrymq import Message, MessageStore
 from gantrymq.errors import ConfigError
 from gantrymq.spark import log_tail, store_view
 from gantrymq.spark.data_loss import DataLossError
-from store_cases import fill, kill_while_putting, numbered, open_store
+from store_cases import await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
 
@@ -84,6 +84,7 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(store_view, "open_reader", lambda place: opened.append(place) or open_reader(place))
     with open_store(path=tmp_path, housekeeping=False) as store:
         store.put_batch(numbered(3000))
+        await_dispatch(store)  # or opening may have to be tried again
         with Stream(tmp_path, *BODY) as stream:
             stream.batch()
             monkeypatch.setattr(

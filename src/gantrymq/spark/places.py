@@ -99,7 +99,7 @@ def _opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
 
 def _meant(text: str) -> list[Place]:
     """The stores that one path text means."""
-    whole = _place(text)
+    whole = place_of(text)
     if whole is not None and _names(whole) is not None:
         return [_required(whole)]
     if "," in text:
@@ -112,8 +112,8 @@ def _meant(text: str) -> list[Place]:
     return stores
 
 
-def _place(text: str) -> Place | None:
-    """A text without wildcards as a place; None for a URI with wildcards."""
+def place_of(text: str) -> Place | None:
+    """What a text without wildcards names; None for a URI with wildcards. Raises ConfigError."""
     url = urlsplit(text)
     if url.scheme == "file" and url.netloc in {"", "localhost"}:
         return Place(unquote(url.path))
@@ -130,7 +130,7 @@ def _globbed(text: str) -> list[Place]:
     search = _GLOB_IN_URI if _URI.match(text) else _GLOB
     parts = text.split("/") if _URI.match(text) else os.path.abspath(text).split("/")
     fixed = next(at for at, part in enumerate(parts) if search.search(part))
-    start = _place("/".join(parts[:fixed]) or "/")
+    start = place_of("/".join(parts[:fixed]) or "/")
     assert start is not None
     found = [start]
     for part in parts[fixed:]:

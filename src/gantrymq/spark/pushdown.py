@@ -70,7 +70,7 @@ def pushed(filters: Sequence[Filter]) -> Pushed:
 
 
 def _take(found: Pushed, column: str, one: Filter) -> None:
-    values = _values(one)
+    values = None if column == "keys" else _values(one)
     if column == "topic" and values is not None:
         found.topics = values if found.topics is None else found.topics & values
     elif column == "queue_id" and values is not None:

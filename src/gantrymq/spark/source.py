@@ -7,14 +7,24 @@ planned. Neither opens the store longer than it takes; only a stream keeps it op
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from gantrymq.errors import ConfigError
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.reader import FilteringReader, RocketMQReader
 from gantrymq.spark.schema import check_schema, schema_ddl
 from gantrymq.spark.stream_reader import RocketMQStreamReader
+from gantrymq.spark.write_options import WriteOptions
+from gantrymq.spark.writer import StoreBatchWriter, StoreStreamWriter
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -51,6 +61,24 @@ class RocketMQDataSource(DataSource):
         options = ReadOptions.parse(self.options, streaming=True)
         check_schema(schema)
         return RocketMQStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer that appends a DataFrame; raises ConfigError."""
+        return StoreBatchWriter(_checked_write(self.options, schema, overwrite=overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer that appends micro-batches; raises ConfigError."""
+        return StoreStreamWriter(_checked_write(self.options, schema, overwrite=overwrite), schema)
+
+
+def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:
+    from gantrymq.spark.outgoing_rows import check_columns
+
+    options = WriteOptions.parse(given)
+    if overwrite:
+        raise ConfigError("mode", "overwrite", "append: messages are only ever added")
+    check_columns(schema, topic=options.topic, deliver=options.nameserver is not None)
+    return options
 
 
 def _require_stores(options: ReadOptions) -> None:

@@ -1,0 +1,85 @@
+"""What was put into a store by whom: one line of truth for each query, and at most one commit under way.
+
+``spark/ledger/QUERY.json`` says up to which batch a query's rows are in the store. ``spark/pending.json`` is there
+while a batch is being put: where the log ended before, and which staged files are put from there on. Both are replaced
+in one step and are durable before the next step begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gantrymq.errors import StoreError
+from gantrymq.spark.staging import DIRECTORY, sync_directory
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A batch that is being put, or was when its driver was killed. ``files`` are relative to the store."""
+
+    app: str
+    batch: int
+    begin: int
+    files: tuple[str, ...]
+
+
+class Ledger:
+    """The ledger of a store. Whoever changes it holds the lock of the store."""
+
+    def __init__(self, store: Path) -> None:
+        self._root = store / DIRECTORY
+        self._pending = self._root / "pending.json"
+
+    def committed(self, app: str) -> int:
+        """The last batch of ``app`` whose rows are all in the store; -1 before the first."""
+        found = self._read(self._file(app))
+        return -1 if found is None else int(found["batch"])
+
+    def commit(self, app: str, batch: int, rows: int, end: int) -> None:
+        """Say that a batch is in the store, to the last row and for good."""
+        self._write(self._file(app), {"app": app, "batch": batch, "rows": rows, "endPhyOffset": end})
+
+    def pending(self) -> Pending | None:
+        """The batch that was being put when a driver was killed."""
+        found = self._read(self._pending)
+        if found is None:
+            return None
+        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), tuple(found["files"]))
+
+    def begin(self, pending: Pending) -> None:
+        """Say that a batch is going to be put."""
+        self._write(self._pending, asdict(pending))
+
+    def end(self) -> None:
+        """Say that no batch is being put."""
+        self._pending.unlink(missing_ok=True)
+        sync_directory(self._root)
+
+    def _file(self, app: str) -> Path:
+        return self._root / "ledger" / f"{quote(app, safe='')}.json"
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StoreError(path, f"is no JSON ({error}); whoever changed it broke the ledger") from None
+        if not isinstance(found, dict):
+            raise StoreError(path, "is no ledger")
+        return found
+
+    def _write(self, path: Path, value: dict[str, object]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        sync_directory(path.parent)

@@ -1,0 +1,56 @@
+"""Whether a store would take rows, found out before any of them is put: a batch goes in as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.host import Host
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.spark.write_options import WriteOptions
+from gantrymq.store.batch_columns import of_table
+from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.geometry import find_file_sizes
+from gantrymq.store.outgoing import prepare
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.put_batch import messages_of
+
+_HOST = Host.parse("127.0.0.1:10911")
+
+
+def check_rows(options: WriteOptions, tables: Iterator[Any]) -> Iterator[Any]:
+    """The tables as they come; raises ConfigError for the first row that the store would refuse."""
+    config = _store_config(options)
+    checked = 0
+    for table in tables:
+        if of_table(table, config) is None:
+            _check_one_by_one(table, config, checked)
+        checked += table.num_rows
+        yield table
+
+
+def _store_config(options: WriteOptions) -> MessageStoreConfig:
+    assert options.path is not None
+    config, given = options.store_settings()
+    return find_file_sizes(RealFileSystem(), StorePaths(Path(options.path)), config, given)
+
+
+def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> None:
+    for number, message in enumerate(messages_of(table)):
+        outgoing = prepare(message, config, _HOST)
+        if isinstance(outgoing, PutMessageStatus):
+            where = f"row {first + number} of the partition is {outgoing.value}"
+            if not is_topic_storable(message.topic):
+                raise ConfigError("column topic", message.topic, f"a name of a topic; {where}")
+            if len(message.body) + len(message.topic) + 1024 > min(
+                config.max_message_size_bytes, config.mapped_file_size_commit_log
+            ):
+                size = f"{len(message.body)} bytes"
+                raise ConfigError("column body", size, f"at most maxMessageSize and what a log file holds; {where}")
+            shown = ", ".join(message.properties) or "tags, keys"
+            allowed = f"names and values without 0x01 and 0x02, together below 32 KiB; {where}"
+            raise ConfigError("column properties", shown, allowed)

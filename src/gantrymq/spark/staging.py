@@ -1,0 +1,70 @@
+"""Rows on their way into a store: files that executors write, and that the driver puts when all of them are there.
+
+They lie in the store, below ``spark/staging/QUERY``, as Arrow files. A staged file is durable before its task reports
+it, and nothing in a store looks at it before the driver does.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+DIRECTORY = "spark"
+_STAGING = "staging"
+
+
+def staging_directory(store: Path, app: str) -> Path:
+    """Where the files of a query, or of another writer of this name, lie."""
+    return store / DIRECTORY / _STAGING / quote(app, safe="")
+
+
+def stage(store: Path, app: str, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
+    """Write ``tables`` into a new file and return its path; what fails leaves none behind."""
+    directory = staging_directory(store, app)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{uuid.uuid4().hex}.arrow"
+    try:
+        with open(path, "xb") as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                for table in tables:
+                    writer.write_table(table)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(directory)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
+    """The rows of staged files, batch by batch, in order."""
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            reader = pa.ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                yield pa.Table.from_batches([reader.get_batch(number)])
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove staged files, and their directories where these are empty then."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        try:
+            path.parent.rmdir()
+        except OSError:
+            continue
+
+
+def sync_directory(path: Path) -> None:
+    """Return when the names in a directory would survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

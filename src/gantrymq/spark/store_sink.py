@@ -1,0 +1,152 @@
+"""Putting staged rows into a store, exactly once. Runs on the driver, under the lock of the store.
+
+The steps of a commit, each durable before the next: (1) ``pending`` says where the log ends and which files are put;
+(2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) ``pending`` goes,
+then the staged files. Killed in between, the next commit by anybody finishes the job: the rows of ``pending`` that are
+in the log are those it begins with from the recorded end on, so it puts the rest. A batch that the ledger knows is not
+put again, and since the *first* attempt's files are finished, a repeated batch may even hold its rows in another order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gantrymq.errors import StoreError, StoreLockedError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.spark.ledger import Ledger, Pending
+from gantrymq.spark.staging import remove, staged_tables, staging_directory
+from gantrymq.spark.write_options import WriteOptions
+from gantrymq.store.geometry import require_store
+from gantrymq.store.message_store import MessageStore
+
+_LOCK_WAIT_S = 30.0
+_LOCK_POLL_S = 0.1
+_PUT_ROWS = 20_000
+_DELAYED = "delay_level"
+
+
+class StoreSink:
+    """Commits batches into the store that ``options`` name."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        assert options.path is not None
+        self._options = options
+        self._path = options.path
+        self._ledger = Ledger(self._path)
+
+    def make_store(self) -> None:
+        """Make the store where there is none, before anything is staged in it; raises NotAStoreError."""
+        if not self._path.exists() or not any(self._path.iterdir()):
+            self._open().close()
+        require_store(RealFileSystem(), self._path)
+
+    def commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
+        """Put the rows of ``files``; False where the batch was in the store already.
+
+        Raises StoreLockedError, DiskFullError: what is there then is finished by the next commit.
+        """
+        with self._open() as store:
+            pending = self._ledger.pending()
+            if pending is not None:
+                self._put_rest(store, pending)
+        if pending is not None:
+            self._done(pending)
+        if self._ledger.committed(app) >= batch:
+            remove(files)
+            return False
+        with self._open() as store:
+            if self._ledger.pending() is not None:
+                raise StoreError(self._path, "another query has begun to write at the same time; try again")
+            names = tuple(str(path.relative_to(self._path)) for path in files)
+            pending = Pending(app, batch, max(store.max_phy_offset, 0), names)
+            self._ledger.begin(pending)
+            self._put(store, staged_tables(files), 0)
+        self._done(pending)
+        return True
+
+    def abort(self, files: Sequence[Path]) -> None:
+        """Forget staged files, but for those that a commit has begun to put: the next commit needs them."""
+        pending = self._ledger.pending()
+        kept = set() if pending is None else {self._path / name for name in pending.files}
+        remove(path for path in files if path not in kept)
+
+    def _open(self) -> MessageStore:
+        config, given = self._options.store_settings()
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                return MessageStore.open(self._path, config, given=given, housekeeping=False)
+            except StoreLockedError as error:
+                if time.monotonic() > deadline:
+                    hint = "to write to a running broker give its nameserver instead of path"
+                    raise StoreLockedError(self._path, f"{error.reason}; {hint}") from error
+                time.sleep(_LOCK_POLL_S)
+
+    def _done(self, pending: Pending) -> None:
+        """The rows are in the store, which is closed: everything of it is on the disk."""
+        files = [self._path / name for name in pending.files]
+        if self._ledger.committed(pending.app) < pending.batch:
+            rows = sum(table.num_rows for table in staged_tables(files))
+            self._ledger.commit(pending.app, pending.batch, rows, pending.begin)
+        self._ledger.end()
+        directory = staging_directory(self._path, pending.app)
+        remove(sorted(directory.glob("*.arrow")))
+
+    def _put_rest(self, store: MessageStore, pending: Pending) -> None:
+        """Put what a killed driver had not come to."""
+        if self._ledger.committed(pending.app) >= pending.batch:
+            return
+        if pending.begin < store.min_phy_offset:
+            reason = f"batch {pending.batch} of {pending.app} was begun at {pending.begin}, which retention has deleted"
+            raise StoreError(self._path, f"{reason}: nobody can tell which of its rows were put")
+        files = [self._path / name for name in pending.files]
+        there = _rows_there(store, pending.begin, _rows(files))
+        self._put(store, staged_tables(files), there)
+
+    def _put(self, store: MessageStore, tables: Iterator[Any], skip: int) -> None:
+        for table in tables:
+            skipped = min(skip, table.num_rows)
+            skip -= skipped
+            for start in range(skipped, table.num_rows, _PUT_ROWS):
+                part = table.slice(start, _PUT_ROWS)
+                result = store.put_batch(_without_empty(part))
+                if result.status is not PutMessageStatus.PUT_OK or result.rejected:
+                    why = next(iter(result.rejected.values()), result.status)
+                    raise StoreError(self._path, f"a row was not put: {why.value}")
+
+
+def _without_empty(table: Any) -> Any:
+    """The table without columns that are nothing but nulls: a plain batch goes faster."""
+    return table.select([name for name in table.column_names if table.column(name).null_count < table.num_rows])
+
+
+def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    for table in staged_tables(files):
+        yield from table.select(["topic", "body", _DELAYED, "born_timestamp_ms"]).to_pylist()
+
+
+def _rows_there(store: MessageStore, begin: int, rows: Iterator[dict[str, Any]]) -> int:
+    """How many of ``rows`` the log holds from ``begin`` on, without a gap, for that is how they are put."""
+    messages = _messages_from(store, begin)
+    there = 0
+    for row, message in zip(rows, messages, strict=False):
+        same_topic = bool(row[_DELAYED]) or message.topic == row["topic"]
+        if not same_topic or message.body != row["body"] or message.born_timestamp_ms != row["born_timestamp_ms"]:
+            break
+        there += 1
+    return there
+
+
+def _messages_from(store: MessageStore, offset: int) -> Iterator[Any]:
+    file_size = store.config.mapped_file_size_commit_log
+    while offset < store.max_phy_offset:
+        message = store.message_at(offset)
+        if message is None:
+            offset += file_size - offset % file_size
+        else:
+            yield message
+            offset += message.size_bytes

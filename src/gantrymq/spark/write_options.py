@@ -1,0 +1,97 @@
+"""The options of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from gantrymq.config.properties import read_settings
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
+from gantrymq.spark import option_texts as texts
+from gantrymq.spark.places import Place, place_of
+
+_STORE_KEY = "store."
+_SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
+_STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fields(MessageStoreConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Checked options; picklable. One by one they stand in docs/spark.md; None is: not given."""
+
+    path: Path | None = None
+    nameserver: str | None = None
+    topic: str | None = None
+    queue_num: int = 4
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    namespace: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    store_keys: tuple[tuple[str, str], ...] = field(default=())
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Read Spark's options, whose names know no upper and lower case; raises ConfigError."""
+        values: dict[str, Any] = {}
+        store_keys: list[tuple[str, str]] = []
+        for name, text in options.items():
+            lower = name.lower()
+            if lower in _SPARKS_OWN:
+                continue
+            if lower.startswith(_STORE_KEY):
+                store_keys.append((_store_key(name, text), text))
+                continue
+            if lower not in _OPTIONS:
+                near = get_close_matches(lower, list(_OPTIONS), 3)
+                known = [_OPTIONS[one][0] for one in near] or [shown for shown, _, _ in _TABLE]
+                raise ConfigError(name, text, f"no such option of a write; there is {', '.join(known)}")
+            shown, attribute, read = _OPTIONS[lower]
+            values[attribute] = read(shown, text)
+        if ("path" in values) == ("nameserver" in values):
+            raise ConfigError("path", str(values.get("path", "")), "either path (a store) or nameserver (host:port)")
+        if ("txn_app_id" in values) != ("txn_version" in values):
+            raise ConfigError("txnAppId", values.get("txn_app_id", ""), "txnAppId and txnVersion are given together")
+        return cls(**values, store_keys=tuple(store_keys))
+
+    def store_settings(self) -> tuple[MessageStoreConfig, frozenset[str]]:
+        """The settings of the store that were given, and their keys."""
+        reading = read_settings(dict(self.store_keys))
+        return reading.config, reading.given
+
+
+def _store_key(name: str, text: str) -> str:
+    key: str | None = _STORE_KEYS.get(name[len(_STORE_KEY) :].lower())
+    if key is None:
+        near = [_STORE_KEYS[one] for one in get_close_matches(name[len(_STORE_KEY) :].lower(), list(_STORE_KEYS), 3)]
+        raise ConfigError(
+            name, text, f"store. and a key of a broker.conf, such as {', '.join(near) or 'flushDiskType'}"
+        )
+    read_settings({key: text})
+    return key
+
+
+def _local(name: str, text: str) -> Path:
+    place = place_of(text) if text.strip() else None
+    if not isinstance(place, Place) or place.uri is not None:
+        raise ConfigError(name, text, "the directory of one store, which the driver and every executor see as local")
+    return Path(place.path)
+
+
+# Option, field, and how its text is read.
+_TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
+    ("path", "path", _local),
+    ("nameserver", "nameserver", texts.plain),
+    ("topic", "topic", texts.plain),
+    ("queueNum", "queue_num", texts.count),
+    ("txnAppId", "txn_app_id", texts.plain),
+    ("txnVersion", "txn_version", texts.timestamp_ms),
+    ("namespace", "namespace", texts.plain),
+    ("accessKey", "access_key", texts.plain),
+    ("secretKey", "secret_key", texts.plain),
+)
+_OPTIONS = {option.lower(): (option, attribute, read) for option, attribute, read in _TABLE}

@@ -1,0 +1,119 @@
+"""The writers, batch and streaming: executors stage rows, the driver commits them.
+
+Spark pickles a writer to its executors, and for a stream makes a new one for each commit. Which query a batch is of is
+known on the executors only (a local property of its tasks), so it comes back with what they staged.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from gantrymq.errors import ConfigError
+from gantrymq.spark.outgoing_check import check_rows
+from gantrymq.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gantrymq.spark.store_sink import StoreSink
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task staged, and for whom."""
+
+    app: str
+    path: str
+    rows: int
+
+
+class StoreBatchWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to a store: all of its rows, or after a failure none."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        _prepare(options)
+        self._options = options
+        self._app = options.txn_app_id or f"batch-{uuid.uuid4().hex}"
+        self._version = options.txn_version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        return _stage(self._options, self._app, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Put what was staged; with txnAppId and txnVersion only if that was not done before."""
+        _sink(self._options).commit(self._app, self._version, _files(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget what was staged."""
+        _sink(self._options).abort(_files(messages))
+
+
+class StoreStreamWriter(DataSourceStreamArrowWriter):
+    """Appends micro-batches to a store, each exactly once."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        _prepare(options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        app = self._options.txn_app_id or (context and context.getLocalProperty(_QUERY_ID))
+        if not app:
+            raise ConfigError("txnAppId", "", "a name for this query: Spark does not say which one it is")
+        return _stage(self._options, app, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Put what was staged, if the ledger does not know this batch of this query."""
+        apps = {message.app for message in messages if isinstance(message, Staged)}
+        for app in apps:
+            _sink(self._options).commit(app, batchId, _files(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Forget what was staged."""
+        _sink(self._options).abort(_files(messages))
+
+
+def _stage(options: WriteOptions, app: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    from pyspark import TaskContext
+
+    from gantrymq.spark.outgoing_rows import STAGED, OutgoingRows
+    from gantrymq.spark.staging import stage
+
+    assert options.path is not None
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    rows = OutgoingRows(
+        topic=options.topic, queue_num=options.queue_num, partition=partition, born_ms=time.time_ns() // 1_000_000
+    )
+    path = stage(options.path, app, check_rows(options, rows.staged(batches)), STAGED)
+    return Staged(app, str(path), rows.count)
+
+
+def _prepare(options: WriteOptions) -> None:
+    if options.path is None:
+        raise ConfigError("nameserver", options.nameserver, "path: writing to a cluster is not there yet")
+    _sink(options).make_store()
+
+
+def _files(messages: list[WriterCommitMessage | None]) -> list[Path]:
+    return [Path(message.path) for message in messages if isinstance(message, Staged)]
+
+
+def _sink(options: WriteOptions) -> StoreSink:
+    from gantrymq.spark.store_sink import StoreSink
+
+    return StoreSink(options)

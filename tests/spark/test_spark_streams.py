@@ -1,0 +1,178 @@
+"""Streams through a real Spark: triggers, progress, restarts, a sink, and drivers killed with SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from gantrymq import StoreReader
+from store_cases import await_dispatch, numbered, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "topic string, body binary, queue_id int"
+
+
+def run(spark: SparkSession, source: Path, sink: Path, checkpoint: Path, **options: object) -> list[dict[str, Any]]:
+    """One AvailableNow query from store to store; returns its progress."""
+    stream = spark.readStream.format("rocketmq").schema(SCHEMA).option("startingOffsets", "earliest")
+    for name, value in options.items():
+        stream = stream.option(name, str(value))
+    query = (
+        stream.load(str(source))
+        .writeStream.format("rocketmq")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start(str(sink))
+    )
+    query.awaitTermination(120)
+    assert not query.isActive
+    return [json.loads(one.json) if hasattr(one, "json") else one for one in query.recentProgress]
+
+
+def bodies(path: Path, topic: str = "orders") -> list[str]:
+    with StoreReader.open(path) as reader:
+        return sorted(message.body.decode() for message in reader.messages(topic))
+
+
+def expected(count: int) -> list[str]:
+    return [f"{number:08d}" for number in range(count)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    with open_store(path=tmp_path / "source") as store:
+        store.put_batch(numbered(100))
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Path:
+    with open_store(path=tmp_path / "sink"):
+        pass
+    return tmp_path / "sink"
+
+
+def test_available_now_and_restart(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
+    progress = run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=40)
+    assert bodies(sink) == expected(100)
+    assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [40, 40, 20]
+    assert progress[0]["sources"][0]["endOffset"] == {"orders": {"source": {"0": 40}}}
+    assert progress[0]["sources"][0]["latestOffset"] == {"orders": {"source": {"0": 100}}}
+    with open_store(path=source) as store:
+        store.put_batch(numbered(50, first=100) + numbered(10, topic="new", queue_id=2))
+        await_dispatch(store)
+        run(spark, source, sink, tmp_path / "c")
+    assert bodies(sink) == expected(150)
+    assert len(bodies(sink, "new")) == 10
+    run(spark, source, sink, tmp_path / "c")
+    assert bodies(sink) == expected(150)
+
+
+def test_a_batch_whose_commit_spark_did_not_note_adds_nothing(
+    spark: SparkSession, source: Path, sink: Path, tmp_path: Path
+) -> None:
+    run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=60)
+    last = max((tmp_path / "c" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    last.unlink()
+    for crc in (tmp_path / "c" / "commits").glob(f".{last.name}.crc"):
+        crc.unlink()
+    run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=60)
+    assert bodies(sink) == expected(100)
+
+
+def test_batch_writes(spark: SparkSession, sink: Path) -> None:
+    rows = spark.createDataFrame([("orders", f"{number:08d}") for number in range(100)], "topic string, body string")
+    for _ in range(2):
+        rows.write.format("rocketmq").option("txnAppId", "job").option("txnVersion", 7).mode("append").save(str(sink))
+    assert bodies(sink) == expected(100)
+    rows.write.format("rocketmq").mode("append").save(str(sink))
+    assert Counter(bodies(sink)) == Counter(expected(100) * 2)
+    with pytest.raises(Exception, match="column topic='a/b' is not allowed: a name of a topic"):
+        spark.createDataFrame([("a/b", "x")], "topic string, body string").write.format("rocketmq").mode("append").save(
+            str(sink)
+        )
+    assert not list(sink.glob("spark/**/*.arrow"))
+
+
+def test_loss_ends_a_query_by_name(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
+    run(spark, source, sink, tmp_path / "c")
+    with open_store(path=source) as store:
+        store.put_batch(numbered(600, first=100))
+    for file in sorted((source / "commitlog").iterdir())[:2]:
+        file.unlink()
+    with pytest.raises(
+        StreamingQueryException, match="topic orders, broker source, queue 0: the messages at offsets 100"
+    ):
+        run(spark, source, sink, tmp_path / "c")
+    run(spark, source, sink, tmp_path / "c", failOnDataLoss="false")
+    there = bodies(sink)
+    assert there[-1] == "00000699"
+    assert len(there) == len(set(there)) < 700
+
+
+def test_filters_that_are_pushed_down(spark: SparkSession, source: Path) -> None:
+    with open_store(path=source) as store:
+        store.put_batch(numbered(50, topic="invoices", queue_id=3))
+    conditions = {
+        "topic = 'invoices'": 50,
+        "topic in ('invoices', 'none') and queue_id = 3 and queue_offset >= 10 and queue_offset < 20": 10,
+        "queue_offset = 49": 2,
+        "queue_offset > 97": 2,
+        "tags = 'paid'": 150,
+        "tags = 'due'": 0,
+        "tags <> 'paid'": 0,
+        "phy_offset < 1000 and phy_offset >= 0": None,
+        "store_timestamp > timestamp '2001-01-01'": 150,
+        "store_timestamp < timestamp '2001-01-01'": 0,
+        "keys = array('x')": 0,
+        "topic = 'orders' or queue_id = 3": 150,
+        "topic = 'invoices' and topic = 'orders'": 0,
+    }
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        loaded = spark.read.format("rocketmq").load(str(source))
+        everything = loaded.collect()
+        for condition, count in conditions.items():
+            found = spark.read.format("rocketmq").load(str(source)).where(condition).count()
+            assert found == (sum(row.phy_offset < 1000 for row in everything) if count is None else count), condition
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def killed_driver(source: Path, sink: Path, checkpoint: Path, after: int) -> None:
+    """Let a driver follow ``source`` into ``sink``, and kill it and its JVM once ``after`` batches are in."""
+    script = Path(__file__).with_name("streaming_driver.py")
+    command = [sys.executable, str(script), str(source), str(sink), str(checkpoint), "40", "1000000"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            if line.strip().isdigit() and int(line) >= after - 1:
+                break
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_driver_killed_with_sigkill(spark: SparkSession, tmp_path: Path, sink: Path, kills: int) -> None:
+    source = tmp_path / "source"
+    with open_store(path=source) as store:
+        store.put_batch(numbered(4000))
+    for number in range(kills):
+        killed_driver(source, sink, tmp_path / "c", after=2 + 3 * number)
+    there = bodies(sink)
+    assert 40 <= len(there) < 4000
+    assert len(there) == len(set(there))
+    run(spark, source, sink, tmp_path / "c")
+    assert bodies(sink) == expected(4000)

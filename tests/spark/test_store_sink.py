@@ -1,0 +1,327 @@
+"""Rows into a store, exactly once: killed after each step, repeated, refused, aborted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from gantrymq import MessageStore, StoreReader
+from gantrymq.errors import ConfigError, GantrymqError, StoreError, StoreLockedError
+from gantrymq.spark import RocketMQDataSource, store_sink
+from gantrymq.spark.ledger import Ledger, Pending
+from gantrymq.spark.store_sink import StoreSink
+from gantrymq.spark.write_options import WriteOptions
+from gantrymq.spark.writer import Staged
+from store_cases import numbered, open_store
+
+ALL_COLUMNS = (
+    "topic string, body binary, tags string, keys array<string>, properties map<string,string>, queue_id int, "
+    "sharding_key string, delay_level int"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with small files and ten messages."""
+    with open_store(path=tmp_path / "s") as store:
+        store.put_batch(numbered(10, topic="before"))
+    return tmp_path / "s"
+
+
+def writer(path: Path, schema: str = "topic string, body string", **options: object) -> Any:
+    given = {"path": str(path), **{name: str(value) for name, value in options.items()}}
+    return RocketMQDataSource(given).writer(schema_of(schema), False)
+
+
+def schema_of(ddl: str) -> StructType:
+    """StructType.fromDDL without the JVM that it asks."""
+    kinds: dict[str, DataType] = {
+        "string": StringType(), "binary": BinaryType(), "int": IntegerType(), "bigint": LongType(),
+        "timestamp": TimestampType(), "array<string>": ArrayType(StringType()),
+        "map<string,string>": MapType(StringType(), StringType()),
+    }  # fmt: skip
+    return StructType([StructField(name, kinds[kind]) for name, kind in (one.split() for one in ddl.split(", "))])
+
+
+def batch(count: int, first: int = 0, topic: str = "orders") -> pa.RecordBatch:
+    return pa.record_batch(
+        {"topic": [topic] * count, "body": [f"{number:08d}" for number in range(first, first + count)]}
+    )
+
+
+def staged(path: Path, *batches: pa.RecordBatch, app: str = "q") -> list[Path]:
+    """The files of a batch, a task for each."""
+    tasks = writer(path, txnAppId=app, txnVersion=0)
+    return [Path(tasks.write(iter([one])).path) for one in batches]
+
+
+def sink(path: Path) -> StoreSink:
+    return StoreSink(WriteOptions.parse({"path": str(path)}))
+
+
+def stored(path: Path, topic: str = "orders") -> list[str]:
+    """The bodies of a topic in the order of the log."""
+    with StoreReader.open(path) as reader:
+        found = sorted((message.phy_offset, message.body.decode()) for message in reader.messages(topic))
+    return [body for _, body in found]
+
+
+def expected(count: int, first: int = 0) -> list[str]:
+    return [f"{number:08d}" for number in range(first, first + count)]
+
+
+def leftovers(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in (path / "spark").rglob("*") if file.suffix != ".json")
+
+
+def test_a_batch_is_in_once(path: Path) -> None:
+    assert sink(path).commit("q", 0, staged(path, batch(50), batch(25, 50)))
+    assert stored(path) == expected(75)
+    again = staged(path, batch(75))
+    assert not sink(path).commit("q", 0, again)
+    assert stored(path) == expected(75)
+    assert sink(path).commit("q", 1, staged(path, batch(5, 75)))
+    assert sink(path).commit("another", 0, staged(path, batch(5, 80), app="another"))
+    assert stored(path) == expected(85)
+    assert leftovers(path) == ["spark/ledger", "spark/staging"]
+
+
+STEPS = 9
+"""What a commit of three puts does, one after the other: begin, put, put, put, close, commit, end, remove; and the
+close of the store that it looks for unfinished work in first."""
+
+
+def commit_until_killed(path: Path, files: list[Path], kill_at: int, batch: int = 1) -> bool:
+    """Commit in a process of its own, which kills itself with SIGKILL in front of step ``kill_at``."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _count_steps(kill_at)
+            sink(path).commit("q", batch, files)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def _count_steps(kill_at: int) -> None:
+    done = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **options: Any) -> Any:
+            nonlocal done
+            if done == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done += 1
+            return real(*args, **options)
+
+        return step
+
+    watched = [*((Ledger, name) for name in ("begin", "commit", "end")), (MessageStore, "put_batch")]
+    for owner, name in [*watched, (MessageStore, "close"), (store_sink, "remove")]:
+        setattr(owner, name, counted(getattr(owner, name)))
+
+
+@pytest.mark.parametrize("kill_at", range(STEPS))
+@pytest.mark.parametrize("others_first", [False, True])
+def test_killed_at_every_step(path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, others_first: bool) -> None:
+    """Three puts a batch; after the kill somebody else may write before the batch is repeated, in another order."""
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    sink(path).commit("q", 0, staged(path, batch(5)))
+    files = staged(path, batch(20, 5), batch(10, 25))
+    assert commit_until_killed(path, files, kill_at)
+    if others_first:
+        with MessageStore.open(path, housekeeping=False) as store:
+            store.put_batch(numbered(7, topic="others") + numbered(3, first=15))
+    sink(path).commit("q", 1, staged(path, batch(10, 25), batch(20, 5)))
+    sink(path).commit("q", 2, staged(path, batch(5, 35)))
+    others = Counter(expected(3, 15)) if others_first else Counter()
+    assert Counter(stored(path)) == Counter(expected(40)) + others
+    assert len(stored(path, "before")) == 10
+    assert leftovers(path) == ["spark/ledger", "spark/staging"]
+
+
+def test_there_are_no_more_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    assert not commit_until_killed(path, staged(path, batch(20), batch(10, 20)), STEPS)
+    assert stored(path) == expected(30)
+
+
+def test_another_query_finishes_what_was_begun(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    files = staged(path, batch(30))
+    assert commit_until_killed(path, files, 3, batch=0)
+    sink(path).commit("other", 0, staged(path, batch(5, 30), app="other"))
+    assert stored(path) == expected(35)
+    assert not sink(path).commit("q", 0, staged(path, batch(30)))
+    assert stored(path) == expected(35)
+
+
+def test_what_is_begun_survives_an_abort(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    files, unused = staged(path, batch(30)), staged(path, batch(1))
+    assert commit_until_killed(path, files, 3, batch=0)
+    sink(path).abort([*files, *unused])
+    assert files[0].exists()
+    assert not unused[0].exists()
+    assert not sink(path).commit("q", 0, staged(path, batch(30)))
+    assert stored(path) == expected(30)
+
+
+def test_what_retention_made_uncertain_is_said(path: Path) -> None:
+    files = staged(path, batch(900))
+    sink(path).commit("other", 0, staged(path, batch(900), app="other"))
+    for file in sorted((path / "commitlog").iterdir())[:2]:
+        file.unlink()
+    Ledger(path).begin(Pending("q", 0, 100, tuple(str(file.relative_to(path)) for file in files)))
+    with pytest.raises(StoreError, match="batch 0 of q was begun at 100, which retention has deleted"):
+        sink(path).commit("q", 0, files)
+
+
+def test_a_store_that_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sink, "_LOCK_WAIT_S", 0.0)
+    files = staged(path, batch(1))
+    with (
+        open_store(path=path),
+        pytest.raises(StoreLockedError, match="give its nameserver instead"),
+    ):
+        sink(path).commit("q", 0, files)
+    assert sink(path).commit("q", 0, files)
+
+
+def test_a_ledger_that_is_damaged(path: Path) -> None:
+    sink(path).commit("q", 0, staged(path, batch(1)))
+    (path / "spark" / "ledger" / "q.json").write_text("{")
+    with pytest.raises(StoreError, match="is no JSON"):
+        sink(path).commit("q", 1, staged(path, batch(1)))
+
+
+def test_all_columns(path: Path) -> None:
+    rows = [
+        {"topic": "a", "body": b"1", "tags": "t", "keys": ["k", "l"], "properties": [("p", "v")], "queue_id": 7,
+         "sharding_key": "s", "delay_level": None},
+        {"topic": "b", "body": b"2", "tags": None, "keys": None, "properties": None, "queue_id": None,
+         "sharding_key": "Aa", "delay_level": 3},
+    ]  # fmt: skip
+    kinds = {"keys": pa.list_(pa.string()), "properties": pa.map_(pa.string(), pa.string()), "tags": pa.string()}
+    names = list(rows[0])
+    arrays = [pa.array([row[name] for row in rows], kinds.get(name)) for name in names]
+    task = writer(path, ALL_COLUMNS, queueNum=5)
+    task.commit([task.write(iter([pa.record_batch(arrays, names)]))])
+    with StoreReader.open(path) as reader:
+        (one,), (two,) = list(reader.messages("a")), list(reader.messages("SCHEDULE_TOPIC_XXXX"))
+    assert (one.body, one.tags, one.keys, one.queue_id) == (b"1", "t", ["k", "l"], 7)
+    assert one.properties == {"p": "v", "__SHARDINGKEY": "s", "TAGS": "t", "KEYS": "k l"}
+    assert (two.body, two.queue_id, two.properties["REAL_TOPIC"], two.properties["DELAY"]) == (b"2", 2, "b", "3")
+    assert two.properties["REAL_QID"] == str(2112 % 5)  # Java's hash of "Aa"
+
+
+def test_queues_in_turn(path: Path) -> None:
+    task = writer(path, "body string", topic="orders", queueNum=3)
+    task.commit([task.write(iter([batch(7).select(["body"])]))])
+    with StoreReader.open(path) as reader:
+        assert [queue[1:] for queue in reader.queues() if queue[0] == "orders"] == [(0, 0, 3), (1, 0, 2), (2, 0, 2)]
+
+
+def test_a_new_store(tmp_path: Path) -> None:
+    sizes = {"store.mappedFileSizeCommitLog": 1 << 20, "store.mappedfilesizeconsumequeue": 6000}
+    task = writer(tmp_path / "new", **sizes)
+    task.commit([task.write(iter([batch(10)]))])
+    assert stored(tmp_path / "new") == expected(10)
+    assert {file.stat().st_size for file in (tmp_path / "new" / "commitlog").iterdir()} == {1 << 20}
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"topic": ["a", None], "body": ["1", "2"]}, "column topic=None is not allowed: never null; row 1"),
+        ({"topic": ["a", "a"], "body": ["1", None]}, "column body=None is not allowed: never null; row 1"),
+        ({"topic": ["a", "a/b"], "body": ["1", "2"]}, "column topic='a/b' is not allowed: a name of a topic; row 1"),
+        ({"topic": ["a", "a"], "body": ["1", "x" * 20_000]}, "column body='20000 bytes' is not allowed: at most"),
+    ],
+)
+def test_rows_that_are_refused_leave_nothing(path: Path, columns: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        writer(path).write(iter([pa.record_batch(columns)]))
+    assert says in str(raised.value)
+    assert not list(path.glob("spark/**/*.arrow"))
+
+
+def test_numbers_that_are_refused(path: Path) -> None:
+    for name, value in (("queue_id", -1), ("delay_level", -2), ("queue_id", 1 << 40)):
+        rows = pa.record_batch({"topic": ["a"], "body": ["b"], name: [value]})
+        with pytest.raises(ConfigError, match=f"column {name}={value} is not allowed: 0 to 2147483647"):
+            writer(path, f"topic string, body string, {name} bigint").write(iter([rows]))
+    rows = pa.record_batch({"topic": ["a"], "body": ["b"], "tags": ["\x02"]})
+    with pytest.raises(ConfigError, match=r"column properties=.*without 0x01 and 0x02"):
+        writer(path, "topic string, body string, tags string").write(iter([rows]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "says"),
+    [
+        ("topic string", {}, "a column body"),
+        ("body string", {}, "a column topic or the option topic must be there"),
+        ("topic string, body string", {"topic": "x"}, "either this or a column topic"),
+        ("topic string, body int", {}, "column='body int' is not allowed: body is binary or string"),
+        ("topic string, body string, keys int", {}, "keys is array<string> or string"),
+        ("topic string, body string, tag string", {}, "no such column; there is tags"),
+        ("topic string, body string, deliver_timestamp timestamp", {}, "in a store directory nobody delivers"),
+        ("topic string, body string", {"queueNum": 0}, "a whole number of at least 1"),
+        ("topic string, body string", {"queuNum": 1}, "no such option of a write; there is queueNum"),
+        ("topic string, body string", {"txnAppId": "a"}, "txnAppId and txnVersion are given together"),
+        ("topic string, body string", {"nameserver": "h:1"}, "either path (a store) or nameserver"),
+        ("topic string, body string", {"store.flushDisk": "x"}, "a key of a broker.conf, such as flushDiskType"),
+        ("topic string, body string", {"store.flushDiskType": "x"}, "flushDiskType='x' is not allowed"),
+    ],
+)
+def test_wrong_writes(path: Path, schema: str, options: dict[str, object], says: str) -> None:
+    with pytest.raises(GantrymqError) as raised:
+        writer(path, schema, **options)
+    assert says in str(raised.value)
+
+
+def test_overwrite_is_refused(path: Path) -> None:
+    source = RocketMQDataSource({"path": str(path), "checkpointLocation": "/x"})
+    schema = schema_of("topic string, body string")
+    with pytest.raises(ConfigError, match="append: messages are only ever added"):
+        source.streamWriter(schema=schema, overwrite=True)
+    source.streamWriter(schema=schema, overwrite=False)
+
+
+def test_a_task_that_fails_leaves_no_file(path: Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield batch(5)
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        writer(path).write(rows())
+    assert not list(path.glob("spark/**/*.arrow"))
+
+
+def test_an_aborted_write_leaves_nothing(path: Path) -> None:
+    task = writer(path)
+    done = task.write(iter([batch(5)]))
+    assert isinstance(done, Staged)
+    task.abort([done, None])
+    assert stored(path) == []
+    assert not list(path.glob("spark/**/*.arrow"))
