@@ -32,6 +32,7 @@ public final class Main {
         COMMANDS.put("cluster", new Cluster());
         COMMANDS.put("send", new Send());
         COMMANDS.put("pull", new Pull());
+        COMMANDS.put("client-cases", new ClientCases());
     }
 
     private Main() {

@@ -1,0 +1,51 @@
+package org.gantrymq.interop.client;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** The old pull consumer, which asks for exactly what it is told. */
+@SuppressWarnings("deprecation") // a client that people use, deprecated or not
+final class Reader implements AutoCloseable {
+    private static final int AT_ONCE = 32;
+
+    final DefaultMQPullConsumer consumer;
+
+    Reader(Scene scene) throws Exception {
+        this(scene, scene.name("reader"));
+    }
+
+    Reader(Scene scene, String group) throws Exception {
+        consumer = new DefaultMQPullConsumer(group);
+        consumer.setNamesrvAddr(scene.site.namesrv);
+        consumer.setBrokerSuspendMaxTimeMillis(5000);
+        consumer.start();
+    }
+
+    /** The first messages of a queue; waits until they are there. */
+    List<MessageExt> read(MessageQueue queue, int count) throws Exception {
+        List<MessageExt> messages = new ArrayList<>();
+        long deadline = System.currentTimeMillis() + Scene.PATIENCE_MS;
+        long offset = 0;
+        while (messages.size() < count && System.currentTimeMillis() < deadline) {
+            PullResult result = consumer.pullBlockIfNotFound(queue, "*", offset, Math.min(AT_ONCE, count));
+            offset = result.getNextBeginOffset();
+            if (result.getPullStatus() == PullStatus.FOUND) {
+                messages.addAll(result.getMsgFoundList());
+            }
+        }
+        if (messages.size() < count) {
+            throw new AssertionError("only " + messages.size() + " of " + count + " messages in " + queue);
+        }
+        return messages;
+    }
+
+    @Override
+    public void close() {
+        consumer.shutdown();
+    }
+}
