@@ -16,7 +16,7 @@ config/*.json                       topics, offsets and the like
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 ABORT = "abort"
 LOCK = "lock"
@@ -30,6 +30,8 @@ DELAY_OFFSET = "delayOffset.json"
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
 _TIME_DIGITS = 17
+_TIME_FORMAT = "%Y%m%d%H%M%S"
+_LATEST_MS = 253_000_000_000_000  # in the year 9987
 
 
 def offset_name(offset: int) -> str:
@@ -43,11 +45,27 @@ def parse_offset_name(name: str) -> int | None:
 
 
 def index_name(timestamp_ms: int) -> str:
-    """The name of an index file begun at ``timestamp_ms``, in local time as Java has it."""
+    """The name of an index file begun at ``timestamp_ms``, in local time as Java has it.
+
+    A time that no calendar has, as a damaged record may say, counts as the nearest one.
+    """
+    timestamp_ms = min(max(timestamp_ms, 0), _LATEST_MS)
     moment = datetime.fromtimestamp(timestamp_ms // 1000)
     return f"{moment:%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
 
 
+def following_index_name(name: str) -> str:
+    """The name one millisecond later."""
+    moment = datetime.strptime(name[:-3], _TIME_FORMAT) + timedelta(milliseconds=int(name[-3:]) + 1)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
 def is_index_name(name: str) -> bool:
-    """Whether ``name`` can be an index file's."""
-    return len(name) == _TIME_DIGITS and name.isascii() and name.isdigit()
+    """Whether ``name`` can be an index file's: a time, of a year that leaves room for later ones."""
+    if not (len(name) == _TIME_DIGITS and name.isascii() and name.isdigit()) or not "1000" <= name < "9998":
+        return False
+    try:
+        datetime.strptime(name[:-3], _TIME_FORMAT)
+    except ValueError:
+        return False
+    return True

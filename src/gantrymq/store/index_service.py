@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
-from gantrymq.format.names import index_name, is_index_name
+from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.index_file import IndexFile, Longs
 
@@ -128,10 +128,9 @@ class IndexService:
     def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Longs) -> IndexFile:
         self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
-        while last is not None and name <= last.path.name:
-            # A name taken, or one that would sort before what is older: the next millisecond.
-            timestamp_ms += 1
-            name = index_name(timestamp_ms)
+        if last is not None and name <= last.path.name:
+            # A name taken, or one that would sort before what is older.
+            name = following_index_name(last.path.name)
         path = self._directory / name
         file = self._fs.open(path, writable=True, create=True)
         try:
