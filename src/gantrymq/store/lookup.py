@@ -71,21 +71,26 @@ class MessageLookup:
         self, topic: str, queue_id: int, offset: int, max_msgs: int, max_bytes: int, tags: TagFilter | None
     ) -> GetMessageResult:
         """Messages of a queue from ``offset`` on (DefaultMessageStore.getMessage)."""
+        queue, result = self.begin(topic, queue_id, offset)
+        if queue is not None:
+            self._fill(queue, result, max_msgs, min(max(max_bytes, 100), MAX_PULL_BYTES), tags)
+        return result
+
+    def begin(self, topic: str, queue_id: int, offset: int) -> tuple[ConsumeQueue | None, GetMessageResult]:
+        """The queue if it has something at ``offset``, and a result that says where it begins and ends, and why not."""
         queue = self.queues.get(topic, queue_id)
         if queue is None:
-            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+            return None, GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
-            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+            return None, GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
         if offset < low:
-            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+            return None, GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
         if offset == high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+            return None, GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        self._fill(queue, result, max_msgs, min(max(max_bytes, 100), MAX_PULL_BYTES), tags)
-        return result
+            return None, GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        return queue, GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
 
     def _fill(
         self, queue: ConsumeQueue, result: GetMessageResult, max_msgs: int, max_bytes: int, tags: TagFilter | None

@@ -1,0 +1,1 @@
+"""The broker: topics, messages and consumer groups over RocketMQ's remoting protocol."""

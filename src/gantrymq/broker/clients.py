@@ -1,0 +1,34 @@
+"""A client on its connection, as its broker knows it. Source: ClientChannelInfo."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gantrymq.remoting.command import RemotingCommand
+
+
+class Connected(Protocol):
+    """What the managers need of a channel."""
+
+    @property
+    def address(self) -> str:
+        """The other end, ``ip:port``."""
+        ...
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Tell the other end something."""
+        ...
+
+    def abort(self) -> None:
+        """Close now."""
+        ...
+
+
+class ClientChannel:
+    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life."""
+
+    __slots__ = ("channel", "client_id", "language", "last_update_ms", "version")
+
+    def __init__(self, channel: Connected, client_id: str, language: int, version: int, now_ms: int) -> None:
+        self.channel, self.client_id, self.language, self.version = channel, client_id, language, version
+        self.last_update_ms = now_ms

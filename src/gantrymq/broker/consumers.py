@@ -1,0 +1,178 @@
+"""The consumers that are connected, by group, with what they subscribe to.
+
+Pure: whoever calls brings the time. Thread rule: the event loop's thread.
+
+Source: ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from gantrymq.broker.clients import ClientChannel, Connected
+from gantrymq.remoting.bodies.client import ConsumerData, SubscriptionData
+
+BROADCASTING = "BROADCASTING"
+CLUSTERING = "CLUSTERING"
+CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+
+# Told that the members of a group have changed: the group, and who is to know.
+MembersChanged = Callable[[str, list[ClientChannel]], None]
+
+
+class ConsumerGroup:
+    """One group: its channels, and its subscriptions by topic."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type: str | None = None
+        self.message_model: str | None = None
+        self.consume_from_where: str | None = None
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.channels: dict[Connected, ClientChannel] = {}
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model == BROADCASTING
+
+    @property
+    def clients(self) -> list[ClientChannel]:
+        """Its members."""
+        return list(self.channels.values())
+
+    def find(self, client_id: str) -> ClientChannel | None:
+        """The member with that id, or None."""
+        return next((one for one in self.channels.values() if one.client_id == client_id), None)
+
+    def update_channel(self, client: ClientChannel, data: ConsumerData) -> bool:
+        """Note a heart-beat; whether its channel is new."""
+        self.consume_type, self.message_model = data.consume_type, data.message_model
+        self.consume_from_where = data.consume_from_where
+        known = self.channels.get(client.channel)
+        if known is None or known.client_id != client.client_id:
+            self.channels[client.channel] = client
+        else:
+            known.last_update_ms = client.last_update_ms
+        return known is None
+
+    def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over what a member subscribes to; whether topics came or went."""
+        updated, topics = False, set[str]()
+        for one in subscriptions:
+            topic = str(one.topic)
+            topics.add(topic)
+            old = self.subscriptions.get(topic)
+            if old is None or one.sub_version > old.sub_version:
+                self.subscriptions[topic] = one
+            updated |= old is None
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            del self.subscriptions[topic]
+            updated = True
+        return updated
+
+
+class ConsumerManager:
+    """Groups of consumers. ``members_changed`` is told where a group that shares its queues gains or loses a member.
+
+    Consumers that pull without a heart-beat are kept apart (RocketMQ's compensation table): they have a subscription
+    and no channel.
+    """
+
+    def __init__(self, members_changed: MembersChanged = lambda _, __: None) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._pulling: dict[str, ConsumerGroup] = {}
+        self._topics: dict[str, set[str]] = {}
+        self._members_changed = members_changed
+
+    @property
+    def groups(self) -> Mapping[str, ConsumerGroup]:
+        """All groups that have members."""
+        return self._groups
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """The group, or None where nobody of it is connected."""
+        return self._groups.get(name)
+
+    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group subscribes to of a topic, those that pull without a heart-beat included."""
+        for table in (self._groups, self._pulling):
+            found = table.get(group)
+            if found is not None and topic in found.subscriptions:
+                return found.subscriptions[topic]
+        return None
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have members who subscribe to a topic (queryTopicConsumeByWho)."""
+        return set(self._topics.get(topic, ()))
+
+    # What changes it
+
+    def register(
+        self, data: ConsumerData, client: ClientChannel, *, notify: bool, with_subscriptions: bool = True
+    ) -> bool:
+        """A heart-beat of a consumer; whether the group has changed."""
+        name = str(data.group_name)
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = ConsumerGroup(name)
+        changed = group.update_channel(client, data)
+        if with_subscriptions:
+            changed |= group.update_subscriptions(data.subscription_data_set)
+        for topic in group.subscriptions:
+            self._topics.setdefault(topic, set()).add(name)
+        if changed and notify and not group.is_broadcast:
+            self._members_changed(name, group.clients)
+        return changed
+
+    def unregister(self, name: str, channel: Connected, *, notify: bool = True) -> bool:
+        """A consumer says goodbye; whether it was there."""
+        group = self._groups.get(name)
+        if group is None or group.channels.pop(channel, None) is None:
+            return False
+        self._drop_if_empty(group)
+        if notify and not group.is_broadcast:
+            self._members_changed(name, group.clients)
+        return True
+
+    def channel_closed(self, channel: Connected) -> None:
+        """A connection is gone."""
+        for name in list(self._groups):
+            self.unregister(name, channel)
+
+    def note_pull(self, name: str, model: str, subscription: SubscriptionData | None) -> None:
+        """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo)."""
+        group = self._pulling.get(name)
+        if group is None:
+            group = self._pulling[name] = ConsumerGroup(name)
+        group.consume_type, group.message_model = CONSUME_PASSIVELY, model
+        if subscription is not None:
+            group.subscriptions[str(subscription.topic)] = subscription
+
+    def expire(self, now_ms: int, channel_expired_ms: int, subscription_expired_ms: int) -> None:
+        """Close the channels of consumers that were silent too long, and forget old subscriptions of those that pull.
+
+        (scanNotActiveChannel)
+        """
+        for group in list(self._groups.values()):
+            for client in group.clients:
+                if now_ms - client.last_update_ms > channel_expired_ms:
+                    self.unregister(group.name, client.channel)
+                    client.channel.abort()
+        for group in list(self._pulling.values()):
+            for topic, subscription in list(group.subscriptions.items()):
+                if now_ms - subscription.sub_version > subscription_expired_ms:
+                    del group.subscriptions[topic]
+            if not group.subscriptions:
+                del self._pulling[group.name]
+
+    def _drop_if_empty(self, group: ConsumerGroup) -> None:
+        if group.channels:
+            return
+        del self._groups[group.name]
+        for topic in group.subscriptions:
+            groups = self._topics.get(topic, set())
+            groups.discard(group.name)
+            if not groups:
+                self._topics.pop(topic, None)

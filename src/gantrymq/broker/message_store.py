@@ -1,0 +1,312 @@
+"""The store as a broker uses it: many messages in one append, records as slices of the mapped log, and who is told.
+
+Thread rule: appends and pulls from the event loop's thread; nothing here waits for the disk but :meth:`delete_topic`,
+which belongs into a thread of its own.
+
+Source: DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from gantrymq.config.settings import FlushDiskType
+from gantrymq.errors import DiskFullError, SyncFailedError
+from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
+from gantrymq.format.record import BLANK_SIZE
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.status import GetMessageStatus, PutMessageStatus
+from gantrymq.store.allocate import NoBufferError
+from gantrymq.store.append import PutMessageResult
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.outgoing import OutgoingMessage, prepare
+
+_UNITS_A_READ = 512
+_CATCH_UP_S = 5.0
+_CATCH_UP_STEP_S = 0.001
+
+
+@dataclass(slots=True)
+class PulledMessages:
+    """What a pull found: ``pieces`` are whole records as they lie in the log, ``size_bytes`` in all, ``count`` of them.
+
+    A piece keeps its mapping alive, so it may be written out whenever.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    pieces: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    count: int = 0
+
+
+class BrokerMessageStore(MessageStore):
+    """A :class:`MessageStore` with a broker's way of writing and reading it."""
+
+    # Writing
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """Whether an acknowledgement waits for the disk."""
+        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def append(self, groups: Sequence[Sequence[Message]]) -> list[list[PutMessageResult]]:
+        """Append all of them under one lock, in order; the messages of a group are stored together or not at all.
+
+        Who cannot be stored says so in its status; on a full disk that is SERVICE_NOT_AVAILABLE. Nobody waits for a
+        flush.
+        """
+        if self._closed or not self.is_writable:
+            return [_refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, group) for group in groups]
+        config, host = self.config, self._store_host
+        prepared = [[prepare(message, config, host) for message in group] for group in groups]
+        now_ms = self._clock.now_ms()
+        with self._put_lock:
+            results = [
+                self._append_group(outgoing, group, now_ms) for outgoing, group in zip(prepared, groups, strict=True)
+            ]
+        self._wake_after_put()
+        return results
+
+    def _append_group(
+        self, group: Sequence[OutgoingMessage | PutMessageStatus], messages: Sequence[Message], now_ms: int
+    ) -> list[PutMessageResult]:
+        ready = [one for one in group if isinstance(one, OutgoingMessage)]
+        if len(ready) < len(group):
+            return _refused(next(one for one in group if isinstance(one, PutMessageStatus)), messages)
+        try:
+            if len(ready) > 1:  # an unbroken batch
+                size = sum(one.size_bytes for one in ready)
+                if size + BLANK_SIZE > self._log.file_size:
+                    return _refused(PutMessageStatus.MESSAGE_ILLEGAL, messages)
+                self._log.room_for(size)
+            return [self._appender.append(outgoing, now_ms) for outgoing in ready]
+        except DiskFullError:
+            return _refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, messages)
+        except NoBufferError:
+            return _refused(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, messages)
+        except SyncFailedError as error:  # of a new file's name
+            self._note_failure("append", error)
+            return _refused(PutMessageStatus.UNKNOWN_ERROR, messages)
+
+    def when_flushed(self, end_offset: int, call: Callable[[PutMessageStatus], None]) -> None:
+        """Call ``call``, from the flushing thread, once everything up to ``end_offset`` is on the disk or cannot be."""
+        request = self._group_commit.put_request(end_offset)
+
+        def finished(_: object) -> None:
+            try:
+                call(request.result(0))
+            except Exception:
+                call(PutMessageStatus.UNKNOWN_ERROR)
+
+        request.add_done_callback(finished)
+        self._flush_runner.wake()
+
+    # Reading
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msgs: int,
+        max_bytes: int,
+        tags_codes: Collection[int] | None = None,
+    ) -> PulledMessages:
+        """Records from ``offset`` on whose tags code is wanted; neighbours in the log are one piece (getMessage)."""
+        queue, begun = self._lookup.begin(topic, queue_id, offset)
+        pulled = PulledMessages(begun.status, begun.next_begin_offset, begun.min_offset, begun.max_offset)
+        if begun.status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
+            pulled.status = GetMessageStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes the queue when it looks for it
+        if queue is not None:
+            look_at = max(self.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
+            _Pull(self, queue, pulled, max_msgs, max_bytes).fill(look_at, tags_codes)
+        return pulled
+
+    def has_match(self, topic: str, queue_id: int, begin: int, end: int, tags_codes: Collection[int] | None) -> bool:
+        """Whether a unit from ``begin`` to ``end`` has a wanted tags code."""
+        queue = self._lookup.queues.get(topic, queue_id)
+        if queue is None or begin >= end:
+            return False
+        if tags_codes is None:
+            return True
+        return any(queue.tags_code(entry) in tags_codes for _, entry in self._lookup.iterate(queue, begin, end))
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue; 0 where it is not there (RocketMQ makes the queue when it looks for it)."""
+        queue = self._lookup.queues.get(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset_in_queue(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
+        """Behind the last message of a queue that can be pulled, or without ``committed`` that was given an offset."""
+        if not committed:
+            return self._next_offsets.get((topic, queue_id), 0)
+        queue = self._lookup.queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def unit_at(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) at a queue offset, or None."""
+        queue = self._lookup.queues.get(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None and offset >= 0 else None
+        if queue is None or entry is None or offset >= queue.max_offset:
+            return None
+        return entry.phy_offset, entry.size_bytes, queue.tags_code(entry)
+
+    def is_recent(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message at a queue offset is there, and so new that it is likely in memory.
+
+        (checkInMemByConsumeOffset; RocketMQ asks the system about its pages)
+        """
+        unit = self.unit_at(topic, queue_id, offset)
+        return unit is not None and self.max_phy_offset - unit[0] <= _hot_bytes()
+
+    def store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored; -1 where there is none."""
+        unit = self.unit_at(topic, queue_id, offset)
+        return self._lookup.log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
+
+    def earliest_timestamp_ms(self, topic: str, queue_id: int) -> int:
+        """When the first message of a queue was stored; -1 where there is none."""
+        return self.store_timestamp_ms(topic, queue_id, self.min_offset_in_queue(topic, queue_id))
+
+    def record_at(self, phy_offset: int) -> memoryview | None:
+        """The bytes of the record at a physical offset, or None."""
+        message = self.message_at(phy_offset)
+        return self.record_of(message) if message is not None else None
+
+    def record_of(self, message: StoredMessage) -> memoryview | None:
+        """The bytes of a message's record, or None where it is gone."""
+        held = self._lookup.log.get_message(message.phy_offset, message.size_bytes)
+        if held is None:
+            return None
+        with held:
+            return held.array.data
+
+    def index_state(self) -> tuple[int, int]:
+        """(store time, physical offset) of the last message that was indexed."""
+        page = self._checkpoint.page
+        return page.index_msg_timestamp_ms, self._reput.reput_from_offset
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the disk is, from 0 to 1."""
+        return self._space.used_percent() / 100
+
+    @property
+    def earliest_message_timestamp_ms(self) -> int:
+        """When the first message of the log was stored; -1 where there is none."""
+        message = self.message_at(self.min_phy_offset)
+        return message.store_timestamp_ms if message is not None else -1
+
+    # Topics that go
+
+    @property
+    def _next_offsets(self) -> dict[tuple[str, int], int]:
+        return self._appender._next_offsets
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
+
+        Waits until all that was put is dispatched, while nobody may put: a unit that came later would begin the
+        queue anew at its old offset.
+        """
+        with self._put_lock:
+            deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
+            while self.dispatch_behind_bytes and self._clock.monotonic_s() < deadline_s:
+                self._reput_runner.wake()
+                time.sleep(_CATCH_UP_STEP_S)
+            gone = [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
+            for queue in gone:
+                queue.destroy()
+                self._next_offsets.pop((topic, queue.queue_id), None)
+        return len(gone)
+
+    def topics_with_messages(self) -> set[str]:
+        """The topics that have queues with anything in them."""
+        return {queue.topic for queue in self._queues if queue.max_offset > 0}
+
+
+@cache
+def _hot_bytes() -> int:
+    """accessMessageInMemoryMaxRatio, 40 % of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
+
+
+def _refused(status: PutMessageStatus, messages: Sequence[Message]) -> list[PutMessageResult]:
+    return [PutMessageResult(status, message.topic, message.queue_id) for message in messages]
+
+
+class _Pull:
+    """One pull at work: collects records until one of its limits is reached."""
+
+    def __init__(
+        self, store: BrokerMessageStore, queue: ConsumeQueue, pulled: PulledMessages, max_msgs: int, max_bytes: int
+    ) -> None:
+        self._log = store._lookup.log
+        self._queue, self._pulled = queue, pulled
+        self._is_extended = store.config.enable_consume_queue_ext
+        self._max_msgs, self._max_bytes = max_msgs, max_bytes
+        self._run_begin = self._run_end = -1
+        self._gone_until = -1
+
+    def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
+        """Look at so many units at most: a filter that matches nothing must not hold the event loop."""
+        pulled, queue = self._pulled, self._queue
+        end = min(pulled.max_offset, pulled.next_begin_offset + look_at)
+        while pulled.next_begin_offset < end:
+            units = queue.entries(pulled.next_begin_offset, min(end - pulled.next_begin_offset, _UNITS_A_READ))
+            if not len(units):
+                break
+            for phy_offset, size, tags_code in units.tolist():
+                if pulled.count and (pulled.count >= self._max_msgs or pulled.size_bytes + size > self._max_bytes):
+                    self._end_run()
+                    return
+                pulled.next_begin_offset += 1
+                if tags_codes is None or self._code(phy_offset, size, tags_code) in tags_codes:
+                    self._take(phy_offset, size)
+        self._end_run()
+
+    def _take(self, phy_offset: int, size: int) -> None:
+        pulled = self._pulled
+        if phy_offset < self._gone_until:
+            return
+        if phy_offset == self._run_end and phy_offset % self._log.file_size:
+            self._run_end += size
+        else:
+            self._end_run()
+            if not self._is_there(phy_offset, size):
+                if not pulled.count:
+                    pulled.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                self._gone_until = self._log.roll_next_file(phy_offset)
+                return
+            self._run_begin, self._run_end = phy_offset, phy_offset + size
+        pulled.count += 1
+        pulled.size_bytes += size
+        pulled.status = GetMessageStatus.FOUND
+
+    def _code(self, phy_offset: int, size: int, tags_code: int) -> int:
+        """The tags code itself, where the unit may hold the address of an extended one."""
+        return self._queue.tags_code(QueueEntry(phy_offset, size, tags_code)) if self._is_extended else tags_code
+
+    def _is_there(self, phy_offset: int, size: int) -> bool:
+        held = self._log.get_message(phy_offset, size)
+        if held is None:
+            return False
+        held.release()
+        return True
+
+    def _end_run(self) -> None:
+        if self._run_begin < 0:
+            return
+        held = self._log.get_message(self._run_begin, self._run_end - self._run_begin)
+        if held is not None:
+            with held:
+                self._pulled.pieces.append(held.array.data)
+        self._run_begin = self._run_end = -1

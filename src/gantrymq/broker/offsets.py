@@ -1,0 +1,183 @@
+"""How far each consumer group is with each queue.
+
+Thread rule: the event loop's thread.
+
+Source: ConsumerOffsetManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from gantrymq.broker.versions import TableVersion
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.bodies.group import ConsumerOffsetSerializeWrapper
+
+SEPARATOR = "@"
+
+_Table = dict[str, dict[int, int]]
+
+
+def offset_key(topic: str, group: str) -> str:
+    """``topic@group``."""
+    return f"{topic}{SEPARATOR}{group}"
+
+
+class ConsumerOffsetManager:
+    """Committed, pulled and reset offsets. ``edits`` counts changes, for whoever keeps it on disk.
+
+    A reset offset stands until the consumer's next pull has been sent there; until then what the consumer commits for
+    that queue is passed over (useServerSideResetOffset).
+    """
+
+    def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self._config = config
+        self._version = TableVersion(clock)
+        self._offsets: _Table = {}
+        self._pulled: _Table = {}
+        self._reset: _Table = {}
+        self.edits = 0
+
+    # One queue
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or where it was reset to; -1 where there is none."""
+        key = offset_key(topic, group)
+        if self._reset and self._config.broker.use_server_side_reset_offset:
+            reset = self._reset.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        return self._offsets.get(key, {}).get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the group has consumed."""
+        key = offset_key(topic, group)
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
+        self._edited()
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """How far the group has pulled; the committed offset where it never did."""
+        pulled = self._pulled.get(offset_key(topic, group), {}).get(queue_id)
+        return self.query(group, topic, queue_id) if pulled is None else pulled
+
+    def commit_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the group has pulled."""
+        key = offset_key(topic, group)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Send the group's next pull of this queue to ``offset``."""
+        if not topic or not group or queue_id < 0 or offset < 0:
+            return
+        self._reset.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        self._offsets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        self.edits += 1
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the next pull."""
+        return queue_id in self._reset.get(offset_key(topic, group), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the next pull is to go instead, once."""
+        if not self._reset:
+            return None
+        queues = self._reset.get(offset_key(topic, group))
+        return queues.pop(queue_id, None) if queues is not None else None
+
+    # Topics and groups
+
+    def of(self, group: str, topic: str) -> dict[int, int] | None:
+        """The committed offsets of a group on a topic, by queue; None where there are none."""
+        return self._offsets.get(offset_key(topic, group))
+
+    def items(self) -> Iterable[tuple[str, str, dict[int, int]]]:
+        """(topic, group, offsets by queue) of all that is well-formed."""
+        for key, queues in list(self._offsets.items()):
+            parts = key.split(SEPARATOR)
+            if len(parts) == 2:
+                yield parts[0], parts[1], queues
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics that a group has offsets on (whichTopicByConsumer)."""
+        return {topic for topic, one, _ in self.items() if one == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have offsets on a topic (whichGroupByTopic)."""
+        return {group for one, group, _ in self.items() if one == topic}
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let one group begin where another is."""
+        offsets = self._offsets.get(offset_key(topic, source))
+        if offsets is not None:
+            self._offsets[offset_key(topic, target)] = dict(offsets)
+            self._edited()
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group (removeOffset)."""
+        for table in (self._offsets, self._pulled, self._reset):
+            self._remove(table, lambda _, one: one == group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic (cleanOffsetByTopic)."""
+        for table in (self._offsets, self._pulled, self._reset):
+            self._remove(table, lambda one, _: one == topic)
+
+    def clear_pulled(self, group: str, topic: str) -> None:
+        """Forget how far a group has pulled a topic."""
+        self._pulled.pop(offset_key(topic, group), None)
+
+    def least_of_all_groups(
+        self, topic: str, min_offset: Callable[[str, int], int], without: Iterable[str] = ()
+    ) -> dict[int, int]:
+        """The lowest offset that any group is at, by queue (queryMinOffsetInAllGroup).
+
+        RocketMQ forgets the groups ``without``, for good, as a side effect; here they are only left out.
+        """
+        left_out, least = set(without), dict[int, int]()
+        for one, group, queues in self.items():
+            if one != topic or group in left_out:
+                continue
+            for queue_id, offset in queues.items():
+                if offset >= min_offset(topic, queue_id):
+                    least[queue_id] = min(least.get(queue_id, offset), offset)
+        return least
+
+    def _remove(self, table: _Table, matches: Callable[[str, str], bool]) -> None:
+        for key in list(table):
+            parts = key.split(SEPARATOR)
+            if len(parts) == 2 and matches(parts[0], parts[1]):
+                del table[key]
+                self.edits += 1
+
+    def _edited(self) -> None:
+        self.edits += 1
+        if self.edits % self._config.broker.consumer_offset_update_version_step == 0:
+            self._version.next()
+
+    # What is kept and sent
+
+    def to_body(self) -> ConsumerOffsetSerializeWrapper:
+        """All committed offsets."""
+        return ConsumerOffsetSerializeWrapper(offset_table=self._offsets, data_version=self._version.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """What consumerOffset.json holds."""
+        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
+        return value
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what consumerOffset.json held; raises msgspec.ValidationError."""
+        kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
+        self._offsets = kept.offset_table
+        if kept.data_version is not None:
+            self._version.value = kept.data_version

@@ -1,0 +1,173 @@
+"""What a broker says to name servers: here I am, with these topics; I am still here; goodbye.
+
+Source: BrokerOuterAPI, BrokerController.registerBrokerAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
+from gantrymq.errors import RemotingError
+from gantrymq.remoting.bodies.registration import encode_compressed
+from gantrymq.remoting.bodies.topic import (
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from gantrymq.remoting.transport.client import RemotingClient
+
+_UNREGISTER_TIMEOUT_MS = 3_000
+_CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
+
+log = structlog.get_logger()
+
+
+class BrokerOuterAPI:
+    """Registers the broker at ``address``. Thread rule: the event loop's thread."""
+
+    def __init__(self, config: LiveConfig, topics: TopicConfigManager, address: str, client: RemotingClient) -> None:
+        self._config, self._topics, self._address, self._client = config, topics, address, client
+        self._registering: asyncio.Task[None] | None = None
+        self._is_outdated = False
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Where we register."""
+        return [one.strip() for one in self._config.broker.namesrv_addr.split(";") if one.strip()]
+
+    async def register(self) -> int:
+        """Tell every name server about all topics; how many took it. What fails is reported, and comes again."""
+        if not self.name_servers:
+            return 0
+        wrapper = self._wrapper(self._topics.table.values())
+        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+        broker = self._config.broker
+        raw = encode_compressed(body) if broker.compressed_register else body.encode()
+        header = RegisterBrokerRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            ha_server_addr=f"{broker.broker_ip2}:{broker.ha_listen_port}",
+            broker_id=broker.broker_id,
+            heartbeat_timeout_millis=broker.broker_not_active_timeout_ms if broker.enable_slave_acting_master else None,
+            enable_acting_master=broker.enable_slave_acting_master,
+            compressed=broker.compressed_register,
+            body_crc32=zlib.crc32(raw) & _CRC_MASK,
+        )
+        taken = await asyncio.gather(*(self._register_at(one, header, raw) for one in self.name_servers))
+        return sum(taken)
+
+    def register_soon(self) -> None:
+        """Register without waiting for it: topics have changed. Changes that come meanwhile share the next one."""
+        self._is_outdated = True
+        if self._registering is None:
+            self._registering = asyncio.ensure_future(self._register_until_current())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no registration is under way."""
+        return self._registering is None
+
+    async def settled(self) -> None:
+        """Wait until no registration is under way."""
+        if self._registering is not None:
+            await asyncio.shield(self._registering)
+
+    async def _register_until_current(self) -> None:
+        try:
+            while self._is_outdated:
+                self._is_outdated = False
+                await self.register()
+        finally:
+            self._registering = None
+
+    async def needs_register(self) -> bool:
+        """Whether a name server knows other topics than ours (QUERY_DATA_VERSION)."""
+        broker = self._config.broker
+        header = QueryDataVersionRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            broker_id=broker.broker_id,
+        )
+        for name_server in self.name_servers:
+            request = RemotingCommand.request(header, self._topics.version.encode())
+            try:
+                response = await self._client.invoke(name_server, request, broker.register_broker_timeout_ms)
+                if response.code != ResponseCode.SUCCESS or response.read(QueryDataVersionResponseHeader).changed:
+                    return True
+            except RemotingError:
+                return True
+        return False
+
+    async def heart_beat(self) -> None:
+        """Say that we are still here (BROKER_HEARTBEAT), one-way."""
+        broker = self._config.broker
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=broker.broker_cluster_name,
+            broker_addr=self._address,
+            broker_name=broker.broker_name,
+            broker_id=broker.broker_id,
+            heartbeat_timeout_mills=broker.broker_not_active_timeout_ms,
+        )
+        for name_server in self.name_servers:
+            try:
+                await self._client.invoke_oneway(name_server, RemotingCommand.request(header))
+            except RemotingError as error:
+                log.warning("no heart-beat to a name server", name_server=name_server, reason=str(error))
+
+    async def unregister(self) -> None:
+        """Say goodbye to every name server."""
+        broker = self._config.broker
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            broker_id=broker.broker_id,
+        )
+        for name_server in self.name_servers:
+            try:
+                await self._client.invoke(name_server, RemotingCommand.request(header), _UNREGISTER_TIMEOUT_MS)
+            except RemotingError as error:
+                log.warning("not unregistered", name_server=name_server, reason=str(error))
+
+    async def _register_at(self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes) -> bool:
+        timeout_ms = self._config.broker.register_broker_timeout_ms
+        try:
+            response = await self._client.invoke(name_server, RemotingCommand.request(header, body), timeout_ms)
+        except RemotingError as error:
+            log.warning("not registered", name_server=name_server, reason=str(error))
+            return False
+        if response.code != ResponseCode.SUCCESS:
+            log.warning("not registered", name_server=name_server, code=response.code, reason=response.remark)
+            return False
+        if response.body:
+            self._topics.set_order(decode_body(KVTable, response.body).table)
+        return True
+
+    def _wrapper(self, topics: Iterable[TopicConfig]) -> TopicConfigAndMappingSerializeWrapper:
+        allowed = self._config.broker.broker_permission
+        chosen = list(topics)
+        if not (allowed & PERM_READ and allowed & PERM_WRITE):
+            chosen = [msgspec.structs.replace(one, perm=one.perm & allowed) for one in chosen]
+        return TopicConfigAndMappingSerializeWrapper(
+            topic_config_table={str(one.topic_name): one for one in chosen}, data_version=self._topics.version
+        )

@@ -1,0 +1,99 @@
+"""The broker's tables on disk, under ``config/``: each is saved whole when it has changed.
+
+The table is copied on the event loop and written in a thread of its own, so nobody waits who need not.
+
+Source: ConfigManager, BrokerPathConfigHelper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from gantrymq.errors import GantrymqError
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.config_file import ConfigFile
+
+TOPICS = "topics.json"
+SUBSCRIPTION_GROUP = "subscriptionGroup.json"
+CONSUMER_OFFSET = "consumerOffset.json"
+
+log = structlog.get_logger()
+
+
+class Table(Protocol):
+    """What is kept."""
+
+    @property
+    def edits(self) -> int:
+        """A number that changes with the table."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as it stands in its file, sharing nothing with it."""
+        ...
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what the file held."""
+        ...
+
+
+class KeptTable(NamedTuple):
+    """A table and the name of its file."""
+
+    name: str
+    table: Table
+
+
+class ConfigPersistence:
+    """Loads and saves tables under ``directory``. Thread rule: the event loop's thread."""
+
+    def __init__(self, fs: FileSystem, directory: Path, tables: Sequence[KeptTable]) -> None:
+        self._files = {one.name: ConfigFile(fs, directory / one.name) for one in tables}
+        self._tables = {one.name: one.table for one in tables}
+        self._saved = {one.name: one.table.edits for one in tables}
+        self._writer = ThreadPoolExecutor(1, "ConfigPersistence")
+        self._locks = {one.name: asyncio.Lock() for one in tables}
+
+    def load(self) -> None:
+        """Read every file that is there; one that holds something else is reported and left out."""
+        for name, file in self._files.items():
+            value = file.load()
+            if not value:
+                continue
+            try:
+                self._tables[name].load(value)
+            except (ValueError, GantrymqError) as error:
+                log.error("a configuration file cannot be read", file=name, reason=str(error))
+
+    def is_saved(self, name: str) -> bool:
+        """Whether the file has what the table has."""
+        return self._saved[name] == self._tables[name].edits
+
+    async def save(self, name: str) -> None:
+        """Bring the file up to date; returns when that is durable. Raises DiskFullError."""
+        async with self._locks[name]:
+            table = self._tables[name]
+            edits = table.edits
+            if self._saved[name] == edits:
+                return
+            value = table.to_json()
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._files[name].save, value)
+            self._saved[name] = edits
+
+    async def save_all(self) -> None:
+        """Bring every file up to date; what fails is reported, and tried again the next time."""
+        for name in self._files:
+            try:
+                await self.save(name)
+            except (OSError, GantrymqError) as error:
+                log.error("a configuration file cannot be written", file=name, reason=str(error))
+
+    def close(self) -> None:
+        """End the thread; save first."""
+        self._writer.shutdown()

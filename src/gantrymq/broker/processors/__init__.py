@@ -1,0 +1,1 @@
+"""What answers requests, one file for each kind."""

@@ -1,0 +1,100 @@
+"""HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG.
+
+Source: ClientManageProcessor.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker import names
+from gantrymq.broker.clients import ClientChannel
+from gantrymq.broker.consumers import CONSUME_ACTIVELY, ConsumerManager
+from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.subscriptions import is_tag_type
+from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+
+_SUPPORTS_V2, _IS_SUB_CHANGE = "IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE"
+
+
+class ClientManageProcessor:
+    """Who is connected, and what they subscribe to."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+    ) -> None:
+        self._config, self._clock, self._topics, self._groups = config, clock, topics, groups
+        self._consumers, self._producers = consumers, producers
+        self._fingerprints: dict[str, int] = {}
+
+    def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
+        data = decode_body(HeartbeatData, request.body)
+        client = ClientChannel(channel, str(data.client_id), request.language, request.version, self._clock.now_ms())
+        changed = data.heartbeat_fingerprint == 0
+        for consumer in data.consumer_data_set:
+            changed |= self._consumer(client, consumer, data)
+        for producer in data.producer_data_set:
+            self._producers.register(str(producer.group_name), client)
+        response = request.response(ResponseCode.SUCCESS)
+        response.ext_fields.update({_SUPPORTS_V2: "true", _IS_SUB_CHANGE: "true" if changed else "false"})
+        return response
+
+    def _consumer(self, client: ClientChannel, consumer: ConsumerData, data: HeartbeatData) -> bool:
+        """One group of a heart-beat; whether its fingerprint is another than the last one."""
+        if self._config.broker.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
+            return False
+        name = str(consumer.group_name)
+        known = self._fingerprints.get(name)
+        self._fingerprints[name] = data.heartbeat_fingerprint
+        is_other = known is not None and known != data.heartbeat_fingerprint
+        group = self._groups.find(name)
+        if group is None:
+            return is_other
+        in_order = any(self._topics.is_order_topic(str(one.topic)) for one in consumer.subscription_data_set)
+        self._topics.create_for_group(
+            names.retry_topic(name),
+            group.retry_queue_nums,
+            order=in_order,
+            sys_flag=UNIT_SUB_FLAG if consumer.unit_mode else 0,
+        )
+        self._consumers.register(
+            consumer,
+            client,
+            notify=group.notify_consumer_ids_changed_enable,
+            with_subscriptions=not (data.heartbeat_fingerprint and data.without_sub),
+        )
+        return is_other
+
+    def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_CLIENT."""
+        asked = request.read(UnregisterClientRequestHeader)
+        if asked.producer_group is not None:
+            self._producers.unregister(asked.producer_group, channel)
+        if asked.consumer_group is not None:
+            group = self._groups.find(asked.consumer_group)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            self._consumers.unregister(asked.consumer_group, channel, notify=notify)
+        return request.response(ResponseCode.SUCCESS)
+
+    def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CHECK_CLIENT_CONFIG: only tags can be filtered by."""
+        subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return request.response(ResponseCode.SUCCESS)
+        kind = subscription.expression_type
+        remark = f"The broker does not support consumer to filter message by {kind}"
+        return request.response(ResponseCode.SYSTEM_ERROR, remark)

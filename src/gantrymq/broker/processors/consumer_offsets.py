@@ -1,0 +1,84 @@
+"""QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET and GET_CONSUMER_LIST_BY_GROUP.
+
+Source: ConsumerManageProcessor.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.bodies.client import GetConsumerListByGroupResponseBody
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import GetConsumerListByGroupRequestHeader
+from gantrymq.remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+
+class ConsumerManageProcessor:
+    """How far groups are, and who is in them."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._config, self._store, self._topics = config, store, topics
+        self._groups, self._consumers, self._offsets = groups, consumers, offsets
+
+    def list_consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group."""
+        name = request.read(GetConsumerListByGroupRequestHeader).consumer_group
+        group = self._consumers.group(name)
+        if group is None or not group.channels:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        ids = [client.client_id for client in group.clients]
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=ids)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_CONSUMER_OFFSET; where a reset waits for the group's next pull it is passed over."""
+        asked = request.read(UpdateConsumerOffsetRequestHeader)
+        group, topic = asked.consumer_group, asked.topic
+        if group not in self._groups:
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if topic not in self._topics:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        use_reset = self._config.broker.use_server_side_reset_offset
+        if use_reset and self._offsets.has_reset(group, topic, asked.queue_id):
+            return request.response(ResponseCode.SUCCESS, "Offset has been previously reset")
+        self._offsets.commit(group, topic, asked.queue_id, asked.commit_offset)
+        return request.response(ResponseCode.SUCCESS)
+
+    def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUMER_OFFSET; a group without one begins at 0 where all that was ever sent is still there.
+
+        RocketMQ asks as well whether the first message is still in memory, by an estimate.
+        """
+        asked = request.read(QueryConsumerOffsetRequestHeader)
+        offset = self._offsets.query(asked.consumer_group, asked.topic, asked.queue_id)
+        if offset < 0:
+            if asked.set_zero_if_not_found is False:
+                remark = "Not found, do not set to zero, maybe this group boot first"
+                return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
+            if not self._begins_at_zero(asked.topic, asked.queue_id):
+                remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
+            offset = 0
+        return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
+        low = self._store.min_offset_in_queue(topic, queue_id)
+        return low <= 0 and self._store.is_recent(topic, queue_id, 0)

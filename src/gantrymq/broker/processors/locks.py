@@ -1,0 +1,33 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ.
+
+Source: AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.clock import Clock
+from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+
+
+class LockProcessor:
+    """Queues for one client alone."""
+
+    def __init__(self, locks: RebalanceLockManager, clock: Clock) -> None:
+        self._locks, self._clock = locks, clock
+
+    def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ: the queues that the client has now."""
+        asked = decode_body(LockBatchRequestBody, request.body)
+        locked = self._locks.lock(str(asked.consumer_group), asked.mq_set, str(asked.client_id), self._clock.now_ms())
+        return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
+
+    def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ."""
+        asked = decode_body(UnlockBatchRequestBody, request.body)
+        self._locks.unlock(str(asked.consumer_group), asked.mq_set, str(asked.client_id))
+        return request.response(ResponseCode.SUCCESS)

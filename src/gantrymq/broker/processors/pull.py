@@ -1,0 +1,279 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE.
+
+What is found leaves as slices of the mapped log, as it lies there. A pull that finds nothing waits in the hold table.
+
+Source: PullMessageProcessor, DefaultPullMessageResultHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, cast
+
+from gantrymq.broker import names
+from gantrymq.broker.consumers import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, ConsumerManager
+from gantrymq.broker.long_polling import HeldPull, PullRequestHoldService
+from gantrymq.broker.message_store import BrokerMessageStore, PulledMessages
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.put_queue import OVERLOAD
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.broker.subscriptions import SubscriptionError, build_subscription, is_tag_type, tags_codes
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import PERM_READ, LiveConfig
+from gantrymq.model.status import GetMessageStatus
+from gantrymq.remoting.bodies.client import SubscriptionData
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand, encode_head
+from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from gantrymq.remoting.transport.channel import Channel
+
+OFFSET_RESET = "OFFSET_RESET"
+_PROXY_FOR_BROADCAST = 1  # RequestSource
+
+# ForbiddenType
+_BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN, _BROADCAST_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = range(1, 6)
+
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullRefusal(Exception):
+    """A pull that is answered with an error; ``forbidden_type`` is RocketMQ's number for what is forbidden."""
+
+    def __init__(self, code: int, remark: str, forbidden_type: int | None = None) -> None:
+        super().__init__(remark)
+        self.code, self.remark, self.forbidden_type = code, remark, forbidden_type
+
+
+class _Checked(NamedTuple):
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    codes: Collection[int] | None
+
+
+class PullMessageProcessor:
+    """Answers pulls, in RocketMQ's words where it cannot."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        holds: PullRequestHoldService,
+        stats: BrokerStatsManager,
+    ) -> None:
+        self._config, self._clock, self._store = config, clock, store
+        self._topics, self._groups, self._consumers = topics, groups, consumers
+        self._offsets, self._holds, self._stats = offsets, holds, stats
+
+    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer at once, or let the pull wait where its sysFlag says so."""
+        return self._process(channel, request, request.read(PullMessageRequestHeader), may_wait=True)
+
+    def _process(
+        self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader, *, may_wait: bool
+    ) -> RemotingCommand | None:
+        try:
+            checked = self._check(channel, request, asked)
+        except PullRefusal as refusal:
+            header = PullMessageResponseHeader(
+                suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0,
+                forbidden_type=refusal.forbidden_type,
+            )  # fmt: skip
+            return request.response(refusal.code, refusal.remark, header=header)
+        group, topic, queue_id = asked.consumer_group, asked.topic, asked.queue_id
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None and self._config.broker.use_server_side_reset_offset:
+            return self._moved(request, asked, checked, reset, may_commit=may_wait)
+        broker = self._config.broker
+        found = self._store.pull(
+            topic,
+            queue_id,
+            asked.queue_offset,
+            min(max(asked.max_msg_nums, 1), broker.max_transfer_count_in_memory),
+            min(
+                max(asked.max_msg_bytes or broker.max_transfer_bytes_in_memory, 100),
+                broker.max_transfer_bytes_in_memory,
+            ),
+            checked.codes,
+        )
+        return self._answer(channel, request, asked, checked, found, may_wait=may_wait)
+
+    # Checks
+
+    def _check(self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader) -> _Checked:
+        broker = self._config.broker
+        if not broker.is_readable:
+            remark = f"the broker[{broker.broker_ip1}] pulling message is forbidden"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _BROKER_FORBIDDEN)
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not broker.lite_pull_message_enable:
+            remark = f"the broker[{broker.broker_ip1}] for lite pull consumer is forbidden"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _BROKER_FORBIDDEN)
+        group = self._groups.find(asked.consumer_group)
+        if group is None:
+            remark = f"subscription group [{asked.consumer_group}] does not exist, {names.FAQ}"
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {asked.consumer_group}"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _GROUP_FORBIDDEN)
+        topic = self._check_topic(channel, asked)
+        subscription = self._subscription(asked, group)
+        self._check_pull_consumer(channel, asked.consumer_group)
+        return _Checked(topic, group, tags_codes(subscription))
+
+    def _check_topic(self, channel: Channel, asked: PullMessageRequestHeader) -> TopicConfig:
+        topic = self._topics.get(asked.topic)
+        if topic is None:
+            remark = f"topic[{asked.topic}] not exist, apply first please! {names.FAQ}"
+            raise PullRefusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{asked.topic}] pulling message is forbidden"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _TOPIC_FORBIDDEN)
+        if not 0 <= asked.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{channel.address}]"
+            )
+            raise PullRefusal(ResponseCode.INVALID_PARAMETER, remark)
+        return topic
+
+    def _subscription(self, asked: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
+        model = BROADCASTING if asked.request_source == _PROXY_FOR_BROADCAST else CLUSTERING
+        if asked.sys_flag & PullSysFlag.SUBSCRIPTION:
+            try:
+                found = build_subscription(asked.topic, asked.subscription, asked.expression_type, self._clock.now_ms())
+            except SubscriptionError:
+                remark = "parse the consumer's subscription failed"
+                raise PullRefusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+            self._consumers.note_pull(asked.consumer_group, model, found)
+        else:
+            found = self._known_subscription(asked, group)
+        if not is_tag_type(found.expression_type):
+            remark = f"The broker does not support consumer to filter message by {found.expression_type}"
+            raise PullRefusal(ResponseCode.SYSTEM_ERROR, remark)
+        return found
+
+    def _known_subscription(self, asked: PullMessageRequestHeader, config: SubscriptionGroupConfig) -> SubscriptionData:
+        """What the group's heart-beats said, if it is as new as the pull wants it."""
+        name = asked.consumer_group
+        group = self._consumers.group(name)
+        if group is None:
+            remark = f"the consumer's group info not exist{names.FAQ}"
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if group.is_broadcast and not config.consume_broadcast_enable:
+            remark = f"the consumer group[{name}] can not consume by broadcast way"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _BROADCAST_FORBIDDEN)
+        if self._groups.is_forbidden(name, asked.topic, FORBIDDEN_READ):
+            remark = f"the consumer group[{name}] is forbidden for topic[{asked.topic}]"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _SUBSCRIPTION_FORBIDDEN)
+        found = group.subscriptions.get(asked.topic)
+        if found is None:
+            remark = f"the consumer's subscription not exist{names.FAQ}"
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if found.sub_version < asked.sub_version:
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return found
+
+    def _check_pull_consumer(self, channel: Channel, name: str) -> None:
+        if not self._config.broker.reject_pull_consumer_enable or name == names.TOOLS_GROUP:
+            return
+        group = self._consumers.group(name)
+        if group is None or (group.consume_type == CONSUME_ACTIVELY and channel not in group.channels):
+            remark = f"the consumer's group info not exist, or the pull consumer is rejected by server.{names.FAQ}"
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+
+    # Answers
+
+    def _moved(
+        self, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked, to: int, *, may_commit: bool
+    ) -> RemotingCommand:
+        low = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
+        high = self._store.max_offset_in_queue(asked.topic, asked.queue_id)
+        self._commit(asked, to, may_commit=may_commit)
+        header = self._header(PulledMessages(GetMessageStatus.OFFSET_OVERFLOW_BADLY, to, low, high), checked)
+        return request.response(ResponseCode.PULL_OFFSET_MOVED, OFFSET_RESET, header=header)
+
+    def _answer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: PullMessageRequestHeader,
+        checked: _Checked,
+        found: PulledMessages,
+        *,
+        may_wait: bool,
+    ) -> RemotingCommand | None:
+        self._commit(asked, found.next_begin_offset, may_commit=may_wait)
+        if found.status is GetMessageStatus.FOUND:
+            self._send(channel, request, asked, checked, found)
+            return None
+        if found.status is GetMessageStatus.NO_MESSAGE_IN_QUEUE:
+            code = ResponseCode.PULL_OFFSET_MOVED if asked.queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
+        else:
+            code = _CODES[found.status]
+        if code is ResponseCode.PULL_NOT_FOUND and may_wait and asked.sys_flag & PullSysFlag.SUSPEND:
+            if len(self._holds) >= self._config.broker.pull_thread_pool_queue_capacity:
+                return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            self._hold(channel, request, asked, checked)
+            return None
+        return request.response(code, found.status.value, header=self._header(found, checked))
+
+    def _send(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: PullMessageRequestHeader,
+        checked: _Checked,
+        found: PulledMessages,
+    ) -> None:
+        self._stats.got(asked.consumer_group, asked.topic, found.count, found.size_bytes)
+        response = request.response(ResponseCode.SUCCESS, found.status.value, header=self._header(found, checked))
+        size_bytes = sum(map(len, found.pieces))
+        channel.send_bytes([encode_head(response, size_bytes), *cast("list[bytes]", found.pieces)])
+
+    def _hold(
+        self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked
+    ) -> None:
+        broker = self._config.broker
+        wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
+
+        def resume() -> None:
+            response = self._process(channel, request, asked, may_wait=False)
+            if response is not None:
+                channel.send(response)
+
+        pull = HeldPull(
+            asked.queue_offset, checked.codes, self._clock.now_ms() + wait_ms, resume, lambda: channel.is_closed
+        )
+        self._holds.hold(asked.topic, asked.queue_id, pull)
+
+    def _commit(self, asked: PullMessageRequestHeader, next_offset: int, *, may_commit: bool) -> None:
+        group, topic, queue_id = asked.consumer_group, asked.topic, asked.queue_id
+        self._offsets.commit_pulled(group, topic, queue_id, next_offset)
+        if may_commit and asked.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._offsets.commit(group, topic, queue_id, asked.commit_offset)
+
+    def _header(self, found: PulledMessages, checked: _Checked) -> PullMessageResponseHeader:
+        return PullMessageResponseHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=found.next_begin_offset,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            topic_sys_flag=checked.topic.topic_sys_flag,
+            group_sys_flag=checked.group.group_sys_flag,
+        )

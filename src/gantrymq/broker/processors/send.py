@@ -1,0 +1,320 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+Source: AbstractSendMessageProcessor, SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from gantrymq.broker import names
+from gantrymq.broker.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
+from gantrymq.broker.unique_id import UniqueIds
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingCommandError
+from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
+from gantrymq.model.flags import MULTI_TAGS
+from gantrymq.model.host import Host
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from gantrymq.remoting.message_batch import decode_batch
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.append import PutMessageResult
+
+UNIQ_KEY = "UNIQ_KEY"
+MSG_REGION, TRACE_SWITCH = "MSG_REGION", "TRACE_ON"
+CLUSTER = "CLUSTER"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+_POP_CK = "POP_CK"
+_TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+_TIMER_OUT = "TIMER_OUT_MS"
+_DLQ_QUEUES = 1
+_V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
+
+_SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+_STORED = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Refusal(Exception):
+    """A send that is answered with an error."""
+
+    def __init__(self, code: int, remark: str | None) -> None:
+        super().__init__(remark)
+        self.code, self.remark = code, remark
+
+
+class _Sent:
+    """What the answer to a send needs."""
+
+    __slots__ = ("channel", "queue_id", "request", "topic", "transaction_id")
+
+    def __init__(self, channel: Channel, request: RemotingCommand, topic: str, queue_id: int) -> None:
+        self.channel, self.request, self.topic, self.queue_id = channel, request, topic, queue_id
+        self.transaction_id: str | None = None
+
+
+class SendMessageProcessor:
+    """Checks what producers send, as RocketMQ does and in its words, and puts it into ``puts``.
+
+    ``answer(channel, response)`` sends a response once the topics that were made for it are on the disk too.
+    """
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        locks: RebalanceLockManager,
+        puts: PutQueue,
+        stats: BrokerStatsManager,
+        disk_ratio: Callable[[], float],
+        answer: Callable[[Channel, RemotingCommand], None],
+    ) -> None:
+        self._config, self._clock = config, clock
+        self._topics, self._groups, self._locks = topics, groups, locks
+        self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
+        self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
+
+    def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer a send: at once where it is refused, else when it is stored."""
+        is_v1 = request.code == RequestCode.SEND_MESSAGE
+        header: _SendHeader
+        header = request.read(SendMessageRequestHeader) if is_v1 else request.read(SendMessageRequestHeaderV2)
+        try:
+            topic = self._check(header)
+            queue_id = header.queue_id
+            if queue_id < 0:
+                queue_id = random.randrange(max(topic.write_queue_nums, 1))
+            sent = _Sent(channel, request, header.topic, queue_id)
+            group = (self._batch if header.batch else self._single)(sent, header, topic)
+        except Refusal as refusal:
+            return self._with_region(request.response(refusal.code, refusal.remark))
+        if not self._puts.put(group, lambda results, busy: self._stored(sent, results, busy)):
+            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+    # Checks (preSend, msgCheck)
+
+    def _check(self, header: _SendHeader) -> TopicConfig:
+        broker, name = self._config.broker, header.topic
+        if self._clock.now_ms() < broker.start_accept_send_request_timestamp_ms:
+            until = broker.start_accept_send_request_timestamp_ms
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+        if not broker.is_writable and self._topics.is_order_topic(name):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden")
+        topic = self._topics.get(name)
+        if topic is None:
+            wrong = names.wrong_topic(name)
+            if wrong is not None:
+                raise Refusal(ResponseCode.INVALID_PARAMETER, wrong)
+        if name in names.NOT_ALLOWED_SEND_TOPICS:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        if topic is None:
+            topic = self._create(header)
+        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{header.queue_id}] is illegal, {describe(topic)} Producer: {header.producer_group}",
+            )
+        return topic
+
+    def _create(self, header: _SendHeader) -> TopicConfig:
+        name = header.topic
+        is_retry = name.startswith(names.RETRY_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = UNIT_SUB_FLAG if is_retry else UNIT_FLAG
+        created = self._topics.create_by_send(name, header.default_topic, header.default_topic_queue_nums, sys_flag)
+        if created is None and is_retry:
+            created = self._topics.create_for_group(name, 1, sys_flag=sys_flag)
+        if created is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{names.FAQ}")
+        return created
+
+    # Messages
+
+    def _single(self, sent: _Sent, header: _SendHeader, topic: TopicConfig) -> list[Message]:
+        properties = read_properties(header.properties)
+        topic_name = self._retry_or_dead(sent, header, properties)
+        broker = self._config.broker
+        properties.pop(_POP_CK, None)
+        properties[MSG_REGION] = broker.region_id
+        properties[TRACE_SWITCH] = "true" if broker.trace_on else "false"
+        if not properties.get(UNIQ_KEY):
+            properties[UNIQ_KEY] = self._ids.next(self._clock.now_ms())
+        sent.transaction_id = properties[UNIQ_KEY]
+        properties[CLUSTER] = broker.broker_cluster_name
+        priority = properties.get(PRIORITY)
+        if priority is not None and priority.isdecimal():
+            sent.queue_id = min(int(priority), topic.write_queue_nums - 1)
+        delay_level = _delay_level(properties)
+        self._refuse_what_is_off(properties, header, delay_level)
+        return [
+            Message(
+                topic_name,
+                sent.request.body,
+                sent.queue_id if topic_name == header.topic else 0,
+                properties=properties,
+                delay_level=delay_level,
+                flag=header.flag,
+                sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
+                born_timestamp_ms=header.born_timestamp,
+                born_host=Host.parse(sent.channel.address),
+                reconsume_times=header.reconsume_times or 0,
+                wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
+            )
+        ]
+
+    def _retry_or_dead(self, sent: _Sent, header: _SendHeader, properties: dict[str, str]) -> str:
+        """Where the message goes: one that a group was given too often already goes to its dead letters."""
+        if not header.topic.startswith(names.RETRY_PREFIX):
+            return header.topic
+        group = header.topic[len(names.RETRY_PREFIX) :]
+        config = self._groups.find(group)
+        if config is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {names.FAQ}"
+            )
+        most = config.retry_max_times
+        if sent.request.version >= _V3_4_9 and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+        in_order = not self._locks.is_all_expired(group, self._clock.now_ms())
+        if (header.reconsume_times or 0) <= most and not in_order:
+            return header.topic
+        properties[PROPERTY_DELAY] = "-1"
+        dead = names.dlq_topic(group)
+        self._topics.create_for_group(dead, _DLQ_QUEUES)
+        return dead
+
+    def _refuse_what_is_off(self, properties: dict[str, str], header: _SendHeader, delay_level: int) -> None:
+        is_back = (header.reconsume_times or 0) > 0 and delay_level > 0
+        if properties.get(TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
+            ip = self._config.broker.broker_ip1
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")
+        timed = [name for name in _TIMER_PROPERTIES if name in properties]
+        if timed and delay_level > 0:
+            for name in timed:
+                del properties[name]
+        elif timed and _TIMER_OUT not in properties:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
+
+    def _batch(self, sent: _Sent, header: _SendHeader, topic: TopicConfig) -> list[Message]:
+        if header.topic.startswith(names.RETRY_PREFIX):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
+        batch_properties = read_properties(header.properties)
+        sent.transaction_id = batch_properties.get(UNIQ_KEY)
+        if _delay_level(batch_properties) > 0 or len(sent.request.body) > self._config.store.max_message_size_bytes:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        wait = batch_properties.get(PROPERTY_WAIT, "true").lower() == "true"
+        sys_flag = header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0)
+        born_host = Host.parse(sent.channel.address)
+        group = [
+            Message(
+                header.topic,
+                one.body,
+                sent.queue_id,
+                properties=decode_properties(one.properties),
+                flag=one.flag,
+                sys_flag=sys_flag,
+                born_timestamp_ms=header.born_timestamp,
+                born_host=born_host,
+                reconsume_times=header.reconsume_times or 0,
+                wait_store_msg_ok=wait,
+            )
+            for one in decode_batch(sent.request.body)
+        ]
+        if not group:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        return group
+
+    # Answers (handlePutMessageResult)
+
+    def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
+        request = sent.request
+        if busy is not None:
+            response = request.response(ResponseCode.SYSTEM_BUSY, busy)
+        elif results[0].status in _STORED:
+            size = sum(result.size_bytes for result in results)
+            self._stats.put(results[0].topic, len(results), size)
+            if request.is_oneway:
+                return
+            header = SendMessageResponseHeader(
+                msg_id=",".join([result.msg_id for result in results]),
+                queue_id=sent.queue_id,
+                queue_offset=results[0].queue_offset,
+                transaction_id=sent.transaction_id,
+            )
+            response = request.response(_STORED[results[0].status], header=header)
+        else:
+            response = request.response(*self._failure(results[0].status))
+        if not request.is_oneway:
+            self._answer(sent.channel, self._with_region(response))
+
+    def _failure(self, status: PutMessageStatus) -> tuple[int, str]:
+        if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
+            return ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
+        if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return ResponseCode.MESSAGE_ILLEGAL, self._illegal()
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            used = self._disk_ratio()
+            return ResponseCode.SERVICE_NOT_AVAILABLE, (
+                "service not available now. It may be caused by one of the following reasons: "
+                f"the broker's disk is full [CL: {used:5.2f} CQ: {used:5.2f} INDEX: {used:5.2f}], "
+                "messages are put to the slave, message store has been shut down, etc."
+            )
+        if status is PutMessageStatus.OS_PAGE_CACHE_BUSY:
+            return ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
+
+    def _illegal(self) -> str:
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{self._config.store.max_message_size_bytes}B, msg properties length limit 32KB."
+        )
+
+    def _with_region(self, response: RemotingCommand) -> RemotingCommand:
+        broker = self._config.broker
+        fields = response.ext_fields
+        fields[MSG_REGION], fields[TRACE_SWITCH] = broker.region_id, "true" if broker.trace_on else "false"
+        return response
+
+
+def read_properties(text: str | None) -> dict[str, str]:
+    """The properties of a header's text; as in a record an entry without a name or a value is dropped."""
+    properties: dict[str, str] = {}
+    for entry in (text or "").split(PROPERTY_SEPARATOR):
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def _delay_level(properties: dict[str, str]) -> int:
+    text = properties.get(PROPERTY_DELAY)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise RemotingCommandError(f'For input string: "{text}"') from None

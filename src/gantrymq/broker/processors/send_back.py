@@ -1,0 +1,121 @@
+"""CONSUMER_SEND_MSG_BACK: a message that a consumer could not consume is stored anew, to come again later.
+
+Source: AbstractSendMessageProcessor.consumerSendMsgBack.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from gantrymq.broker import names
+from gantrymq.broker.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
+from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
+from gantrymq.model.message import PROPERTY_DELAY, Message, StoredMessage
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.append import PutMessageResult
+
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+_V3_4_9 = 121
+_FIRST_LEVEL = 3
+
+
+class ConsumerSendMsgBackProcessor:
+    """Puts what comes back into the group's retry topic, or its dead letters."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        message_at: Callable[[int], StoredMessage | None],
+        puts: PutQueue,
+        stats: BrokerStatsManager,
+        answer: Callable[[Channel, RemotingCommand], None],
+    ) -> None:
+        self._config, self._topics, self._groups = config, topics, groups
+        self._message_at, self._puts, self._stats, self._answer = message_at, puts, stats, answer
+
+    def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer when the message is stored anew."""
+        asked = request.read(ConsumerSendMsgBackRequestHeader)
+        group = self._groups.find(asked.group)
+        if group is None:
+            remark = f"subscription group not exist, {asked.group} {names.FAQ}"
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        broker = self._config.broker
+        if not broker.is_writable:
+            remark = f"the broker[{broker.broker_ip1}] sending message is forbidden"
+            return request.response(ResponseCode.NO_PERMISSION, remark)
+        if group.retry_queue_nums <= 0:
+            return request.response(ResponseCode.SUCCESS)
+        retry = names.retry_topic(asked.group)
+        sys_flag = UNIT_SUB_FLAG if asked.unit_mode else 0
+        topic = self._topics.create_for_group(retry, group.retry_queue_nums, sys_flag=sys_flag)
+        if not topic.perm & PERM_WRITE:
+            return request.response(ResponseCode.NO_PERMISSION, f"the topic[{retry}] sending message is forbidden")
+        message = self._message_at(asked.offset)
+        if message is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.offset}")
+        most = group.retry_max_times
+        if request.version >= _V3_4_9 and asked.max_reconsume_times is not None:
+            most = asked.max_reconsume_times
+        if message.reconsume_times >= most or asked.delay_level < 0:
+            again = self._again(message, names.dlq_topic(asked.group), 0, 0)
+            self._topics.create_for_group(again.topic, 1)
+        else:
+            level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
+            again = self._again(message, retry, random.randrange(group.retry_queue_nums), level)
+
+        def stored(results: list[PutMessageResult], busy: str | None) -> None:
+            self._stored(channel, request, asked, results, busy)
+
+        if not self._puts.put([again], stored):
+            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+    def _again(self, message: StoredMessage, topic: str, queue_id: int, delay_level: int) -> Message:
+        properties = dict(message.properties)
+        properties.setdefault(RETRY_TOPIC, message.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[PROPERTY_DELAY] = str(delay_level)
+        properties["WAIT"] = "false"
+        return Message(
+            topic,
+            message.body,
+            queue_id,
+            properties=properties,
+            delay_level=delay_level,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            reconsume_times=message.reconsume_times + 1,
+            wait_store_msg_ok=False,
+        )
+
+    def _stored(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: ConsumerSendMsgBackRequestHeader,
+        results: list[PutMessageResult],
+        busy: str | None,
+    ) -> None:
+        if busy is not None:
+            response = request.response(ResponseCode.SYSTEM_BUSY, busy)
+        elif results[0].status is PutMessageStatus.PUT_OK:
+            self._stats.add(SNDBCK_PUT_NUMS, f"{asked.origin_topic}@{asked.group}", 1)
+            response = request.response(ResponseCode.SUCCESS)
+        else:
+            response = request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
+        if not request.is_oneway:
+            self._answer(channel, response)

@@ -1,0 +1,56 @@
+"""The producers that are connected, by group.
+
+Pure: whoever calls brings the time. Thread rule: the event loop's thread.
+
+Source: ProducerManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gantrymq.broker.clients import ClientChannel, Connected
+
+EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
+
+
+class ProducerManager:
+    """Groups of producers; a group is there as long as a channel of it is."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Connected, ClientChannel]] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[Connected, ClientChannel]]:
+        """The channels of each group."""
+        return self._groups
+
+    def register(self, group: str, client: ClientChannel) -> None:
+        """A heart-beat of a producer."""
+        channels = self._groups.setdefault(group, {})
+        known = channels.get(client.channel)
+        if known is None:
+            channels[client.channel] = client
+        else:
+            known.last_update_ms = client.last_update_ms
+
+    def unregister(self, group: str, channel: Connected) -> None:
+        """A producer says goodbye."""
+        channels = self._groups.get(group)
+        if channels is not None:
+            channels.pop(channel, None)
+            if not channels:
+                del self._groups[group]
+
+    def channel_closed(self, channel: Connected) -> None:
+        """A connection is gone."""
+        for group in list(self._groups):
+            self.unregister(group, channel)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the channels of producers that were silent for 120 s (scanNotActiveChannel)."""
+        for group, channels in list(self._groups.items()):
+            for client in list(channels.values()):
+                if now_ms - client.last_update_ms > EXPIRED_MS:
+                    self.unregister(group, client.channel)
+                    client.channel.abort()

@@ -1,0 +1,149 @@
+"""Messages on their way into the store: all of one turn of the event loop become one append under one lock.
+
+With SYNC_FLUSH whoever waits is told when the disk has it; one flush serves all of a turn. What is more than the
+broker can take is refused at once: memory does not grow with the load.
+
+Thread rule: the event loop's thread.
+
+Source: SendMessageProcessor's thread pool and queue, BrokerFastFailure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.append import PutMessageResult
+
+MAX_WAITING_BYTES = 256 << 20
+_GROUPS_AN_APPEND = 1024
+
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+_CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
+
+# What became of a group: its results; or none of them, and why the broker is busy.
+Done = Callable[[list[PutMessageResult], str | None], None]
+
+
+class _Waiting:
+    __slots__ = ("came", "done", "group", "results", "size_bytes")
+
+    def __init__(self, group: Sequence[Message], done: Done, came: float) -> None:
+        self.group, self.done, self.came = group, done, came
+        self.size_bytes = sum(len(message.body) for message in group)
+        self.results: list[PutMessageResult] = []
+
+
+class PutQueue:
+    """Takes messages for ``store``; ``done`` is called once for each group, never before :meth:`put` has returned."""
+
+    def __init__(self, store: BrokerMessageStore, config: LiveConfig) -> None:
+        self._store, self._config = store, config
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Waiting] = deque()
+        self._unflushed: set[tuple[_Waiting, ...]] = set()
+        self._held_groups = self._held_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits."""
+        return not self._held_groups
+
+    def __len__(self) -> int:
+        """How many groups wait, for the append or for the disk."""
+        return self._held_groups
+
+    @property
+    def head_wait_ms(self) -> int:
+        """How long the first has waited for the append."""
+        return int((self._loop.time() - self._waiting[0].came) * 1000) if self._waiting else 0
+
+    def put(self, group: Sequence[Message], done: Done) -> bool:
+        """Take messages that are stored together; False where too many wait already, and ``done`` is not called."""
+        waiting = _Waiting(group, done, self._loop.time())
+        if (
+            self._held_groups >= self._config.broker.send_thread_pool_queue_capacity
+            or self._held_bytes + waiting.size_bytes > MAX_WAITING_BYTES
+        ):
+            return False
+        if not self._waiting:
+            self._loop.call_soon(self._append)
+        self._waiting.append(waiting)
+        self._held_groups += 1
+        self._held_bytes += waiting.size_bytes
+        return True
+
+    def _append(self) -> None:
+        began = self._loop.time()
+        while self._waiting:
+            self._drop_late(began)
+            taken = list(islice(self._waiting, _GROUPS_AN_APPEND))
+            if not taken:
+                return
+            results = self._store.append([one.group for one in taken])
+            for one, outcome in zip(taken, results, strict=True):
+                self._waiting.popleft()
+                one.results = outcome
+            self._acknowledge(taken)
+            if (self._loop.time() - began) * 1000 > self._config.broker.os_page_cache_busy_timeout_ms:
+                self._refuse_all("PCBUSY")
+
+    def _drop_late(self, now: float) -> None:
+        broker = self._config.broker
+        if not broker.broker_fast_failure_enable:
+            return
+        while self._waiting and (now - self._waiting[0].came) * 1000 >= broker.wait_time_in_send_queue_ms:
+            self._refuse(self._waiting.popleft(), "TIMEOUT", now)
+
+    def _refuse_all(self, why: str) -> None:
+        now = self._loop.time()
+        while self._waiting:
+            self._refuse(self._waiting.popleft(), why, now)
+
+    def _refuse(self, one: _Waiting, why: str, now: float) -> None:
+        self._release(one)
+        one.done([], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
+
+    def _release(self, one: _Waiting) -> None:
+        self._held_groups -= 1
+        self._held_bytes -= one.size_bytes
+
+    def _acknowledge(self, taken: list[_Waiting]) -> None:
+        if not self._store.is_sync_flush:
+            self._tell(taken)
+            return
+        unflushed = tuple(one for one in taken if one.results[0].is_stored and one.group[0].wait_store_msg_ok)
+        left = set(map(id, unflushed))
+        self._tell([one for one in taken if id(one) not in left])
+        if unflushed:
+            self._unflushed.add(unflushed)
+            end = max(one.results[-1].end_offset for one in unflushed)
+            self._store.when_flushed(end, lambda status: self._from_flusher(unflushed, status))
+            timeout_s = self._store.config.sync_flush_timeout_ms / 1000
+            self._loop.call_later(timeout_s, self._flushed, unflushed, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+    def _from_flusher(self, unflushed: tuple[_Waiting, ...], status: PutMessageStatus) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._flushed, unflushed, status)
+        except RuntimeError:  # the loop has closed: nobody is left to be told
+            return
+
+    def _flushed(self, unflushed: tuple[_Waiting, ...], status: PutMessageStatus) -> None:
+        if unflushed not in self._unflushed:
+            return
+        self._unflushed.discard(unflushed)
+        for one in unflushed:
+            for result in one.results:
+                result.status = status
+        self._tell(unflushed)
+
+    def _tell(self, finished: Sequence[_Waiting]) -> None:
+        for one in finished:
+            self._release(one)
+            one.done(one.results, None)

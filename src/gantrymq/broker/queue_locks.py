@@ -1,0 +1,46 @@
+"""Which client of a group may consume which queue, for consumers that keep the order.
+
+Pure: whoever calls brings the time. Source: RebalanceLockManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gantrymq.model.message_queue import MessageQueue
+
+LOCK_MAX_LIVE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+
+
+class RebalanceLockManager:
+    """Locks by group and queue; one that was not renewed for 60 s is free again."""
+
+    def __init__(self, max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
+        self._max_live_ms = max_live_ms
+        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
+        """The queues that are the client's now (tryLockBatch)."""
+        locks = self._groups.setdefault(group, {})
+        locked = []
+        for queue in queues:
+            held = locks.get(queue)
+            if held is None or held[0] == client_id or self._is_over(held, now_ms):
+                locks[queue] = (client_id, now_ms)
+                locked.append(queue)
+        return locked
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Let go what is the client's (unlockBatch)."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            held = locks.get(queue)
+            if held is not None and held[0] == client_id:
+                del locks[queue]
+
+    def is_all_expired(self, group: str, now_ms: int) -> bool:
+        """Whether nobody of the group holds a queue: then it does not consume in order."""
+        return all(self._is_over(held, now_ms) for held in self._groups.get(group, {}).values())
+
+    def _is_over(self, held: tuple[str, int], now_ms: int) -> bool:
+        return now_ms - held[1] > self._max_live_ms

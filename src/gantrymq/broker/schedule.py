@@ -1,0 +1,42 @@
+"""What a broker does again and again, each thing in its own interval, on the event loop.
+
+Source: the scheduled executors of BrokerController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class Schedule:
+    """Runs things until it is stopped. One that fails is reported, and runs again when its time has come."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
+        """Call ``do`` every ``interval_ms()`` milliseconds, the first time when one has passed."""
+        self._tasks.append(asyncio.ensure_future(_run(name, interval_ms, do)))
+
+    async def stop(self) -> None:
+        """Returns when nothing runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+
+async def _run(name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms() / 1000)
+        try:
+            awaited = do()
+            if awaited is not None:
+                await awaited
+        except Exception:
+            log.exception("a scheduled task failed", task=name)

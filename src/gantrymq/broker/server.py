@@ -1,0 +1,252 @@
+"""The broker: the one place that knows all its parts, and the order they start and stop in.
+
+    server = BrokerServer("/data/store", LiveConfig(BrokerConfig(namesrv_addr="127.0.0.1:9876"), store_config))
+    await server.start()     # recovered, listening and registered
+    print(server.address)
+    await server.shutdown()  # unregistered, everything on the disk
+
+Source: BrokerController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from gantrymq.broker.clients import ClientChannel
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.listening import ReservedPort
+from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.persistence import (
+    CONSUMER_OFFSET,
+    SUBSCRIPTION_GROUP,
+    TOPICS,
+    ConfigPersistence,
+    KeptTable,
+)
+from gantrymq.broker.processors.table import Parts, processors
+from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.schedule import Schedule
+from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import GantrymqError
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import NotifyConsumerIdsChangedRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.tls import TlsServer
+from gantrymq.store.recovery import Progress
+
+_EXPIRE_INTERVAL_MS = 1_000
+_SCAN_INTERVAL_MS = 10_000  # ClientHousekeepingService
+
+
+class BrokerServer:
+    """A broker with its store at ``path``. Make it, ``start``, ``shutdown``; all on one event loop.
+
+    ``config.broker.listen_port`` 0 takes a free port; ``address`` (brokerIP1:port) is what clients are told, once
+    started. ``given`` are the keys of the store that must hold (see MessageStore.open). ``hooks`` look at every request
+    first: access control.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: LiveConfig | None = None,
+        *,
+        given: Collection[str] = (),
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+        tls: TlsServer | None = None,
+        hooks: Iterable[RequestHook] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        self.config = config or LiveConfig()
+        self._path, self._given, self._progress = Path(path), frozenset(given), progress
+        self._clock, self._fs, self._tls = clock or SystemClock(), fs or RealFileSystem(), tls
+        self._hooks = tuple(hooks)
+        self._stopping = False
+        self._answers: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """``brokerIP1:port``, under which the broker registers; known once started."""
+        return f"{self.config.broker.broker_ip1}:{self.port}"
+
+    # Start
+
+    async def start(self) -> None:
+        """Recover the store, listen, register at the name servers.
+
+        Raises what MessageStore.open raises, and RemotingError where the port is taken; then nothing is left behind.
+        """
+        broker = self.config.broker
+        with ReservedPort(broker.bind_address, broker.listen_port) as reserved:
+            self.port = reserved.port
+            self._make_tables()
+            self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
+            self.config.store = self.store.config
+            try:
+                self._make_parts()
+                await self._server.start(broker.bind_address, self.port)
+            except BaseException:
+                await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+                raise
+        self.holds.start(asyncio.get_running_loop())
+        self._schedule_all()
+        await self.outer.register()
+
+    def _make_tables(self) -> None:
+        config, clock = self.config, self._clock
+        self.topics = TopicConfigManager(config, clock, self._topics_changed)
+        self.groups = SubscriptionGroupManager(config, clock)
+        self.offsets = ConsumerOffsetManager(config, clock)
+        self.kept = ConfigPersistence(
+            self._fs,
+            self._path / "config",
+            [
+                KeptTable(TOPICS, self.topics),
+                KeptTable(SUBSCRIPTION_GROUP, self.groups),
+                KeptTable(CONSUMER_OFFSET, self.offsets),
+            ],
+        )
+        self.kept.load()
+        self.consumers = ConsumerManager(self._members_changed)
+        self.producers = ProducerManager()
+        self.locks = RebalanceLockManager()
+        self.stats = BrokerStatsManager()
+        self.holds = PullRequestHoldService(lambda: self.store, clock)
+        self._client = RemotingClient()
+        self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
+
+    def _open_store(self) -> BrokerMessageStore:
+        broker = self.config.broker
+        config = replace(self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1)
+        store = BrokerMessageStore.open(
+            self._path,
+            config,
+            given=self._given,
+            fs=self._fs,
+            clock=self._clock,
+            progress=self._progress,
+            on_arrival=self.holds.arrived,
+        )
+        assert isinstance(store, BrokerMessageStore)
+        return store
+
+    def _make_parts(self) -> None:
+        self.puts = PutQueue(self.store, self.config)
+        parts = Parts(
+            config=self.config,
+            clock=self._clock,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            locks=self.locks,
+            stats=self.stats,
+            holds=self.holds,
+            puts=self.puts,
+            kept=self.kept,
+            outer=self.outer,
+            address=self.address,
+            answer=self._answer,
+        )
+        self.dispatcher = RequestDispatcher(processors(parts), hooks=self._hooks, when_closed=self._channel_closed)
+        self._server = RemotingServer(self.dispatcher, tls=self._tls, idle_seconds=self.config.broker.idle_seconds)
+
+    def _schedule_all(self) -> None:
+        config = self.config
+        self._schedule = schedule = Schedule()
+        schedule.every("long polling, late", lambda: _EXPIRE_INTERVAL_MS, self.holds.expire)
+        schedule.every("long polling, all", lambda: CHECK_INTERVAL_MS, self.holds.check)
+        schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
+        schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
+        schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(self._clock.now_ms()))
+        schedule.every(
+            "registration",
+            lambda: max(10_000, min(config.broker.register_name_server_period_ms, 60_000)),
+            self._register_again,
+        )
+        if config.broker.enable_slave_acting_master:
+            schedule.every("heart-beat", lambda: config.broker.broker_heartbeat_interval_ms, self.outer.heart_beat)
+
+    async def _register_again(self) -> None:
+        if self.config.broker.force_register or await self.outer.needs_register():
+            await self.outer.register()
+
+    def _expire_clients(self) -> None:
+        now_ms, broker = self._clock.now_ms(), self.config.broker
+        self.producers.expire(now_ms)
+        self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)
+
+    # Stop
+
+    async def shutdown(self) -> None:
+        """Say goodbye to name servers and clients, then bring everything to the disk. Doing so twice is harmless."""
+        if self._stopping:
+            return
+        self._stopping = True
+        await self._schedule.stop()
+        await self.outer.unregister()
+        self.holds.stop()
+        await self._server.close()
+        await self.dispatcher.drain()
+        while not self.puts.is_idle:
+            await asyncio.sleep(0.001)
+        if self._answers:
+            await asyncio.wait(self._answers)
+        await self.kept.save_all()
+        self.kept.close()
+        await self._client.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    # Who tells whom
+
+    def _topics_changed(self, topics: list[TopicConfig]) -> None:
+        self.outer.register_soon()
+
+    def _members_changed(self, group: str, members: list[ClientChannel]) -> None:
+        if not self.config.broker.notify_consumer_ids_changed_enable:
+            return
+        for client in members:
+            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+            client.channel.invoke_oneway(RemotingCommand.request(header))
+
+    def _channel_closed(self, channel: Channel) -> None:
+        self.producers.channel_closed(channel)
+        self.consumers.channel_closed(channel)
+
+    def _answer(self, channel: Channel, response: RemotingCommand) -> None:
+        """Send an answer; while topics it may rest on are not yet on the disk and at the name servers, later."""
+        if self.kept.is_saved(TOPICS) and self.outer.is_current:
+            channel.send(response)
+        else:
+            task = asyncio.ensure_future(self._answer_when_settled(channel, response))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+    async def _answer_when_settled(self, channel: Channel, response: RemotingCommand) -> None:
+        with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
+            await self.kept.save(TOPICS)
+        await self.outer.settled()
+        channel.send(response)

@@ -1,0 +1,121 @@
+"""The consumer groups of a broker, and which topics each is forbidden.
+
+Thread rule: the event loop's thread.
+
+Source: SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gantrymq.broker import names
+from gantrymq.broker.attributes import GROUP_ATTRIBUTES, alter
+from gantrymq.broker.versions import TableVersion
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from gantrymq.remoting.bodies.topic import DataVersion
+
+FORBIDDEN_READ = 2  # PermName.INDEX_PERM_READ
+
+
+class SubscriptionGroupManager:
+    """The table of groups. ``edits`` counts changes, for whoever keeps it on disk."""
+
+    def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self._config = config
+        self._version = TableVersion(clock)
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.FIRST_GROUPS}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.edits = 0
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """All groups by name."""
+        return self._table
+
+    @property
+    def version(self) -> DataVersion:
+        """How new the table is."""
+        return self._version.value
+
+    def __contains__(self, group: str) -> bool:
+        """Whether there is such a group."""
+        return group in self._table
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, made where autoCreateSubscriptionGroup lets it be, else None (findSubscriptionGroupConfig)."""
+        found = self._table.get(group)
+        if found is not None:
+            return found
+        broker = self._config.broker
+        may_create = broker.auto_create_subscription_group or (
+            broker.enable_create_sys_group and names.is_system_group(group)
+        )
+        if not may_create or names.wrong_group(group) is not None:
+            return None
+        created = self._table[group] = SubscriptionGroupConfig(group_name=group)
+        self._edited()
+        return created
+
+    def update(self, groups: list[SubscriptionGroupConfig]) -> None:
+        """Make or alter groups; their attributes are changes. Raises WrongAttributeError."""
+        ready = []
+        for group in groups:
+            old = self._table.get(str(group.group_name))
+            current = old.attributes if old is not None else {}
+            changed = alter(GROUP_ATTRIBUTES, current, group.attributes, create=old is None)
+            ready.append(msgspec.structs.replace(group, attributes=changed))
+        for group in ready:
+            self._table[str(group.group_name)] = group
+        self._edited()
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; whether it was there."""
+        self._forbidden.pop(group, None)
+        if self._table.pop(group, None) is None:
+            return False
+        self._edited()
+        return True
+
+    def is_forbidden(self, group: str, topic: str, index: int) -> bool:
+        """Whether the bit ``index`` of what the group may not do with the topic is set."""
+        return bool(self._forbidden.get(group, {}).get(topic, 0) >> index & 1)
+
+    def set_forbidden(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
+        """Set or clear that bit; a topic with nothing forbidden clears the group, as with RocketMQ."""
+        old = self._forbidden.get(group, {}).get(topic, 0)
+        new = old | 1 << index if forbidden else old & ~(1 << index)
+        if new <= 0:
+            self._forbidden.pop(group, None)
+            return
+        self._forbidden.setdefault(group, {})[topic] = new
+        self._edited()
+
+    def _edited(self) -> None:
+        self._version.next()
+        self.edits += 1
+
+    def to_body(self, groups: list[SubscriptionGroupConfig] | None = None) -> SubscriptionGroupWrapper:
+        """The table, or some of it, with its version."""
+        chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
+        forbidden = {name: table for name, table in self._forbidden.items() if name in chosen}
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(chosen), forbidden_table=forbidden, data_version=self._version.value
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What subscriptionGroup.json holds."""
+        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
+        return value
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what subscriptionGroup.json held; raises msgspec.ValidationError."""
+        kept = msgspec.convert(value, SubscriptionGroupWrapper, strict=False)
+        self._table.update(kept.subscription_group_table)
+        self._forbidden.update(kept.forbidden_table)
+        self._version.value = kept.data_version

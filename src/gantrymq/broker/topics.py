@@ -1,0 +1,203 @@
+"""The topics of a broker: what is configured, what the system needs, what a first send creates.
+
+Thread rule: the event loop's thread.
+
+Source: TopicConfigManager, TopicSysFlag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gantrymq.broker import names
+from gantrymq.broker.attributes import TOPIC_ATTRIBUTES, WrongAttributeError, alter
+from gantrymq.broker.versions import TableVersion
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
+from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+
+_READ_WRITE = PERM_READ | PERM_WRITE
+_SCHEDULE_QUEUES = 18
+_BENCHMARK_QUEUES = 1024
+UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
+
+
+def describe(topic: TopicConfig) -> str:
+    """A topic as RocketMQ prints it in its remarks."""
+    perm = "".join(
+        letter if topic.perm & bit else "-"
+        for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
+    )
+    attributes = "{" + ", ".join(f"{key}={value}" for key, value in topic.attributes.items()) + "}"
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+        f"writeQueueNums={topic.write_queue_nums}, perm={perm}, topicFilterType={topic.topic_filter_type}, "
+        f"topicSysFlag={topic.topic_sys_flag}, order={str(topic.order).lower()}, attributes={attributes}]"
+    )
+
+
+class TopicConfigManager:
+    """The table of topics. ``changed(topics)`` is told of what was made or altered, so that it is registered.
+
+    ``edits`` counts changes: whoever keeps the table on disk compares it.
+    """
+
+    def __init__(
+        self, config: LiveConfig, clock: Clock, changed: Callable[[list[TopicConfig]], None] = lambda _: None
+    ) -> None:
+        self._config, self._changed = config, changed
+        self._version = TableVersion(clock)
+        self._table: dict[str, TopicConfig] = {}
+        self.system_topics = set(names.SYSTEM_TOPICS)
+        self.edits = 0
+        for topic in self._system_topics():
+            self._table[str(topic.topic_name)] = topic
+            self.system_topics.add(str(topic.topic_name))
+
+    def _system_topics(self) -> Iterable[TopicConfig]:
+        broker = self._config.broker
+        inherit = PERM_INHERIT | _READ_WRITE
+        yield _topic(names.SELF_TEST_TOPIC, 1)
+        if broker.auto_create_topic_enable:
+            yield _topic(names.AUTO_CREATE_TOPIC, broker.default_topic_queue_nums, inherit)
+        yield _topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES)
+        yield _topic(broker.broker_cluster_name, 16, inherit if broker.cluster_topic_enable else PERM_INHERIT)
+        yield _topic(broker.broker_name, 1, inherit if broker.broker_topic_enable else PERM_INHERIT)
+        yield _topic(names.OFFSET_MOVED_EVENT, 1)
+        yield _topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+        if broker.trace_topic_enable:
+            yield _topic(broker.msg_trace_topic_name, 1)
+        yield _topic(f"{broker.broker_cluster_name}_REPLY_TOPIC", 1)
+        yield _topic(names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name, broker.revive_queue_num)
+        yield _topic(names.SYNC_MEMBER_PREFIX + broker.broker_name, 1, PERM_INHERIT)
+        yield _topic(names.TRANS_HALF_TOPIC, 1)
+        yield _topic(names.TRANS_OP_HALF_TOPIC, 1)
+        yield _topic(names.ROCKSDB_TRANS_HALF_TOPIC, 1)
+        yield _topic(names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
+
+    # What is asked
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None (selectTopicConfig). It is not to be changed by who gets it."""
+        return self._table.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return topic in self._table
+
+    @property
+    def table(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+        return self._table
+
+    @property
+    def version(self) -> DataVersion:
+        """How new the table is."""
+        return self._version.value
+
+    def is_order_topic(self, topic: str) -> bool:
+        """Whether a topic is marked as ordered."""
+        found = self._table.get(topic)
+        return found is not None and found.order
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether a topic is RocketMQ's own."""
+        return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+    # What changes it
+
+    def create_by_send(self, topic: str, default_topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
+        """The topic that a send asks for, after the pattern of ``default_topic``; None where that lets nobody inherit.
+
+        (createTopicInSendMessageMethod)
+        """
+        pattern = self._table.get(default_topic)
+        if pattern is None:
+            return None
+        perm = pattern.perm
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.broker.auto_create_topic_enable:
+            perm = _READ_WRITE
+        if not perm & PERM_INHERIT:
+            return None
+        queues = max(min(queue_nums, pattern.write_queue_nums), 0)
+        created = _topic(topic, queues, perm & ~PERM_INHERIT)
+        created.topic_sys_flag, created.topic_filter_type = sys_flag, pattern.topic_filter_type
+        self._put([created])
+        return created
+
+    def create_for_group(self, topic: str, queue_nums: int, *, order: bool = False, sys_flag: int = 0) -> TopicConfig:
+        """A group's retry or dead letter topic, made where it is missing (createTopicInSendMessageBackMethod)."""
+        found = self._table.get(topic)
+        if found is not None:
+            if found.order != order:
+                found = msgspec.structs.replace(found, order=order)
+                self._put([found])
+            return found
+        created = _topic(topic, queue_nums)
+        created.topic_sys_flag, created.order = sys_flag, order
+        self._put([created])
+        return created
+
+    def update(self, topics: list[TopicConfig]) -> None:
+        """Make or alter topics; their attributes are changes, ``+name`` and ``-name``. Raises WrongAttributeError.
+
+        (updateTopicConfigList)
+        """
+        ready = []
+        for topic in topics:
+            old = self._table.get(str(topic.topic_name))
+            current = old.attributes if old is not None else {}
+            if any(name[1:] == "reserve.time" for name in topic.attributes):
+                raise WrongAttributeError("Update topic reserveTime not supported")
+            changed = alter(TOPIC_ATTRIBUTES, current, topic.attributes, create=old is None)
+            ready.append(msgspec.structs.replace(topic, attributes=changed))
+        self._put(ready)
+
+    def set_order(self, topics: Iterable[str]) -> None:
+        """Mark topics as ordered that the name server's ORDER_TOPIC_CONFIG names (updateOrderTopicConfig)."""
+        for name in topics:
+            found = self._table.get(name)
+            if found is not None and not found.order:
+                self._table[name] = msgspec.structs.replace(found, order=True)
+                self._version.next()
+                self.edits += 1
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; whether it was there."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._version.next()
+        self.edits += 1
+        return True
+
+    def _put(self, topics: list[TopicConfig]) -> None:
+        for topic in topics:
+            self._table[str(topic.topic_name)] = topic
+            self._version.next()
+        self.edits += 1
+        self._changed(topics)
+
+    # What is kept and sent
+
+    def to_body(self, topics: Iterable[TopicConfig] | None = None) -> TopicConfigSerializeWrapper:
+        """The table, or some of it, with its version."""
+        chosen = self._table if topics is None else {str(one.topic_name): one for one in topics}
+        return TopicConfigSerializeWrapper(topic_config_table=dict(chosen), data_version=self._version.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """What topics.json holds."""
+        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
+        return value
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what topics.json held; raises RemotingCommandError or msgspec.ValidationError."""
+        kept = msgspec.convert(value, TopicConfigSerializeWrapper, strict=False)
+        self._table.update(kept.topic_config_table)
+        self._version.value = kept.data_version
+
+
+def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)

@@ -1,0 +1,123 @@
+"""The settings of a broker beside those of its store, under RocketMQ's keys and with its defaults.
+
+Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup makes of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
+from gantrymq.config.settings import MessageStoreConfig
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """The settings of one broker; immutable, checked when made (raises ConfigError).
+
+    ``listen_port`` 0 takes a free port. ``bind_address`` is loopback unless told: RocketMQ's is 0.0.0.0.
+    ``namesrv_addr`` is ``host:port;host:port``; empty, the broker registers nowhere.
+    """
+
+    broker_name: str = key("brokerName", "broker-a")  # the machine's name in RocketMQ; its broker.conf says this
+    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
+    broker_id: int = key("brokerId", 0, least=0)
+    broker_ip1: str = key("brokerIP1", "127.0.0.1")
+    broker_ip2: str = key("brokerIP2", "127.0.0.1")
+    bind_address: str = key("bindAddress", "127.0.0.1")
+    listen_port: int = key("listenPort", 10911, least=0, most=65535)
+    ha_listen_port: int = key("haListenPort", 10912, least=0, most=65535)
+    namesrv_addr: str = key("namesrvAddr", "")
+    broker_permission: int = key("brokerPermission", PERM_READ | PERM_WRITE, least=0, most=7)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1)
+    auto_create_topic_enable: bool = key("autoCreateTopicEnable", True)
+    cluster_topic_enable: bool = key("clusterTopicEnable", True)
+    broker_topic_enable: bool = key("brokerTopicEnable", True)
+    auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", True)
+    enable_create_sys_group: bool = key("enableCreateSysGroup", True)
+    validate_system_topic_when_update_topic: bool = key("validateSystemTopicWhenUpdateTopic", True)
+    clear_retry_topic_when_delete_topic: bool = key("clearRetryTopicWhenDeleteTopic", True)
+    enable_mixed_message_type: bool = key("enableMixedMessageType", False)
+    trace_topic_enable: bool = key("traceTopicEnable", False)
+    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    region_id: str = key("regionId", "DefaultRegion")
+    trace_on: bool = key("traceOn", True)
+    revive_queue_num: int = key("reviveQueueNum", 8, least=1)
+    reject_transaction_message: bool = key("rejectTransactionMessage", False)
+    reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
+    lite_pull_message_enable: bool = key("litePullMessageEnable", True)
+    enable_property_filter: bool = key("enablePropertyFilter", False)
+    use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
+    long_polling_enable: bool = key("longPollingEnable", True)
+    short_polling_time_ms: int = key("shortPollingTimeMills", 1_000, least=1)
+    max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32, least=1)
+    max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 << 10, least=1)
+    notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", True)
+    lock_in_strict_mode: bool = key("lockInStrictMode", False)
+    channel_expired_timeout_ms: int = key("channelExpiredTimeout", 120_000, least=1)
+    subscription_expired_timeout_ms: int = key("subscriptionExpiredTimeout", 600_000, least=1)
+    flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", 5_000, least=1)
+    consumer_offset_update_version_step: int = key("consumerOffsetUpdateVersionStep", 500, least=1)
+    default_query_max_num: int = key("defaultQueryMaxNum", 32, least=1)
+    default_message_request_mode: str = key("defaultMessageRequestMode", "PULL")
+    broker_fast_failure_enable: bool = key("brokerFastFailureEnable", True)
+    wait_time_in_send_queue_ms: int = key("waitTimeMillsInSendQueue", 200, least=1)
+    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", 1_000, least=1)
+    send_thread_pool_queue_capacity: int = key("sendThreadPoolQueueCapacity", 10_000, least=1)
+    pull_thread_pool_queue_capacity: int = key("pullThreadPoolQueueCapacity", 100_000, least=1)
+    start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0)
+    compressed_register: bool = key("compressedRegister", False)
+    force_register: bool = key("forceRegister", True)
+    register_broker_timeout_ms: int = key("registerBrokerTimeoutMills", 24_000, least=1)
+    register_name_server_period_ms: int = key("registerNameServerPeriod", 30_000, least=1)
+    broker_heartbeat_interval_ms: int = key("brokerHeartbeatInterval", 1_000, least=1)
+    broker_not_active_timeout_ms: int = key("brokerNotActiveTimeoutMillis", 10_000, least=1)
+    send_heartbeat_timeout_ms: int = key("sendHeartbeatTimeoutMillis", 1_000, least=1)
+    enable_slave_acting_master: bool = key("enableSlaveActingMaster", False)
+    enable_split_metadata: bool = key("enableSplitMetadata", True)
+    split_metadata_size: int = key("splitMetadataSize", 2_000, least=1)
+    idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
+    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
+
+    def __post_init__(self) -> None:
+        """Check every number against what its field allows."""
+        check_numbers(self)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether brokerPermission lets producers send."""
+        return self.broker_permission & PERM_WRITE != 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether brokerPermission lets consumers pull."""
+        return self.broker_permission & PERM_READ != 0
+
+
+class LiveConfig:
+    """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs.
+
+    Those of the store that are read when it opens take effect at the next start, as most do in RocketMQ.
+    Thread rule: one thread changes them; whoever reads takes ``broker`` or ``store`` anew each time.
+    """
+
+    def __init__(self, broker: BrokerConfig | None = None, store: MessageStoreConfig | None = None) -> None:
+        self.broker = broker or BrokerConfig()
+        self.store = store or MessageStoreConfig()
+
+    def update(self, entries: Mapping[str, str]) -> None:
+        """Set what ``entries`` name, all or nothing; raises ConfigError. Keys that do not act are passed over."""
+        broker = replace(self.broker, **read_fields(self.broker, entries))
+        self.store = replace(self.store, **read_fields(self.store, entries))
+        self.broker = broker
+
+    def to_properties(self) -> str:
+        """Both as the text of a ``broker.conf``, one key a line."""
+        entries = write_fields(self.store) | write_fields(self.broker)
+        return "".join(f"{name}={value}\n" for name, value in entries.items())
+
+
+def knows(name: str) -> bool:
+    """Whether a key acts here, on the broker or on its store."""
+    return name in fields_by_key(BrokerConfig) or name in fields_by_key(MessageStoreConfig)

@@ -1,0 +1,121 @@
+"""Sending: what is stored, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase, messages_of
+
+from gantrymq.config.settings import FlushDiskType
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
+from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_send_makes_its_topic_and_says_where_the_message_lies(broker: BrokerCase) -> None:
+    response = await broker.send(properties={"TAGS": "a", "UNIQ_KEY": "U1"})
+    answer = response.read(SendMessageResponseHeader)
+    assert (response.code, answer.queue_id, answer.queue_offset, answer.transaction_id) == (0, 0, 0, "U1")
+    assert response.ext_fields["MSG_REGION"] == "DefaultRegion"
+    assert response.ext_fields["TRACE_ON"] == "true"
+    topic = broker.server.topics.get("T")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
+    stored = broker.server.store.message_by_id(answer.msg_id)
+    assert stored is not None
+    assert stored.properties == {
+        "TAGS": "a", "UNIQ_KEY": "U1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster",
+    }  # fmt: skip
+    assert str(stored.store_host) == broker.server.address
+    assert str(stored.born_host).startswith("127.0.0.1:")
+
+
+async def test_both_versions_of_the_header_say_the_same(broker: BrokerCase) -> None:
+    header = SendMessageRequestHeader(
+        producer_group="P", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=1, sys_flag=0,
+        born_timestamp=5, flag=7, reconsume_times=2, properties="TAGS\x01x",
+    )  # fmt: skip
+    assert (await broker.ask(header, b"v1")).code == ResponseCode.SUCCESS
+    await broker.send(body=b"v2", queue_id=1, born_timestamp=5, flag=7, reconsume_times=2, properties={"TAGS": "x"})
+    pulled = await pull_all(broker, 2, queue_id=1)
+    first, second = messages_of(pulled)
+    assert (first.body, second.body) == (b"v1", b"v2")
+    assert (first.flag, first.born_timestamp_ms, first.reconsume_times, first.tags) == (7, 5, 2, "x")
+    assert (second.flag, second.born_timestamp_ms, second.reconsume_times, second.tags) == (7, 5, 2, "x")
+
+
+async def test_a_batch_is_stored_as_its_messages(broker: BrokerCase) -> None:
+    batch = [BatchedMessage(3, b"m%d" % i, b"KEYS\x01k%d\x02" % i) for i in range(3)]
+    response = await broker.send(
+        body=encode_batch(batch), code=RequestCode.SEND_BATCH_MESSAGE, batch=True, properties={"UNIQ_KEY": "B"}
+    )
+    answer = response.read(SendMessageResponseHeader)
+    assert (response.code, answer.queue_offset, answer.transaction_id) == (0, 0, "B")
+    stored = [broker.server.store.message_by_id(one) for one in answer.msg_id.split(",")]
+    assert [(one.body, one.queue_offset, one.flag, one.keys) for one in stored if one] == [
+        (b"m0", 0, 3, ["k0"]), (b"m1", 1, 3, ["k1"]), (b"m2", 2, 3, ["k2"]),
+    ]  # fmt: skip
+
+
+async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
+    """Pull as soon as ``count`` messages are dispatched."""
+    while broker.server.store.max_offset_in_queue("T", fields.get("queue_id", 0)) < count:
+        await broker.pull(offset=0, **fields)
+    return (await broker.pull(offset=0, **fields)).body
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "a b"}, ResponseCode.INVALID_PARAMETER, "contains illegal characters, allowing only"),
+        ({"topic": "x" * 128}, ResponseCode.INVALID_PARAMETER, "is longer than topic max length: 127"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "Sending message to topic[SCHEDULE_TOPIC_XXXX]"),
+        ({"default_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist, apply first please!\nSee "),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "request queueId[4] is illegal, TopicConfig [topicName=T, "),
+        ({"properties": {"TRAN_MSG": "true"}}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
+        ({"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
+        ({"body": b"x" * (4 << 20) + b"x"}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 4194304B"),
+    ],
+)  # fmt: skip
+async def test_what_is_refused(broker: BrokerCase, fields: dict[str, object], code: int, remark: str) -> None:
+    response = await broker.send(**fields)  # type: ignore[arg-type]
+    assert response.code == code
+    assert remark in str(response.remark)
+
+
+async def test_the_next_message_is_stored_after_one_that_was_refused(broker: BrokerCase) -> None:
+    await broker.send(queue_id=99)
+    assert (await broker.send()).code == ResponseCode.SUCCESS
+
+
+async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:
+    await broker.send(properties={"DELAY": "1"})
+    assert broker.server.store.max_offset_in_queue("T", 0) == 0
+    assert messages_of(await pull_all(broker, 1))[0].body == b"body"
+
+
+async def test_with_sync_flush_all_are_acknowledged(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path / "store", flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    await case.start()
+
+    responses = await asyncio.gather(*(case.send() for _ in range(50)))
+    assert [response.code for response in responses] == [0] * 50
+    await case.stop()
+
+
+async def test_too_many_waiting_sends_are_refused_at_once(tmp_path: Path) -> None:
+
+    case = BrokerCase(tmp_path / "store", send_thread_pool_queue_capacity=3)
+    await case.start()
+    await case.send()
+    responses = await asyncio.gather(*(case.send() for _ in range(40)))
+    codes = {response.code for response in responses}
+    assert codes == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+    busy = next(response for response in responses if response.code == ResponseCode.SYSTEM_BUSY)
+    assert busy.remark == "[OVERLOAD]system busy, start flow control for a while"
+    assert (await case.send()).code == ResponseCode.SUCCESS
+    await case.stop()
