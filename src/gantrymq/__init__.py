@@ -6,6 +6,8 @@ The public names below are imported on first use, so that ``import gantrymq`` st
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.client.producer import Producer as Producer
+    from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
     from gantrymq.model.message import Message as Message
     from gantrymq.model.message import StoredMessage as StoredMessage
@@ -20,9 +22,20 @@ _HOME = {
     "MessageStoreConfig": "gantrymq.config.settings",
     "MessageStore": "gantrymq.store.message_store",
     "StoreReader": "gantrymq.store.reader",
+    "Producer": "gantrymq.client.producer",
+    "PullClient": "gantrymq.client.pull_client",
 }
 
-__all__ = ["Message", "MessageStore", "MessageStoreConfig", "StoreReader", "StoredMessage", "__version__"]
+__all__ = [
+    "Message",
+    "MessageStore",
+    "MessageStoreConfig",
+    "Producer",
+    "PullClient",
+    "StoreReader",
+    "StoredMessage",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,70 @@
+"""Questions to addresses and to the name servers, over asyncio: the ground of producers and consumers.
+
+Source: MQClientAPIImpl, NettyRemotingClient (getAndCreateNameserverChannel).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from gantrymq.client.calls import Call
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import RemotingConnectError, RemotingError
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import ChannelHandler
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.tls import tls_client
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Asks addresses, with one connection each, and the name servers in turn until one answers.
+
+    ``handler`` answers what brokers ask us. Thread rule: the event loop's thread.
+    """
+
+    def __init__(self, config: ClientConfig, handler: ChannelHandler | None = None) -> None:
+        self.config = config
+        self._credentials = config.credentials
+        self._name_servers = config.name_server_list
+        self._remoting = RemotingClient(
+            handler=handler,
+            tls=tls_client(config.tls),
+            hooks=(self._dress,),
+            connect_timeout_ms=config.connect_timeout_ms,
+        )
+
+    async def close(self) -> None:
+        """Close all connections once what was sent is written."""
+        await self._remoting.close()
+
+    async def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
+        """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
+        wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        response = await self._remoting.invoke(address, call.request(), wait_ms)
+        return call.read(response, address)
+
+    async def tell(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that nobody answers; raises RemotingConnectError where there is nobody."""
+        await self._remoting.invoke_oneway(address, command)
+
+    async def ask_name_server(self, call: Call[T]) -> T:
+        """The answer of the first name server that gives one; the next question begins with the same one.
+
+        Raises RemotingConnectError naming all of them where none answers.
+        """
+        failures = []
+        for address in list(self._name_servers):
+            try:
+                return await self.call(address, call)
+            except RemotingError as error:
+                failures.append(str(error))
+                if self._name_servers[0] == address:
+                    self._name_servers.append(self._name_servers.pop(0))
+        raise RemotingConnectError("no name server answers", "; ".join(failures))
+
+    def _dress(self, address: str, command: RemotingCommand) -> None:
+        command.serialize_type = self.config.serialize_type
+        if self._credentials is not None:
+            self._credentials.sign(command)

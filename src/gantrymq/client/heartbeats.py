@@ -1,0 +1,88 @@
+"""Heart-beats: a client tells the brokers it uses that it is there, every 30 s, and goodbye at the end.
+
+Source: MQClientInstance.sendHeartbeatToAllBrokerWithLock, MQClientAPIImpl.unregisterClient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+
+import structlog
+
+from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.calls import Call, refusal
+from gantrymq.client.unique_id import local_ip
+from gantrymq.errors import GantrymqError
+from gantrymq.remoting.bodies.client import HeartbeatData
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
+
+INTERVAL_SECONDS = 30.0  # heartbeatBrokerInterval
+_LOOK_SECONDS = 1.0  # how soon a broker that is new hears of us
+
+log = structlog.get_logger()
+
+
+class Heartbeats:
+    """Sends what ``beat`` says, given our client id, to the addresses that ``brokers`` names.
+
+    Thread rule: the event loop's thread.
+    """
+
+    def __init__(
+        self, client: AsyncClient, beat: Callable[[str], HeartbeatData], brokers: Callable[[], set[str]]
+    ) -> None:
+        self._client, self._beat, self._brokers = client, beat, brokers
+        self.client_id = f"{local_ip()}@{os.getpid()}#{secrets.randbits(48)}"
+        self._told: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; on a running loop."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Stop, and tell the brokers that the group has one client less."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        header = UnregisterClientRequestHeader(
+            client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        goodbye = Call(lambda: RemotingCommand.request(header), _accepted)
+        await asyncio.gather(*(self._tell(address, goodbye) for address in self._told))
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            everybody = self._brokers()
+            if loop.time() >= due:
+                self._told, due = set(), loop.time() + INTERVAL_SECONDS
+            beat = Call(self._request, _accepted)
+            fresh = everybody - self._told
+            done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
+            self._told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _request(self) -> RemotingCommand:
+        return RemotingCommand(RequestCode.HEART_BEAT, body=self._beat(self.client_id).encode())
+
+    async def _tell(self, address: str, call: Call[None]) -> bool:
+        try:
+            await self._client.call(address, call)
+        except GantrymqError as error:
+            log.info("a broker was not told", address=address, reason=str(error))
+            return False
+        return True
+
+
+def _accepted(response: RemotingCommand, address: str) -> None:
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, address)

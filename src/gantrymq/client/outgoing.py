@@ -1,0 +1,175 @@
+"""A message on its way out: checked, given its id, compressed, and made into a request.
+
+Source: Validators, DefaultMQProducerImpl.sendKernelImpl, MessageBatch, SendMessageRequestHeaderV2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gantrymq.client.compression import compress
+from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.errors import MQClientError
+from gantrymq.format.properties import encode_properties
+from gantrymq.model import flags
+from gantrymq.model.java import decode_utf8
+from gantrymq.model.message import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    Message,
+)
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
+from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
+
+TOPIC_MAX_LENGTH = 127
+MAX_PROPERTIES_BYTES = 0x7FFF
+PROPERTY_INSTANCE_ID = "INSTANCE_ID"
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+# Topics of the system that no producer may write.
+_FORBIDDEN = frozenset(
+    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
+    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """All of a send that does not depend on the queue. ``ids`` are the messages' own, comma-joined for a batch."""
+
+    topic: str
+    ids: str
+    body: bytes
+    properties: str
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    is_batch: bool
+
+    def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
+        """The request for a queue; a new one each time it is sent."""
+        header = SendMessageRequestHeaderV2(
+            producer_group=wrap_namespace(config.namespace, config.producer_group),
+            topic=self.topic,
+            default_topic=config.create_topic_key,
+            default_topic_queue_nums=config.default_topic_queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=born_ms,
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=self.reconsume_times,
+            unit_mode=False,
+            batch=self.is_batch,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
+        return RemotingCommand.request(header, self.body, code=code)
+
+
+def prepare(message: Message, unique_id: str, config: ProducerConfig) -> OutgoingMessage:
+    """One message; raises MQClientError with RocketMQ's words for what it does not send."""
+    _check(message, config)
+    properties = _properties(message, unique_id, config)
+    body, sys_flag = message.body, message.sys_flag
+    if len(body) >= config.compress_msg_body_over_howmuch:
+        body = compress(body, config.compression_type, config.compression_level)
+        sys_flag |= flags.COMPRESSED | config.compression_type.value
+    return OutgoingMessage(
+        wrap_namespace(config.namespace, message.topic), properties[PROPERTY_UNIQ_KEY], body, _text(properties),
+        message.flag, sys_flag, message.reconsume_times, is_batch=False,
+    )  # fmt: skip
+
+
+def prepare_batch(messages: Sequence[Message], unique_ids: Sequence[str], config: ProducerConfig) -> OutgoingMessage:
+    """A batch: messages of one topic, none delayed, stored all or none. There is one id more than messages.
+
+    Raises MQClientError as :func:`prepare` does.
+    """
+    if not messages:
+        raise MQClientError("the batch is empty")
+    first = messages[0]
+    parts, ids = [], []
+    for message, unique_id in zip(messages, unique_ids, strict=False):
+        _check(message, config)
+        _check_batched(first, message)
+        properties = _properties(message, unique_id, config)
+        ids.append(properties[PROPERTY_UNIQ_KEY])
+        parts.append(BatchedMessage(message.flag, message.body, _encoded(properties)))
+    body = encode_batch(parts)
+    if len(body) > config.max_message_size:
+        raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
+    own = {PROPERTY_WAIT: _boolean(first.wait_store_msg_ok), PROPERTY_UNIQ_KEY: unique_ids[len(messages)]}
+    return OutgoingMessage(
+        wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0, is_batch=True
+    )
+
+
+def _check_batched(first: Message, message: Message) -> None:
+    if message.topic != first.topic:
+        raise MQClientError("The topic of the messages in one batch should be the same")
+    if message.wait_store_msg_ok != first.wait_store_msg_ok:
+        raise MQClientError("The waitStoreMsgOK of the messages in one batch should the same")
+    if message.delay_level > 0 or PROPERTY_DELAY in message.properties:
+        raise MQClientError("TimeDelayLevel is not supported for batching")
+    if message.topic.startswith("%RETRY%"):
+        raise MQClientError("Retry Group is not supported for batching")
+
+
+def _check(message: Message, config: ProducerConfig) -> None:
+    topic = message.topic
+    if not topic.strip():
+        raise MQClientError("The specified topic is blank")
+    if len(topic) > TOPIC_MAX_LENGTH:
+        raise MQClientError(f"The specified topic is longer than topic max length {TOPIC_MAX_LENGTH}.")
+    if not _TOPIC.fullmatch(topic):
+        raise MQClientError(
+            f"The specified topic[{topic}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if topic in _FORBIDDEN:
+        raise MQClientError(f"Sending message to topic[{topic}] is forbidden.")
+    if not message.body:
+        raise MQClientError("the message body length is zero")
+    if len(message.body) > config.max_message_size:
+        raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
+
+
+def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dict[str, str]:
+    properties = dict(message.properties)
+    if message.tags:
+        properties[PROPERTY_TAGS] = message.tags
+    if message.keys:
+        properties[PROPERTY_KEYS] = " ".join(message.keys)
+    if message.delay_level:
+        properties[PROPERTY_DELAY] = str(message.delay_level)
+    properties[PROPERTY_WAIT] = _boolean(message.wait_store_msg_ok)
+    properties.setdefault(PROPERTY_UNIQ_KEY, unique_id)
+    if config.namespace:
+        properties[PROPERTY_INSTANCE_ID] = config.namespace
+    return properties
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _text(properties: dict[str, str]) -> str:
+    return decode_utf8(_encoded(properties))
+
+
+def _encoded(properties: dict[str, str]) -> bytes:
+    try:
+        raw = encode_properties(properties)
+    except ValueError as error:
+        raise MQClientError(str(error)) from error
+    if len(raw) > MAX_PROPERTIES_BYTES:
+        raise MQClientError(f"the properties have {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed")
+    return raw

@@ -1,0 +1,42 @@
+"""A producer's settings, with RocketMQ's defaults.
+
+Source: DefaultMQProducer.
+"""
+
+import re
+from dataclasses import dataclass
+
+from gantrymq.client.compression import CompressionType
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import ConfigError
+
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig(ClientConfig):
+    """The names are RocketMQ's in Python's spelling; times in milliseconds, sizes in bytes.
+
+    ``send_msg_timeout_ms`` is for one send with all its attempts, of which there are at most one more than
+    ``retry_times_when_send_failed``. A body of ``compress_msg_body_over_howmuch`` bytes or more is compressed.
+    """
+
+    producer_group: str = "DEFAULT_PRODUCER"
+    send_msg_timeout_ms: int = 3000
+    retry_times_when_send_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    send_latency_fault_enable: bool = False
+    compress_msg_body_over_howmuch: int = 4096
+    compression_type: CompressionType = CompressionType.ZLIB
+    compression_level: int = 5
+    max_message_size: int = 4 * 1024 * 1024
+    create_topic_key: str = "TBW102"
+    default_topic_queue_nums: int = 4
+
+    def __post_init__(self) -> None:
+        # Without arguments super() does not work in a dataclass with slots.
+        super(ProducerConfig, self).__post_init__()
+        if not _GROUP.fullmatch(self.producer_group):
+            raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")
+        if not 0 <= self.compression_level <= 9:
+            raise ConfigError("compressLevel", self.compression_level, "0 to 9")

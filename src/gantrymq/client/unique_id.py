@@ -1,0 +1,64 @@
+"""The id that a producer gives a message (UNIQ_KEY): 16 bytes in upper-case hexadecimal.
+
+======  =======================================================
+bytes   field
+======  =======================================================
+4       the host's IPv4 address
+2       the process id, its low 16 bits
+4       who made the id within the process; here drawn at random
+4       milliseconds since the month began, local time
+2       a counter
+======  =======================================================
+
+Source: MessageClientIDSetter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+from datetime import datetime
+
+from gantrymq.clock import Clock
+
+_MASK_32 = 0xFFFFFFFF
+_MASK_16 = 0xFFFF
+
+
+class UniqueIds:
+    """Makes ids. Thread rule: any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        who = socket.inet_aton(local_ip()) + (os.getpid() & _MASK_16).to_bytes(2, "big") + secrets.token_bytes(4)
+        self._fixed = who.hex().upper()
+        self._counter = itertools.count()
+        self._month_ms = self._next_month_ms = 0
+
+    def new(self) -> str:
+        """An id that no other call gives, in this process or another, for as long as a month is."""
+        now_ms = self._clock.now_ms()
+        if not self._month_ms <= now_ms < self._next_month_ms:
+            self._month_ms, self._next_month_ms = _month_of(now_ms)
+        since = now_ms - self._month_ms & _MASK_32
+        return f"{self._fixed}{since:08X}{next(self._counter) & _MASK_16:04X}"
+
+
+def _month_of(now_ms: int) -> tuple[int, int]:
+    """When this month began and the next begins, in local time."""
+    now = datetime.fromtimestamp(now_ms / 1000)
+    first = datetime(now.year, now.month, 1)
+    following = datetime(now.year + now.month // 12, now.month % 12 + 1, 1)
+    return int(first.timestamp()) * 1000, int(following.timestamp()) * 1000
+
+
+def local_ip() -> str:
+    """The IPv4 address other hosts most likely see; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,143 @@
+"""What a producer does to a message before it leaves, without any broker."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gantrymq.client.compression import CompressionType, decompress
+from gantrymq.client.fault import MQFaultStrategy
+from gantrymq.client.outgoing import prepare, prepare_batch
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.unique_id import UniqueIds
+from gantrymq.clock import ManualClock
+from gantrymq.errors import ConfigError, MQClientError
+from gantrymq.format.properties import decode_properties
+from gantrymq.model.message import Message
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
+from gantrymq.remoting.message_batch import decode_batch
+
+CONFIG = ProducerConfig("127.0.0.1:9876", producer_group="group")
+QUEUE = MessageQueue("T", "broker-a", 3)
+
+
+def test_a_message_and_its_request() -> None:
+    message = Message("T", b"body", tags="a", keys=("k1", "k2"), properties={"x": "ü"}, delay_level=3, flag=7)
+    outgoing = prepare(message, "ID", CONFIG)
+    command = outgoing.request(CONFIG, QUEUE, 1000)
+    header = command.read(SendMessageRequestHeaderV2)
+    assert command.code == RequestCode.SEND_MESSAGE_V2
+    assert (header.topic, header.queue_id, header.flag, header.born_timestamp) == ("T", 3, 7, 1000)
+    assert (header.producer_group, header.default_topic, header.broker_name) == ("group", "TBW102", "broker-a")
+    assert decode_properties(str(header.properties).encode()) == {
+        "x": "ü", "TAGS": "a", "KEYS": "k1 k2", "DELAY": "3", "WAIT": "true", "UNIQ_KEY": "ID",
+    }  # fmt: skip
+    assert message.properties == {"x": "ü"}, "the caller's message is left as it was"
+    assert outgoing.ids == "ID"
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+def test_large_bodies_are_compressed(kind: CompressionType) -> None:
+    config = ProducerConfig("a:1", compression_type=kind)
+    small, large = prepare(Message("T", b"x" * 4095), "1", config), prepare(Message("T", b"x" * 4096), "2", config)
+    assert (small.sys_flag, small.body) == (0, b"x" * 4095)
+    assert large.sys_flag == 1 | kind.value
+    assert decompress(large.body, large.sys_flag) == b"x" * 4096
+
+
+def test_a_namespace_is_put_in_front() -> None:
+    config = ProducerConfig("a:1", namespace="NS", producer_group="group")
+    outgoing = prepare(Message("T", b"x"), "ID", config)
+    header = outgoing.request(config, QUEUE, 0).read(SendMessageRequestHeaderV2)
+    assert (header.topic, header.producer_group) == ("NS%T", "NS%group")
+    assert "INSTANCE_ID\x01NS" in outgoing.properties
+
+
+def test_a_batch() -> None:
+    messages = [Message("T", b"one", tags="a"), Message("T", b"two", flag=2)]
+    outgoing = prepare_batch(messages, ["1", "2", "3"], CONFIG)
+    assert outgoing.ids == "1,2"
+    assert outgoing.request(CONFIG, QUEUE, 0).code == RequestCode.SEND_BATCH_MESSAGE
+    assert [(one.flag, one.body) for one in decode_batch(outgoing.body)] == [(0, b"one"), (2, b"two")]
+    assert decode_properties(decode_batch(outgoing.body)[0].properties)["UNIQ_KEY"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message(" ", b"x"), "The specified topic is blank"),
+        (Message("a b", b"x"), "contains illegal characters"),
+        (Message("a" * 128, b"x"), "longer than topic max length 127"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "is forbidden"),
+        (Message("T", b""), "the message body length is zero"),
+        (Message("T", bytes(4 * 1024 * 1024 + 1)), "over max value, MAX: 4194304"),
+        (Message("T", b"x", properties={"a": "b\x02"}), "holds a separator"),
+        (Message("T", b"x", properties={"a": "b" * 40000}), "32767 are allowed"),
+    ],
+)
+def test_what_is_not_sent_is_said_in_rocketmq_s_words(message: Message, reason: str) -> None:
+    with pytest.raises(MQClientError, match=re.escape(reason)):
+        prepare(message, "ID", CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "empty"),
+        ([Message("T", b"x"), Message("U", b"x")], "should be the same"),
+        ([Message("T", b"x", delay_level=1)], "TimeDelayLevel is not supported"),
+        ([Message("T", b"x"), Message("T", b"x", wait_store_msg_ok=False)], "waitStoreMsgOK"),
+        ([Message("%RETRY%g", b"x")], "Retry Group"),
+        ([Message("T", bytes(3 << 20)), Message("T", bytes(3 << 20))], "over max value"),
+    ],
+)
+def test_what_is_no_batch(messages: list[Message], reason: str) -> None:
+    with pytest.raises(MQClientError, match=reason):
+        prepare_batch(messages, ["1", "2", "3"], CONFIG)
+
+
+@pytest.mark.parametrize("settings", [{"producer_group": ""}, {"producer_group": "a b"}, {"compression_level": 10}])
+def test_settings_of_a_producer_are_checked(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ProducerConfig("a:1", **settings)
+
+
+def test_unique_ids() -> None:
+    clock = ManualClock(int(datetime(2026, 12, 31, 23, 59, 59).timestamp() * 1000))
+    ids = UniqueIds(clock)
+    first, second = ids.new(), ids.new()
+    assert re.fullmatch("[0-9A-F]{32}", first)
+    assert first[:20] == second[:20]
+    assert int(first[20:28], 16) == (31 * 86400 - 1) * 1000
+    assert int(second[28:], 16) == int(first[28:], 16) + 1
+    clock.advance(2000)
+    assert int(ids.new()[20:28], 16) == 1000, "a new month begins at 0"
+
+
+def test_ids_differ_for_a_full_turn_of_the_counter() -> None:
+    ids = UniqueIds(ManualClock())
+    assert len({ids.new() for _ in range(1 << 16)}) == 1 << 16
+
+
+QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]
+
+
+def test_queues_are_taken_in_turn_and_a_retry_goes_elsewhere() -> None:
+    strategy = MQFaultStrategy()
+    assert {strategy.select(QUEUES, None, 0) for _ in range(6)} == set(QUEUES)
+    assert all(strategy.select(QUEUES, "a", 0).broker_name != "a" for _ in range(20))
+    assert strategy.select(QUEUES[:2], "a", 0).broker_name == "a", "where there is no other"
+
+
+def test_slow_brokers_are_passed_over_for_a_while() -> None:
+    strategy = MQFaultStrategy(latency_fault_enable=True)
+    strategy.update("a", 600, 0)  # over 550 ms: two seconds
+    strategy.update("b", 10, 0, isolate=True)  # did not answer: ten seconds
+    strategy.update("c", 60, 0)  # over 50 ms: nothing
+    assert {strategy.select(QUEUES, None, 1999).broker_name for _ in range(20)} == {"c"}
+    assert {strategy.select(QUEUES, None, 2000).broker_name for _ in range(20)} == {"a", "c"}
+    assert {strategy.select(QUEUES, None, 10_000).broker_name for _ in range(20)} == {"a", "b", "c"}
+    assert strategy.select(QUEUES[:4], "a", 0).broker_name == "b", "better a slow one than the one that failed"

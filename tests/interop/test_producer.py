@@ -1,0 +1,176 @@
+"""What our producer sends through the real broker, the real consumer gets; retries, ACL, brokers that go away."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from gantrymq import Message, Producer, PullClient
+from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.compression import CompressionType
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.records import decode_records
+from gantrymq.client.send_result import SendStatus
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ProducerConnection
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import SerializeType
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import GetProducerConnectionListRequestHeader
+
+from .java_cluster import JavaCluster
+
+T = TypeVar("T")
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [(SerializeType.JSON, CompressionType.ZLIB), (SerializeType.ROCKETMQ, CompressionType.LZ4),
+     (SerializeType.JSON, CompressionType.ZSTD)],
+)  # fmt: skip
+def test_java_gets_what_we_send(cluster: JavaCluster, form: SerializeType, kind: CompressionType) -> None:
+    topic = f"SentByUs-{form.name}-{kind.name}"
+    sent = [
+        Message(
+            topic, b"\x00\xff" * (1 if number % 2 else 5000), tags=f"tag{number % 3}", keys=(f"k{number}", "all"),
+            properties={"номер": str(number)}, flag=number,
+        )
+        for number in range(40)
+    ]  # fmt: skip
+    batched = [Message(topic, f"batched {number}".encode(), tags="batch") for number in range(10)]
+    with Producer(cluster.namesrv, serialize_type=form, compression_type=kind) as producer:
+        results = [producer.send(message) for message in sent[:20]]
+        results += [one.result() for one in [producer.send_async(message) for message in sent[20:]]]
+        batch = producer.send_batch(batched)
+    assert {one.status for one in [*results, batch]} == {SendStatus.SEND_OK}
+    got = {one["uniqKey"]: one for one in cluster.pull(topic, 50, binary=form is SerializeType.ROCKETMQ)}
+    for message, result in zip(sent, results, strict=True):
+        one = got[result.msg_id]
+        assert one["bodySha256"] == hashlib.sha256(message.body).hexdigest()
+        assert (one["queueId"], one["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
+        assert one["flag"] == message.flag
+        assert {"TAGS": message.tags, "KEYS": " ".join(message.keys), **message.properties}.items() <= one[
+            "properties"
+        ].items()
+        assert result.offset_msg_id.endswith(f"{one['phyOffset']:016X}")
+    for message, unique_id in zip(batched, batch.msg_id.split(","), strict=True):
+        assert got[unique_id]["bodySha256"] == hashlib.sha256(message.body).hexdigest()
+    assert len(got) == 50
+
+
+def test_queues_selectors_and_one_way(cluster: JavaCluster) -> None:
+    with Producer(cluster.namesrv) as producer, PullClient(ClientConfig(cluster.namesrv)) as client:
+        first = producer.send(Message("Chosen", b"x"))
+        assert first.queue.queue_id in range(4)
+        queues = eventually(lambda: client.queues("Chosen"))
+        assert producer.send(Message("Chosen", b"x"), queues[2]).queue == queues[2]
+        last = producer.send(Message("Chosen", b"x"), max)
+        assert last.queue == queues[-1]
+        producer.send_oneway(Message("Chosen", b"one way"), queues[1])
+        [message] = eventually(lambda: bodies_after(client, queues[1], b"one way"))
+        assert message == b"one way"
+
+
+def eventually(ask: Callable[[], T]) -> T:
+    """What is asked for, once it is there and not empty; a route takes a moment to reach the name server."""
+    for _ in range(300):
+        try:
+            if answer := ask():
+                return answer
+        except MQClientError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("it did not come")
+
+
+def bodies_after(client: PullClient, queue: MessageQueue, body: bytes) -> list[bytes]:
+    pulled = client.read(queue, 0, client.max_offset(queue))
+    return [one.body for piece in pulled for one in decode_records(piece.records) if one.body == body]
+
+
+def test_many_at_once(cluster: JavaCluster) -> None:
+    async def scenario() -> set[int]:
+        async with AsyncProducer(ProducerConfig(cluster.namesrv, send_msg_timeout_ms=20_000)) as producer:
+            results = await asyncio.gather(*(producer.send(Message("Many", b"%d" % one)) for one in range(2000)))
+            assert len({one.msg_id for one in results}) == 2000
+            return {one.queue.queue_id for one in results}
+
+    assert asyncio.run(scenario()) == {0, 1, 2, 3}
+
+
+def test_what_the_broker_refuses_is_raised(cluster: JavaCluster) -> None:
+    with Producer(cluster.namesrv, max_message_size=8 << 20, compress_msg_body_over_howmuch=16 << 20) as producer:
+        with pytest.raises(MQBrokerError, match="MESSAGE_ILLEGAL"):
+            producer.send(Message("Refused", bytes(6 << 20)))
+        queue = MessageQueue("Refused", "broker-x", 0)
+        with pytest.raises(MQClientError, match="broker-x"):
+            producer.send(Message("Refused", b"x"), queue)
+
+
+def test_the_broker_knows_its_producers_until_they_leave(cluster: JavaCluster) -> None:
+    def connections() -> int:
+        header = GetProducerConnectionListRequestHeader(producer_group="known-group")
+        with PullClient(ClientConfig(cluster.namesrv)) as client:
+            response = client._client.connection(cluster.broker)
+            response.send(RemotingCommand.request(header))
+            body = response.receive(5000).body
+        return len(decode_body(ProducerConnection, body).connection_set) if body else 0
+
+    with Producer(cluster.namesrv, producer_group="known-group") as producer:
+        producer.send(Message("Known", b"x"))
+        assert eventually(connections) == 1
+    assert connections() == 0
+
+
+def test_no_name_server_and_no_route(cluster: JavaCluster) -> None:
+    with Producer("127.0.0.1:1") as producer, pytest.raises(Exception, match="no name server answers"):
+        producer.send(Message("T", b"x"))
+    with (
+        Producer(cluster.namesrv, create_topic_key="NoSuchTopic") as producer,
+        pytest.raises(MQClientError, match="No route info of this topic: Unmade"),
+    ):
+        producer.send(Message("Unmade", b"x"))
+
+
+def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> None:
+    """Of two brokers one is killed: every send ends with an acknowledgement, and all of them are there."""
+    with JavaCluster(None, broker=False) as names:
+        settings = {"flushDiskType": "ASYNC_FLUSH"}
+        with (
+            JavaCluster(tmp_path / "a", settings | {"brokerName": "one"}, namesrv=names.namesrv),
+            JavaCluster(tmp_path / "b", settings | {"brokerName": "two"}, namesrv=names.namesrv) as second,
+            Producer(names.namesrv, send_msg_timeout_ms=20_000, send_latency_fault_enable=True) as producer,
+        ):
+            brokers = {producer.send(Message("Two", b"x")).queue.broker_name for _ in range(20)}
+            assert brokers == {"one", "two"}
+            second.kill()
+            results = [producer.send(Message("Two", b"x")) for _ in range(20)]
+            assert {one.queue.broker_name for one in results} == {"one"}
+
+
+def test_signed_requests(tmp_path: Path) -> None:
+    auth = {
+        "authenticationEnabled": "true",
+        "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": (
+            "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+        ),
+        "initAuthenticationUser": '{"username":"rocketmq","password":"12345678"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',
+    }
+    with JavaCluster(tmp_path / "store", auth=auth) as own:
+        keys = {"access_key": "rocketmq", "secret_key": "12345678"}
+        with Producer(own.namesrv, **keys) as producer, PullClient(ClientConfig(own.namesrv, **keys)) as client:
+            sent = producer.send(Message("Signed", b"x"))
+            batch = producer.send_batch([Message("Signed", b"y")])
+            assert client.max_offset(sent.queue) >= 1
+            assert client.pull(batch.queue, batch.queue_offset).records
+        for wrong in ({}, keys | {"secret_key": "wrong"}):
+            with Producer(own.namesrv, **wrong) as producer, pytest.raises(MQBrokerError):
+                producer.send(Message("Signed", b"x"), sent.queue)
