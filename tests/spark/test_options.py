@@ -67,7 +67,6 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("namespace", "ns", "namespace", "ns", {"": "not empty"}),
     ("brokerName", "a", "broker_name", ("a",), {"": "names separated by commas"}),
     ("filterPushdown", "false", "filter_pushdown", False, {"off": "true or false"}),
-    ("useIndex", "false", "use_index", False, {"off": "true or false"}),
 ]  # fmt: skip
 
 

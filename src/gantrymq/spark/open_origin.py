@@ -8,9 +8,9 @@ from gantrymq.spark.origin import Origin
 
 
 def open_origin(options: ReadOptions) -> Origin:
-    """Store directories (``path``) or a live cluster (``nameserver``); nothing is opened before it is asked."""
+    """Store directories (``path``); nothing is opened before it is asked. Raises ConfigError for a ``nameserver``."""
     if options.nameserver is not None:
-        raise ConfigError("nameserver", options.nameserver, "path for now")
+        raise ConfigError("nameserver", options.nameserver, "path: reading from a cluster is not there yet")
     from gantrymq.spark.store_origin import StoreOrigin
 
     return StoreOrigin(options)

@@ -44,7 +44,6 @@ class ReadOptions:
     secret_key: str | None = None
     broker_name: tuple[str, ...] = ()
     filter_pushdown: bool = True
-    use_index: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -144,7 +143,6 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("secretKey", "secret_key", texts.plain),
     ("brokerName", "broker_name", texts.names),
     ("filterPushdown", "filter_pushdown", texts.truth),
-    ("useIndex", "use_index", texts.truth),
 )
 _NAMES = [option for option, _, _ in _TABLE if option != "paths"]
 _OPTIONS = {option.lower(): (option, field, read) for option, field, read in _TABLE}

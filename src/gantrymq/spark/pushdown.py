@@ -1,7 +1,7 @@
 """What Spark's filters say about where messages lie. Nothing is decided here for good: Spark filters once more.
 
 Spark hands over what is a column against literals, AND-ed. topic, queue_id and queue_offset leave out queues and
-offsets; phy_offset and store_timestamp stretches of the log and records; tags and keys records, keys by the index too.
+offsets, phy_offset stretches of the log, and it, store_timestamp, tags and keys records before they become columns.
 """
 
 from __future__ import annotations
