@@ -1,0 +1,53 @@
+"""The cases of ``client-cases``: played against any name server, and what the real broker's clients found, kept as JSON.
+
+``python -m tests.interop.client_cases`` records them anew, against the real name server and broker.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .java import Line, Setting, run_java
+from .java_cluster import JavaCluster
+
+RECORDED = Path(__file__).with_name("java_client_facts.json")
+# Delays of a second or two, so that a retry and a delayed message come while a test waits; no refusal by a broker that
+# is merely starting on a busy machine; and timers, without which the real broker cannot delete a topic.
+SETTINGS: dict[str, Setting] = {
+    "messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16),
+    "waitTimeMillsInSendQueue": 10_000,
+    "timerWheelEnable": True,
+}
+PLAY_SECONDS = 300
+
+
+def names() -> list[str]:
+    return [line["case"] for line in run_java("client-cases", None, namesrv="-", list=True)]
+
+
+def play(namesrv: str, only: list[str] | None = None, *, binary: bool = False) -> dict[str, Line]:
+    """One run of the cases against the broker behind a name server: each case's line, by its name."""
+    chosen = ",".join(only) if only else None
+    lines = run_java("client-cases", None, namesrv=namesrv, only=chosen, binary=binary, timeout=PLAY_SECONDS)
+    return {line["case"]: line for line in lines}
+
+
+def recorded() -> dict[str, Any]:
+    """The facts of each case against the real name server and broker."""
+    facts: dict[str, Any] = json.loads(RECORDED.read_text())
+    return facts
+
+
+def record() -> None:
+    with tempfile.TemporaryDirectory() as folder, JavaCluster(Path(folder) / "store", SETTINGS) as cluster:
+        lines = play(cluster.namesrv)
+    failed = {name: line["error"] for name, line in lines.items() if not line["ok"]}
+    if failed:
+        raise SystemExit(f"nothing recorded: {failed}")
+    facts = {name: lines[name]["facts"] for name in sorted(lines)}
+    RECORDED.write_text(json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    record()
