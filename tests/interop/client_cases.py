@@ -1,4 +1,4 @@
-"""The cases of ``client-cases``: played against any name server, and what the real broker's clients found, kept as JSON.
+"""The cases of ``client-cases``: played against any name server; what they found at the real broker is kept as JSON.
 
 ``python -m tests.interop.client_cases`` records them anew, against the real name server and broker.
 """

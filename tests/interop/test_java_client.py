@@ -1,7 +1,6 @@
 """The real client and admin against a name server and a broker: what they find is what they find at the real ones."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
