@@ -30,7 +30,7 @@ from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo
 
 PULL_TIMEOUT_MS = 10_000
-UNDER_WAY = 16  # pulls of one queue at the same time
+UNDER_WAY = 32  # pulls of one queue at the same time
 ATTEMPTS = 4  # of one question, each with a new connection and a new route
 RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
 
