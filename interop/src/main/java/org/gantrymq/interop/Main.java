@@ -34,6 +34,8 @@ public final class Main {
         COMMANDS.put("send", new Send());
         COMMANDS.put("pull", new Pull());
         COMMANDS.put("client-cases", new ClientCases());
+        COMMANDS.put("allocate", new Allocate());
+        COMMANDS.put("consume", new Consume());
     }
 
     private Main() {

@@ -1,0 +1,75 @@
+package org.gantrymq.interop;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+
+/**
+ * The real push consumer, a member of a group until stdin ends: {@code {"kind":"ready","clientId"}}, then a line for
+ * each message as {@code pull} prints them, and {@code {"kind":"assigned","topic","queues"}} whenever its share of the
+ * queues changed. With {@code --offsets DIR} a broadcasting one keeps its offsets there.
+ */
+final class Consume implements Command {
+    @Override
+    public String usage() {
+        return "--namesrv ADDRESS --topic TOPIC --group GROUP [--instance NAME] [--offsets DIR] [--orderly]"
+            + " [--broadcast]";
+    }
+
+    @Override
+    @SuppressWarnings("deprecation") // getDefaultMQPushConsumerImpl: nothing else tells the client id
+    public int run(Options options, JsonLines out) throws Exception {
+        if (options.has("offsets")) {
+            System.setProperty("rocketmq.client.localOffsetStoreDir", options.text("offsets"));
+        }
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
+        consumer.setNamesrvAddr(options.text("namesrv"));
+        consumer.setInstanceName(options.text("instance", "DEFAULT"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMessageModel(options.has("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
+        consumer.subscribe(options.text("topic"), "*");
+        consumer.setMessageQueueListener((topic, all, mine) -> line(out, Map.of("kind", "assigned", "topic", topic,
+            "queues", mine.stream().map(queue -> queue.getQueueId()).sorted().collect(Collectors.toList()))));
+        if (options.has("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(message -> line(out, message(message)));
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.forEach(message -> line(out, message(message)));
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        line(out, Map.of("kind", "ready", "clientId",
+            consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId()));
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        consumer.shutdown();
+        return 0;
+    }
+
+    private static void line(JsonLines out, Map<String, ?> line) {
+        synchronized (out) {
+            out.line(line);
+            out.flush();
+        }
+    }
+
+    private static Map<String, Object> message(MessageExt message) {
+        return new LinkedHashMap<>(new MessageLine(message.getTopic(), message.getQueueId(), message.getQueueOffset(),
+            message.getCommitLogOffset(), message.getStoreSize())
+            .with("uniqKey", message.getMsgId())
+            .of(message));
+    }
+}
