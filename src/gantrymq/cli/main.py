@@ -21,7 +21,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gantrymq.cli import at, bench, demo, dump, info, ingest, log, query, rebuild, recover, salvage, verify
+from gantrymq.cli import at, bench, demo, dump, export, info, ingest, log, query, rebuild, recover, salvage, verify
 from gantrymq.cli.messages import CANNOT, USAGE, say
 from gantrymq.errors import ConfigError, GantrymqError
 
@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
 app.add_typer(store, name="store")
-_LOOKING = (info.info, dump.dump, log.log, query.query, at.at, verify.verify)
+_LOOKING = (info.info, dump.dump, log.log, query.query, at.at, verify.verify, export.export)
 _WORKING = (recover.recover, rebuild.rebuild, salvage.salvage, ingest.ingest)
 for command in (*_LOOKING, *_WORKING):
     store.command()(command)

@@ -1,0 +1,173 @@
+"""Files of exported messages: one format each, written under a hidden name and renamed when whole.
+
+Readers that know Hive's layout (Spark, DuckDB, ``pyarrow.dataset``) pass over hidden names, so nobody reads a file
+that is half there.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import orjson
+import pyarrow as pa
+
+from gantrymq.errors import DiskFullError
+from gantrymq.tools.message_schema import MESSAGE_SCHEMA
+
+
+class ExportFormat(StrEnum):
+    """What the files are."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+class MessageWriter(Protocol):
+    """Writes batches of MESSAGE_SCHEMA."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows."""
+        ...
+
+    def close(self) -> None:
+        """End the file."""
+        ...
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        ...
+
+
+class ExportFile:
+    """The file ``path``; it has that name from :meth:`commit` on. Raises DiskFullError, OSError."""
+
+    def __init__(self, path: Path, kind: ExportFormat) -> None:
+        self.path = path
+        self.rows = 0
+        self._hidden = path.with_name(f".{path.name}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = self._hidden.open("wb")
+        self._writer = _WRITERS[kind](self._stream)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much has been written so far."""
+        return self._stream.tell()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of ``batch``."""
+        with self._named_errors(batch.nbytes):
+            self._writer.write(batch)
+        self.rows += batch.num_rows
+
+    def commit(self) -> int:
+        """Make the file durable and give it its name; returns its size."""
+        with self._named_errors():
+            self._writer.close()
+            self._stream.flush()
+            size = self._stream.tell()
+            os.fsync(self._stream.fileno())
+        self._stream.close()
+        self._hidden.rename(self.path)
+        return size
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._writer.abandon()
+        with suppress(OSError):  # what is still buffered may not fit on the disk
+            self._stream.close()
+        self._hidden.unlink(missing_ok=True)
+
+    @contextmanager
+    def _named_errors(self, needed_bytes: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFullError(self.path, needed_bytes) from error
+            raise
+
+
+class _Parquet:
+    def __init__(self, stream: BinaryIO) -> None:
+        import pyarrow.parquet as pq
+
+        self._writer = pq.ParquetWriter(stream, MESSAGE_SCHEMA, compression="zstd")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.is_open = False  # else its destructor writes a footer
+
+
+class _JsonLines:
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = batch.to_pylist(maps_as_pydicts="strict") if batch.num_rows else []
+        lines = (orjson.dumps(_plain(row), option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+        self._stream.write(b"".join(lines))
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+    def abandon(self) -> None:
+        """Nothing would be written."""
+
+
+class _Csv:
+    def __init__(self, stream: BinaryIO) -> None:
+        import pyarrow.csv as pc
+
+        fields = [field for field in MESSAGE_SCHEMA if field.name not in _AS_JSON and field.name != "body"]
+        self._names = [field.name for field in fields]
+        texts = [pa.field(name, pa.string()) for name in (*_AS_JSON, "body", "body_base64")]
+        self._schema = pa.schema([*fields, *texts])
+        self._writer = pc.CSVWriter(stream, self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = [_plain(row) for row in batch.select([*_AS_JSON, "body"]).to_pylist(maps_as_pydicts="strict")]
+        columns = [batch.column(name) for name in self._names]
+        columns += [pa.array([orjson.dumps(row[name]).decode() for row in rows], pa.string()) for name in _AS_JSON]
+        columns += [pa.array([row.get(name) for row in rows], pa.string()) for name in ("body", "body_base64")]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Nothing would be written."""
+
+
+_AS_JSON = ("keys", "properties")
+_WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
+    ExportFormat.PARQUET: _Parquet,
+    ExportFormat.JSONL: _JsonLines,
+    ExportFormat.CSV: _Csv,
+}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON: a body that is text stands as ``body``, any other in base64 as ``body_base64``."""
+    body = row["body"]
+    try:
+        row["body"] = body.decode("utf-8")
+    except UnicodeDecodeError:
+        row["body"] = None
+        row["body_base64"] = base64.b64encode(body).decode("ascii")
+    return row

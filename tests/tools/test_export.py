@@ -1,0 +1,226 @@
+"""An export has every message that a reader sees, with Spark's columns, in files that readers of Hive's layout know."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import random
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.errors import ConfigError, StoreError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.tools import export
+from gantrymq.tools.export import SUCCESS, ExportSelection, export_store
+from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.message_schema import MESSAGE_SCHEMA
+from golden_stores import NAMES, unpack
+from store_cases import NOON_MS, SMALL, StoreReader, await_dispatch, dump, fill, numbered, open_store, tree
+
+DAY_MS = 86_400_000
+Row = dict[str, Any]
+
+
+def rows_of(out: Path) -> dict[int, Row]:
+    """Every row of a Parquet export by physical offset."""
+    rows = [row for path in sorted(out.glob("*/*/*.parquet")) for row in read_parquet(path)]
+    assert len({row["phy_offset"] for row in rows}) == len(rows)
+    return {row["phy_offset"]: row for row in rows}
+
+
+def read_parquet(path: Path) -> list[Row]:
+    rows: list[Row] = pq.ParquetFile(path).read().to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
+@pytest.fixture
+def store(tmp_path: Path, rng: random.Random) -> Path:
+    """Odd messages of five topics, and of three days."""
+    path, clock = tmp_path / "store", ManualClock(NOON_MS)
+    with open_store(RealFileSystem(), path, clock=clock) as opened:
+        for _ in range(3):
+            fill(opened, 60, rng)
+            await_dispatch(opened)
+            clock.advance(DAY_MS)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_golden_store_is_exported_as_it_is_dumped(name: str, tmp_path: Path) -> None:
+    store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
+    before = tree(store)
+    report = export_store(store, out, decompress=False)
+    assert tree(store) == before
+    with StoreReader.open(store) as reader:
+        lines = {line["phyOffset"]: line for line in dump(reader) if line["kind"] == "message"}
+    rows = rows_of(out)
+    assert rows.keys() == lines.keys()
+    for offset, row in rows.items():
+        line = lines[offset]
+        assert (row["topic"], row["queue_id"], row["queue_offset"]) == (
+            line["topic"],
+            line["queueId"],
+            line["queueOffset"],
+        )
+        assert (row["msg_id"], row["properties"]) == (line["msgId"], line["properties"])
+        assert len(row["body"]) == line["bodyLength"]
+        assert row["store_timestamp"].timestamp() * 1000 == pytest.approx(line["storeTimestamp"])
+    assert report.rows == len(lines)
+    assert (out / SUCCESS).exists()
+
+
+def test_files_stand_by_topic_and_day(store: Path, tmp_path: Path) -> None:
+    report = export_store(store, tmp_path / "out", config=SMALL)
+    for path in (tmp_path / "out").glob("*/*/*"):
+        topic, day = path.parent.parent.name, path.parent.name
+        for row in read_parquet(path):
+            assert topic == f"topic={quote(row['topic'], safe='')}"
+            assert day == f"day={row['store_timestamp']:%Y-%m-%d}"
+    assert len(list((tmp_path / "out").glob("topic=orders/day=*"))) == 3
+    table = ds.dataset(tmp_path / "out", partitioning=ds.HivePartitioning.discover(infer_dictionary=False))
+    assert table.count_rows() == report.rows == len(rows_of(tmp_path / "out"))
+
+
+def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So little is kept waiting that the largest topic has to go again and again, and into many files.
+    monkeypatch.setattr(export, "_WAITING_BYTES", 4_000)
+    monkeypatch.setattr(export, "_WORTH_WRITING_BYTES", 3_000)
+    monkeypatch.setattr(export, "_LARGEST_FILE_BYTES", 6_000)
+    report = export_store(store, tmp_path / "out", config=SMALL)
+    assert report.files > 15
+    for directory in (tmp_path / "out").glob("*/*"):
+        offsets = [row["phy_offset"] for path in sorted(directory.iterdir()) for row in read_parquet(path)]
+        assert offsets == sorted(offsets)
+    assert len(rows_of(tmp_path / "out")) == report.rows
+
+
+@pytest.mark.parametrize(
+    ("selection", "wanted"),
+    [
+        (ExportSelection(frozenset({"orders"})), lambda row: row["topic"] == "orders"),
+        (ExportSelection(queue_id=1), lambda row: row["queue_id"] == 1),
+        (
+            ExportSelection(frozenset({"orders"}), 0, from_offset=3, to_offset=9),
+            lambda row: (row["topic"], row["queue_id"]) == ("orders", 0) and 3 <= row["queue_offset"] < 9,
+        ),
+        (
+            ExportSelection(begin_ms=NOON_MS + DAY_MS, end_ms=NOON_MS + 2 * DAY_MS),
+            lambda row: NOON_MS + DAY_MS <= row["store_timestamp"].timestamp() * 1000 < NOON_MS + 2 * DAY_MS,
+        ),
+        (ExportSelection(begin_ms=NOON_MS + 5 * DAY_MS), lambda row: False),
+        (ExportSelection(frozenset({"orders"}), 0, from_offset=10_000), lambda row: False),
+    ],
+)
+def test_what_is_selected_and_nothing_else(
+    store: Path, tmp_path: Path, selection: ExportSelection, wanted: Any
+) -> None:
+    export_store(store, tmp_path / "all", config=SMALL)
+    export_store(store, tmp_path / "some", selection=selection, config=SMALL)
+    every = rows_of(tmp_path / "all")
+    assert rows_of(tmp_path / "some") == {offset: row for offset, row in every.items() if wanted(row)}
+
+
+def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:
+    for kind in ExportFormat:
+        export_store(store, tmp_path / kind, kind, config=SMALL)
+    expected = rows_of(tmp_path / "parquet")
+    lines = [json.loads(line) for path in (tmp_path / "jsonl").glob("*/*/*") for line in path.read_bytes().splitlines()]
+    assert {line["phy_offset"]: line for line in lines}.keys() == expected.keys()
+    csv.field_size_limit(sys.maxsize)
+    table = []
+    for path in (tmp_path / "csv").glob("*/*/*"):
+        with path.open(newline="", encoding="utf-8") as file:
+            table += list(csv.DictReader(file))
+    assert {int(row["phy_offset"]) for row in table} == expected.keys()
+    for row in [*lines, *table]:
+        original = expected[int(row["phy_offset"])]
+        body = base64.b64decode(row["body_base64"]) if row.get("body_base64") else (row["body"] or "").encode()
+        assert body == original["body"]
+        read = (
+            row
+            if isinstance(row["keys"], list)
+            else {**row, **{name: json.loads(row[name]) for name in ("keys", "properties")}}
+        )
+        assert (read["keys"], read["properties"]) == (original["keys"], original["properties"])
+        assert int(row["queue_offset"]) == original["queue_offset"]
+    moment = datetime.fromisoformat(lines[0]["store_timestamp"])
+    assert moment.astimezone(UTC) == expected[lines[0]["phy_offset"]]["store_timestamp"]
+
+
+def test_compressed_bodies_are_decompressed(tmp_path: Path) -> None:
+    store = unpack("broker-features", tmp_path) / "store"
+    export_store(store, tmp_path / "out")
+    export_store(store, tmp_path / "packed", decompress=False)
+    plain, packed = rows_of(tmp_path / "out"), rows_of(tmp_path / "packed")
+    differing = [offset for offset in plain if plain[offset]["body"] != packed[offset]["body"]]
+    assert differing == [offset for offset, row in plain.items() if row["sys_flag"] & 1]
+    assert differing
+
+
+def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store) as opened:
+        results = [opened.put(message) for message in numbered(300)]
+        packed = opened.put(Message("orders", b"no zlib", sys_flag=1))
+        for message in numbered(200):
+            opened.put(message)
+        await_dispatch(opened)
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(results[40].phy_offset)
+        file.write(b"\xff" * 8)
+    report = export_store(store, tmp_path / "out", config=SMALL)
+    assert [(one.start, one.end) for one in report.lost] == [(results[40].phy_offset, results[40].end_offset)]
+    assert len(report.undecodable) == 1
+    assert rows_of(tmp_path / "out").keys().isdisjoint({results[40].phy_offset, packed.phy_offset})
+    assert report.rows == 499
+
+
+def test_a_failure_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_WORTH_WRITING_BYTES", 1)
+    commit, committed = export.ExportFile.commit, []
+
+    def fail_once_some_are_there(file: export.ExportFile) -> int:
+        if len(committed) == 3:
+            raise OSError(28, "No space left on device")
+        committed.append(file.path)
+        return commit(file)
+
+    monkeypatch.setattr(export.ExportFile, "commit", fail_once_some_are_there)
+    with pytest.raises(OSError, match="No space"):
+        export_store(store, tmp_path / "out", config=SMALL)
+    assert list((tmp_path / "out").iterdir()) == []
+    # So the next try needs nobody's hand.
+    monkeypatch.undo()
+    assert export_store(store, tmp_path / "out", config=SMALL).rows > 0
+
+
+def test_it_refuses_what_it_cannot_do(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    with pytest.raises(StoreError, match="not an empty directory"):
+        export_store(store, tmp_path / "full")
+    with pytest.raises(ConfigError, match="one --topic and --queue"):
+        ExportSelection(from_offset=3)
+    with pytest.raises(ConfigError, match="before --end"):
+        ExportSelection(begin_ms=5, end_ms=5)
+    report = export_store(store, tmp_path / "out", selection=ExportSelection(frozenset({"nowhere"})), config=SMALL)
+    assert (report.rows, report.missing_topics) == (0, ["nowhere"])
+
+
+def test_the_columns_are_those_of_spark() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    pandas_types = pytest.importorskip("pyspark.sql.pandas.types")
+    from gantrymq.spark.schema import COLUMNS
+
+    schema = types.StructType([types.StructField(one.name, one.type, one.nullable) for one in COLUMNS])
+    assert pandas_types.to_arrow_schema(schema, timezone="UTC").equals(MESSAGE_SCHEMA)
