@@ -1,0 +1,57 @@
+"""The settings in force, as tools read and change them while the name server runs.
+
+Source: Configuration, DefaultRequestProcessor (updateConfig, getConfig).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gantrymq.config.keys import read_fields, write_fields
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.replaced_file import ReplacedFile
+from gantrymq.namesrv.settings import WITHOUT_EFFECT, NamesrvConfig, acts
+
+_NEVER_UPDATED = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+
+
+class NamesrvConfiguration:
+    """``config`` are the settings in force. ``others`` are keys that do not act here: they are shown and kept too.
+
+    Thread rule: the event loop's thread.
+    """
+
+    def __init__(self, fs: FileSystem, config: NamesrvConfig, others: Mapping[str, str] | None = None) -> None:
+        self.config = config
+        self._others = WITHOUT_EFFECT | {key: text for key, text in (others or {}).items() if not acts(key)}
+        self._black_list = _NEVER_UPDATED | set(config.config_black_list.split(";"))
+        self._file = ReplacedFile(fs, Path(config.config_store_path))
+        self._writing = asyncio.Lock()
+
+    def is_black(self, entries: Mapping[str, str]) -> bool:
+        """Whether one of the keys may not be changed (configBlackList)."""
+        return not self._black_list.isdisjoint(entries)
+
+    def text(self) -> str:
+        """All of them as properties, sorted by key."""
+        return _text(self.config, self._others)
+
+    async def update(self, entries: Mapping[str, str]) -> None:
+        """Set what ``entries`` name, all or nothing, and keep it in configStorePath; unknown keys are passed over.
+
+        Raises ConfigError for a bad value, OSError or DiskFullError where it cannot be kept.
+        """
+        async with self._writing:
+            config = replace(self.config, **read_fields(NamesrvConfig, entries))
+            others = {key: entries.get(key, text) for key, text in self._others.items()}
+            raw = _text(config, others).encode()
+            await asyncio.get_running_loop().run_in_executor(None, self._file.replace, raw)
+            self.config, self._others = config, others
+
+
+def _text(config: NamesrvConfig, others: Mapping[str, str]) -> str:
+    entries = {**others, **write_fields(config)}
+    return "".join(f"{key}={entries[key]}\n" for key in sorted(entries))

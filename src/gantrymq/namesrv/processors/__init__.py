@@ -1,0 +1,1 @@
+"""What a name server answers, by what is asked about."""

@@ -1,0 +1,153 @@
+"""What brokers say of themselves, and what tools ask about them.
+
+Source: DefaultRequestProcessor.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+
+from gantrymq.namesrv.brokers import BrokerAddrInfo
+from gantrymq.namesrv.configuration import NamesrvConfiguration
+from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
+from gantrymq.namesrv.routes import Leaving, Notice, Registration, RouteInfoManager
+from gantrymq.remoting.bodies.registration import decode_compressed
+from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody
+from gantrymq.remoting.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
+from gantrymq.remoting.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Processor
+
+ZONE_NAME = "__ZONE_NAME"
+_V3_0_11 = 37  # before, a registration was the topics alone
+_CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
+
+
+class BrokerProcessor:
+    """``unregister`` takes a broker that says goodbye, or says that too many do; ``notify`` tells brokers something."""
+
+    def __init__(
+        self,
+        routes: RouteInfoManager,
+        kv: KVConfigManager,
+        configuration: NamesrvConfiguration,
+        unregister: Callable[[Leaving], bool],
+        notify: Callable[[Iterable[Notice]], None],
+    ) -> None:
+        self._routes, self._kv, self._configuration = routes, kv, configuration
+        self._unregister, self._notify = unregister, notify
+
+    def by_code(self) -> dict[int, Processor]:
+        """The requests answered here."""
+        return {
+            RequestCode.REGISTER_BROKER: self.register,
+            RequestCode.UNREGISTER_BROKER: self.unregister,
+            RequestCode.BROKER_HEARTBEAT: self.heart_beat,
+            RequestCode.QUERY_DATA_VERSION: self.data_version,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.member_group,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+        }
+
+    def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER: a broker comes, or comes again."""
+        header = request.read(RegisterBrokerRequestHeader)
+        if header.body_crc32 not in {0, zlib.crc32(request.body) & _CRC_MASK}:
+            return request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        topics, filter_servers = _registered(request, header)
+        zone_name = request.ext_fields.get(ZONE_NAME)
+        result = self._routes.register(Registration(header, topics, channel, filter_servers, zone_name))
+        if result is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        self._notify(result.notices)
+        ordered = None
+        if self._configuration.config.return_order_topic_config_to_broker:
+            ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
+        return request.response(
+            ResponseCode.SUCCESS,
+            header=RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_addr, master_addr=result.master_addr),
+            body=ordered.encode() if ordered is not None else b"",
+        )
+
+    def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER: a broker says goodbye."""
+        header = request.read(UnRegisterBrokerRequestHeader)
+        who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
+        taken = self._unregister(Leaving(who, header.broker_name, header.broker_id))
+        return request.response(ResponseCode.SUCCESS if taken else ResponseCode.SYSTEM_ERROR)
+
+    def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """BROKER_HEARTBEAT: a broker is still there."""
+        header = request.read(BrokerHeartbeatRequestHeader)
+        self._routes.heard(BrokerAddrInfo(header.cluster_name, header.broker_addr))
+        return request.response(ResponseCode.SUCCESS)
+
+    def data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION: has a broker other topics than it registered with? Asking counts as a heart-beat."""
+        header = request.read(QueryDataVersionRequestHeader)
+        who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
+        version = self._routes.version(who)
+        self._routes.heard(who)
+        asked = decode_body(DataVersion, request.body)
+        return request.response(
+            ResponseCode.SUCCESS,
+            header=QueryDataVersionResponseHeader(changed=version != asked),
+            body=version.encode() if version is not None else b"",
+        )
+
+    def member_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_MEMBER_GROUP: a broker's master and slaves."""
+        header = request.read(GetBrokerMemberGroupRequestHeader)
+        group = self._routes.member_group(header.cluster_name, header.broker_name)
+        body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
+        return request.response(ResponseCode.SUCCESS, body=body.encode(standard=False))
+
+    def cluster_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO: all brokers and clusters."""
+        return request.response(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode(standard=False))
+
+    def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER: let nobody send to a broker, before it is shut down."""
+        count = self._routes.wipe_write_perm(request.read(WipeWritePermOfBrokerRequestHeader).broker_name)
+        header = WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+        return request.response(ResponseCode.SUCCESS, header=header)
+
+    def add_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER: let everybody send to it again."""
+        count = self._routes.add_write_perm(request.read(AddWritePermOfBrokerRequestHeader).broker_name)
+        header = AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+        return request.response(ResponseCode.SUCCESS, header=header)
+
+
+def _registered(
+    request: RemotingCommand, header: RegisterBrokerRequestHeader
+) -> tuple[TopicConfigAndMappingSerializeWrapper, list[str] | None]:
+    """The topics and filter servers of a registration in any of its forms; raises RemotingCommandError."""
+    if request.version < _V3_0_11:
+        if not request.body:
+            return TopicConfigAndMappingSerializeWrapper(), None
+        return decode_body(TopicConfigAndMappingSerializeWrapper, request.body), None
+    if not request.body:
+        body = RegisterBrokerBody()
+    elif header.compressed:
+        body = decode_compressed(request.body)
+    else:
+        body = decode_body(RegisterBrokerBody, request.body)
+    return body.topic_config_serialize_wrapper, body.filter_server_list

@@ -1,0 +1,92 @@
+"""Keys and values that tools keep at the name server, and its own settings.
+
+Source: DefaultRequestProcessor.
+"""
+
+from __future__ import annotations
+
+from gantrymq.config.properties import parse_properties
+from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.namesrv.configuration import NamesrvConfiguration
+from gantrymq.namesrv.kv_config import KVConfigManager
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Processor
+
+
+class ConfigProcessor:
+    """A change is answered when it is on the disk; one that cannot be written is answered as SYSTEM_ERROR."""
+
+    def __init__(self, kv: KVConfigManager, configuration: NamesrvConfiguration) -> None:
+        self._kv, self._configuration = kv, configuration
+
+    def by_code(self) -> dict[int, Processor]:
+        """The requests answered here."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_namespace,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update,
+            RequestCode.GET_NAMESRV_CONFIG: self.settings,
+        }
+
+    async def put(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """PUT_KV_CONFIG: set a value."""
+        header = request.read(PutKVConfigRequestHeader)
+        try:
+            await self._kv.put(header.namespace, header.key, header.value)
+        except (OSError, GantrymqError) as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        return request.response(ResponseCode.SUCCESS)
+
+    def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_KV_CONFIG: a value."""
+        header = request.read(GetKVConfigRequestHeader)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
+        return request.response(ResponseCode.SUCCESS, header=GetKVConfigResponseHeader(value=value))
+
+    async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_KV_CONFIG: take a value away."""
+        header = request.read(DeleteKVConfigRequestHeader)
+        try:
+            await self._kv.delete(header.namespace, header.key)
+        except (OSError, GantrymqError) as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        return request.response(ResponseCode.SUCCESS)
+
+    def list_namespace(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_KVLIST_BY_NAMESPACE: all values of a namespace."""
+        namespace = request.read(GetKVListByNamespaceRequestHeader).namespace
+        table = self._kv.namespace(namespace)
+        if table is None:
+            return request.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return request.response(ResponseCode.SUCCESS, body=table.encode())
+
+    async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_NAMESRV_CONFIG: change settings while we run. RocketMQ answers SUCCESS to a bad value and keeps it."""
+        entries = parse_properties(decode_utf8(request.body))
+        if self._configuration.is_black(entries):
+            return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            if entries:
+                await self._configuration.update(entries)
+        except (ConfigError, OSError, GantrymqError) as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        return request.response(ResponseCode.SUCCESS)
+
+    def settings(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_NAMESRV_CONFIG: the settings in force, as properties."""
+        return request.response(ResponseCode.SUCCESS, body=encode_utf8(self._configuration.text()))

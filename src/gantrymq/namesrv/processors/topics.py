@@ -1,0 +1,127 @@
+"""Where topics are, and which there are.
+
+Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantrymq.namesrv.configuration import NamesrvConfiguration
+from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
+from gantrymq.namesrv.processors.brokers import ZONE_NAME
+from gantrymq.namesrv.route_data import in_zone
+from gantrymq.namesrv.routes import RouteInfoManager
+from gantrymq.remoting.bodies.route import TopicRouteData
+from gantrymq.remoting.bodies.topic import TopicList
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import VERSION_4_9_4, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import (
+    DeleteTopicFromNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
+    RegisterTopicRequestHeader,
+)
+from gantrymq.remoting.headers.topic import GetTopicsByClusterRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Processor
+
+ZONE_MODE = "__ZONE_MODE"
+_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class TopicProcessor:
+    """``now_ms`` is the time; the name server begins with the making of this (needWaitForService)."""
+
+    def __init__(
+        self,
+        routes: RouteInfoManager,
+        kv: KVConfigManager,
+        configuration: NamesrvConfiguration,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._routes, self._kv, self._configuration, self._now_ms = routes, kv, configuration, now_ms
+        self._started_ms = now_ms()
+
+    def by_code(self) -> dict[int, Processor]:
+        """The requests answered here."""
+        routes = self._routes
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._listing(routes.unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._listing(routes.unit_sub_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._listing(routes.unit_sub_ununit_topics),
+        }
+
+    def route(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC: which brokers have a topic, and how many queues of it."""
+        config, header = self._configuration.config, request.read(GetRouteInfoRequestHeader)
+        wait_ms = config.wait_seconds_for_service * 1000
+        if config.need_wait_for_service and self._now_ms() - self._started_ms < wait_ms:
+            return request.response(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        route = self._routes.route(header.topic)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if config.order_message_enable:
+            route.order_topic_conf = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        standard = request.version >= VERSION_4_9_4 or bool(header.accept_standard_json_only)
+        return request.response(ResponseCode.SUCCESS, body=_by_zone(route, request).encode(standard=standard))
+
+    def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_TOPIC_IN_NAMESRV: give a topic queues at brokers; unknown ones are passed over, and nobody told."""
+        header = request.read(RegisterTopicRequestHeader)
+        queues = decode_body(TopicRouteData, request.body).queue_datas if request.body else []
+        if queues:
+            self._routes.register_topic(header.topic, queues)
+        return request.response(ResponseCode.SUCCESS)
+
+    def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV: forget a topic."""
+        header = request.read(DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return request.response(ResponseCode.SUCCESS)
+
+    def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, unless enableAllTopicList says no."""
+        if not self._configuration.config.enable_all_topic_list:
+            return _disabled(request)
+        return request.response(ResponseCode.SUCCESS, body=self._routes.all_topics().encode())
+
+    def topics_of_cluster(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER, unless enableTopicList says no."""
+        if not self._configuration.config.enable_topic_list:
+            return _disabled(request)
+        cluster = request.read(GetTopicsByClusterRequestHeader).cluster
+        return request.response(ResponseCode.SUCCESS, body=self._routes.topics_of_cluster(cluster).encode())
+
+    def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: those named after clusters and brokers."""
+        return request.response(ResponseCode.SUCCESS, body=self._routes.system_topics().encode())
+
+    def _listing(self, topics: Callable[[], TopicList]) -> Processor:
+        """A list of topics, unless enableTopicList says no."""
+
+        def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            if not self._configuration.config.enable_topic_list:
+                return _disabled(request)
+            return request.response(ResponseCode.SUCCESS, body=topics().encode())
+
+        return answer
+
+
+def _by_zone(route: TopicRouteData, request: RemotingCommand) -> TopicRouteData:
+    """The route for a client that wants brokers of its own zone."""
+    fields = request.ext_fields
+    zone_name = fields.get(ZONE_NAME, "")
+    wanted = fields.get(ZONE_MODE, "").lower() == "true" and zone_name.strip() != ""
+    return in_zone(route, zone_name) if wanted else route
+
+
+def _disabled(request: RemotingCommand) -> RemotingCommand:
+    return request.response(ResponseCode.SYSTEM_ERROR, "disable")

@@ -1,0 +1,70 @@
+"""A topic's route as clients are told it: out of the tables, with a slave in a missing master's place, by zone.
+
+Source: RouteInfoManager.pickupTopicRouteData, ZoneRouteRPCHook.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerTable
+from gantrymq.namesrv.topics import TopicTable
+from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
+
+_SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+def pick_up(topic: str, topics: TopicTable, brokers: BrokerTable, *, acting_master: bool) -> TopicRouteData | None:
+    """Where a topic is; None where nobody has it. Nothing of it is shared with the tables."""
+    queues = topics.queues(topic)
+    found = [_copy(brokers.by_name[name]) for name in queues if name in brokers.by_name]
+    if not found:
+        return None
+    route = TopicRouteData(
+        queue_datas=[msgspec.structs.replace(data) for data in queues.values()],
+        broker_datas=found,
+        filter_server_table=_filter_servers(found, brokers),
+        topic_queue_mapping_by_broker=topics.mappings(topic),
+    )
+    if acting_master and not topic.startswith(_SYNC_BROKER_MEMBER_GROUP_PREFIX):
+        for data in route.broker_datas:
+            _act_as_master(data, queues[data.broker_name])
+    return route
+
+
+def in_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
+    """A route without the brokers of other zones, unless they have no master: then one takes what there is."""
+    removed = [
+        data
+        for data in route.broker_datas
+        if MASTER_ID in data.broker_addrs and (data.zone_name or "").lower() != zone_name.lower()
+    ]
+    names = {data.broker_name for data in removed}
+    addresses = {address for data in removed for address in data.broker_addrs.values()}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=[data for data in route.broker_datas if data.broker_name not in names],
+        queue_datas=[data for data in route.queue_datas if data.broker_name not in names],
+        filter_server_table={one: of for one, of in route.filter_server_table.items() if one not in addresses},
+    )
+
+
+def _copy(data: BrokerData) -> BrokerData:
+    return msgspec.structs.replace(data, broker_addrs=dict(data.broker_addrs))
+
+
+def _filter_servers(found: list[BrokerData], brokers: BrokerTable) -> dict[str, list[str]]:
+    table = {}
+    for data in found:
+        for address in data.broker_addrs.values():
+            servers = brokers.filter_servers.get(BrokerAddrInfo(data.cluster, address))
+            if servers:
+                table[address] = list(servers)
+    return table
+
+
+def _act_as_master(data: BrokerData, queues: QueueData) -> None:
+    """The slave with the lowest id stands in the master's place, while nobody may send to it."""
+    addresses = data.broker_addrs
+    if addresses and MASTER_ID not in addresses and data.enable_acting_master and not queues.is_writable:
+        data.broker_addrs = {MASTER_ID: addresses.pop(min(addresses)), **addresses}

@@ -1,0 +1,155 @@
+"""The name server: the one place that knows all its parts, and the order they start and stop in.
+
+    server = NamesrvServer(NamesrvConfig(listen_port=0), home=Path("/data/namesrv"))
+    await server.start()     # listening
+    print(server.address)
+    await server.shutdown()
+
+Source: NamesrvController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import RemotingError
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.namesrv.configuration import NamesrvConfiguration
+from gantrymq.namesrv.kv_config import KVConfigManager
+from gantrymq.namesrv.processors.brokers import BrokerProcessor
+from gantrymq.namesrv.processors.config import ConfigProcessor
+from gantrymq.namesrv.processors.topics import TopicProcessor
+from gantrymq.namesrv.routes import Leaving, Notice, RouteInfoManager
+from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.namesrv.unregistration import BatchUnregistration
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.tls import TlsServer
+
+log = structlog.get_logger()
+
+
+class NamesrvServer:
+    """A name server. Make it, ``start``, ``shutdown``; all on one event loop.
+
+    ``home`` has its files, unless the settings say where they are: ``kvConfig.json`` and, once a setting was changed by
+    a tool, ``namesrv.properties``; nothing is written before there is something to keep. ``others`` are settings
+    that do not act, to be shown. ``hooks`` look at every request first: access control.
+    """
+
+    def __init__(
+        self,
+        config: NamesrvConfig | None = None,
+        *,
+        home: Path | None = None,
+        others: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+        tls: TlsServer | None = None,
+        hooks: Iterable[RequestHook] = (),
+    ) -> None:
+        self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
+        given = (config or NamesrvConfig()).with_home(home or Path.home() / "namesrv")
+        self.configuration = NamesrvConfiguration(fs, given, others)
+        self.kv = KVConfigManager(fs, Path(given.kv_config_path))
+        self.routes = RouteInfoManager(self._clock.now_ms, lambda: self.configuration.config)
+        self._tls, self._hooks = tls, tuple(hooks)
+        self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
+            self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
+        )
+        self._telling: set[asyncio.Task[None]] = set()
+        self._scanning: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients and brokers; known once started."""
+        host = self.configuration.config.bind_address
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Read what was kept, and listen.
+
+        Raises RemotingError where the port is taken, StoreError where kvConfig.json is something else.
+        """
+        config = self.configuration.config
+        self.kv.load()
+        self._client = RemotingClient()
+        self._dispatcher = RequestDispatcher(hooks=self._hooks, when_closed=self._channel_closed)
+        for processor in (
+            BrokerProcessor(self.routes, self.kv, self.configuration, self._leaving.submit, self._notify),
+            TopicProcessor(self.routes, self.kv, self.configuration, self._clock.now_ms),
+            ConfigProcessor(self.kv, self.configuration),
+        ):
+            for code, answer in processor.by_code().items():
+                self._dispatcher.register(answer, code)
+        self._server = RemotingServer(
+            self._dispatcher, tls=self._tls, idle_seconds=config.server_channel_max_idle_time_seconds
+        )
+        self.port = await self._server.start(config.bind_address, config.listen_port)
+        self._scan_later()
+
+    async def shutdown(self) -> None:
+        """Stop listening and close every connection. Doing so twice is harmless."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._scanning is not None:
+            self._scanning.cancel()
+        await self._server.close()
+        await self._dispatcher.drain()
+        if self._telling:
+            await asyncio.wait(self._telling)
+        await self._client.close()
+
+    # Brokers that fall silent
+
+    def scan_not_active_broker(self) -> None:
+        """Close the connections of brokers that were silent for too long, and let the brokers go."""
+        for who in self.routes.expired():
+            log.warning("a broker was silent for too long", cluster=who.cluster_name, address=who.broker_addr)
+            channel = self.routes.channel_of(who)
+            self._leaving.submit(self.routes.leaving(who))
+            if isinstance(channel, Channel):
+                channel.abort()
+
+    def _scan_later(self) -> None:
+        interval_ms = self.configuration.config.scan_not_active_broker_interval_ms
+        self._scanning = asyncio.get_running_loop().call_later(interval_ms / 1000, self._scan)
+
+    def _scan(self) -> None:
+        self.scan_not_active_broker()
+        self._scan_later()
+
+    def _channel_closed(self, channel: Channel) -> None:
+        if not self._stopping:
+            for who in self.routes.of_channel(channel):
+                self._leaving.submit(self.routes.leaving(who))
+
+    def _unregister(self, leaving: list[Leaving]) -> None:
+        self._notify(self.routes.unregister(leaving))
+
+    # Who is told
+
+    def _notify(self, notices: Iterable[Notice]) -> None:
+        for notice in notices:
+            task = asyncio.ensure_future(self._tell(notice))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, notice: Notice) -> None:
+        for address in notice.addresses:
+            try:
+                await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))
+            except RemotingError as error:
+                log.warning("a broker cannot be told of the new lowest id", address=address, reason=str(error))

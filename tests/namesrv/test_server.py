@@ -1,0 +1,289 @@
+"""The name server over sockets: registrations in every form, brokers that vanish, files that cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from namesrv_cases import ADDRESS, NamesrvCase, registration, topics
+
+from gantrymq.clock import ManualClock
+from gantrymq.errors import RemotingError, StoreError
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.namesrv.server import NamesrvServer
+from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.remoting.bodies.route import ClusterInfo, TopicRouteData
+from gantrymq.remoting.bodies.topic import DataVersion, KVTable, TopicList
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.headers.broker import NotifyMinBrokerIdChangeRequestHeader
+from gantrymq.remoting.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+pytestmark = pytest.mark.asyncio
+WHO = {"broker_name": "broker-a", "broker_addr": ADDRESS, "cluster_name": "C", "broker_id": 0}
+OLD = 300  # a client's version before RocketMQ wrote standard JSON
+
+
+async def gone(namesrv: NamesrvCase, topic: str = "T") -> None:
+    """Wait until nobody has a topic any more."""
+    while (await namesrv.route(topic)).code != ResponseCode.TOPIC_NOT_EXIST:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_registration_is_taken_in_both_forms(namesrv: NamesrvCase, compressed: bool) -> None:
+    answer = await namesrv.register(registration(), topics("T", "A"), compressed=compressed)
+    assert answer.code == ResponseCode.SUCCESS
+    route = decode_body(TopicRouteData, (await namesrv.route("T")).body)
+    assert (route.queue_datas[0].broker_name, route.queue_datas[0].perm) == ("broker-a", 6)
+
+
+async def test_before_3_0_11_a_registration_was_the_topics_alone(namesrv: NamesrvCase) -> None:
+    answer = await namesrv.ask(registration(), topics("T", "A"), version=36)
+    assert answer.code == ResponseCode.SUCCESS
+    assert (await namesrv.route("A")).code == ResponseCode.SUCCESS
+
+
+async def test_without_a_body_a_broker_registers_without_topics(namesrv: NamesrvCase) -> None:
+    assert (await namesrv.ask(registration())).code == ResponseCode.SUCCESS
+    info = decode_body(ClusterInfo, (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+    assert info.broker_addr_table["broker-a"].broker_addrs == {0: ADDRESS}
+
+
+async def test_a_registration_that_was_damaged_on_its_way_is_refused(namesrv: NamesrvCase) -> None:
+    answer = await namesrv.ask(registration(body_crc32=1), b"{}")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    answer = await namesrv.ask(registration(compressed=True), b"no zlib")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    answer = await namesrv.register(registration(), topics("T"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
+
+
+async def test_numbers_as_keys_are_quoted_for_those_who_need_it(namesrv: NamesrvCase) -> None:
+    await namesrv.register(registration(), topics("T", "A"))
+    assert b'{"0":' in (await namesrv.route("T")).body
+    assert b"{0:" in (await namesrv.route("T", version=OLD)).body
+    assert b'{"0":' in (await namesrv.route("T", version=OLD, ext_fields={"acceptStandardJsonOnly": "true"})).body
+
+
+async def test_a_route_that_is_not_there_is_refused_in_rocketmqs_words(namesrv: NamesrvCase) -> None:
+    answer = await namesrv.route("nowhere")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark is not None
+    assert answer.remark.startswith("No topic route info in name server for the topic: nowhere\nSee ")
+
+
+async def test_a_client_of_a_zone_gets_its_brokers(namesrv: NamesrvCase) -> None:
+    await namesrv.register(registration(), topics("T", "A"), ext_fields={"__ZONE_NAME": "east"})
+    for mode, zone, brokers in [("true", "west", 0), ("true", "East", 1), ("false", "west", 1), ("true", " ", 1)]:
+        answer = await namesrv.route("T", ext_fields={"__ZONE_MODE": mode, "__ZONE_NAME": zone})
+        assert len(decode_body(TopicRouteData, answer.body).broker_datas) == brokers
+
+
+# Brokers that go
+
+
+async def test_goodbye_is_done_when_it_is_answered(namesrv: NamesrvCase) -> None:
+    await namesrv.register(registration(), topics("T", "A"))
+    assert (await namesrv.ask(UnRegisterBrokerRequestHeader(**WHO))).code == ResponseCode.SUCCESS
+    assert (await namesrv.route("T")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_all_brokers_of_a_connection_that_broke_are_gone(namesrv: NamesrvCase) -> None:
+    broker = RemotingClient()
+    await namesrv.register(registration(), topics("T", "A"), client=broker)
+    await namesrv.register(registration("10.0.0.2:10911", name="broker-b"), topics("T", "A"), client=broker)
+    broker.close_channel(namesrv.server.address)
+    await gone(namesrv)
+    assert (await namesrv.route("A")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_silent_broker_is_gone_after_two_minutes(namesrv: NamesrvCase, clock: ManualClock) -> None:
+    broker = RemotingClient()
+    await namesrv.register(registration(), topics("T", "A"), client=broker)
+    channel = await broker.channel(namesrv.server.address)
+    clock.advance(120_000)
+    await namesrv.ask(BrokerHeartbeatRequestHeader(**WHO), client=broker)
+    clock.advance(120_000)
+    namesrv.server.scan_not_active_broker()
+    assert (await namesrv.route("T")).code == ResponseCode.SUCCESS
+    clock.advance(1)
+    namesrv.server.scan_not_active_broker()
+    assert (await namesrv.route("T")).code == ResponseCode.TOPIC_NOT_EXIST
+    while not channel.is_closed:
+        await asyncio.sleep(0.001)
+    await broker.close()
+
+
+async def test_asking_for_the_version_counts_as_a_heart_beat(namesrv: NamesrvCase, clock: ManualClock) -> None:
+    header, version = QueryDataVersionRequestHeader(**WHO), topics("T", "A").data_version
+    answer = await namesrv.ask(header, version)
+    assert (answer.read(QueryDataVersionResponseHeader).changed, answer.body) == (True, b"")
+    await namesrv.register(registration(), topics("T", "A"))
+    clock.advance(120_000)
+    answer = await namesrv.ask(header, version)
+    assert not answer.read(QueryDataVersionResponseHeader).changed
+    assert decode_body(DataVersion, answer.body) == version
+    assert (await namesrv.ask(header, DataVersion(counter=9))).read(QueryDataVersionResponseHeader).changed
+    clock.advance(120_000)
+    namesrv.server.scan_not_active_broker()
+    assert (await namesrv.route("T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_slave_is_told_that_its_master_is_gone(tmp_path: Path) -> None:
+    told: asyncio.Queue[NotifyMinBrokerIdChangeRequestHeader] = asyncio.Queue()
+    slave = NamesrvCase(tmp_path / "slave")  # any server will do to hear it
+    slave.server._dispatcher = RequestDispatcher()
+    await slave.start()
+    slave.server._dispatcher.register(
+        lambda _, request: told.put_nowait(request.read(NotifyMinBrokerIdChangeRequestHeader)),
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+    )
+    namesrv = NamesrvCase(tmp_path / "namesrv", notify_min_broker_id_changed=True)
+    await namesrv.start()
+    await namesrv.register(registration(enable_acting_master=True), topics("T", "A"))
+    await namesrv.register(registration(slave.server.address, 1, enable_acting_master=True), topics("T", "A"))
+    await namesrv.ask(UnRegisterBrokerRequestHeader(**WHO))
+    header = await asyncio.wait_for(told.get(), 10)
+    assert (header.min_broker_id, header.min_broker_addr) == (1, slave.server.address)
+    assert header.offline_broker_addr == ADDRESS
+    await namesrv.stop()
+    await slave.stop()
+
+
+# Keys and values
+
+
+async def test_values_are_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    put, get = PutKVConfigRequestHeader, GetKVConfigRequestHeader
+    assert (await namesrv.ask(get(namespace="n", key="k"))).code == ResponseCode.QUERY_NOT_FOUND
+    assert (await namesrv.ask(GetKVListByNamespaceRequestHeader(namespace="n"))).code == ResponseCode.QUERY_NOT_FOUND
+    await asyncio.gather(*(namesrv.ask(put(namespace="n", key=f"k{i}", value=f"ü{i}")) for i in range(20)))
+    await namesrv.ask(DeleteKVConfigRequestHeader(namespace="n", key="k7"))
+    table = {f"k{i}": f"ü{i}" for i in range(20) if i != 7}
+    assert json.loads((tmp_path / "namesrv/kvConfig.json").read_text())["configTable"] == {"n": table}
+    again = NamesrvCase(tmp_path / "namesrv")
+    await again.start()
+    answer = await again.ask(GetKVListByNamespaceRequestHeader(namespace="n"))
+    assert decode_body(KVTable, answer.body).table == table
+    assert (await again.ask(get(namespace="n", key="k3"))).read(GetKVConfigResponseHeader).value == "ü3"
+    assert (await again.ask(get(namespace="n", key="k7"))).code == ResponseCode.QUERY_NOT_FOUND
+    await again.stop()
+
+
+async def test_ordered_topics_are_told_to_brokers_and_clients(tmp_path: Path) -> None:
+    namesrv = NamesrvCase(tmp_path, order_message_enable=True)
+    await namesrv.start()
+    await namesrv.ask(PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4"))
+    answer = await namesrv.register(registration(), topics("T", "A"))
+    assert decode_body(KVTable, answer.body).table == {"T": "broker-a:4"}
+    assert decode_body(TopicRouteData, (await namesrv.route("T")).body).order_topic_conf == "broker-a:4"
+    assert decode_body(TopicRouteData, (await namesrv.route("A")).body).order_topic_conf is None
+    await namesrv.stop()
+
+
+async def test_a_value_that_cannot_be_written_is_refused_and_the_old_one_stays() -> None:
+    fs = MemoryFileSystem()
+    namesrv = NamesrvCase(Path("/n"), fs=fs)
+    await namesrv.start()
+    put, get = PutKVConfigRequestHeader, GetKVConfigRequestHeader(namespace="n", key="k")
+    await namesrv.ask(put(namespace="n", key="k", value="old"))
+    fs.capacity_bytes = 16 * 4096
+    answer = await namesrv.ask(put(namespace="n", key="k", value="x" * 100_000))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "no room on the disk" in str(answer.remark)
+    assert (await namesrv.ask(get)).read(GetKVConfigResponseHeader).value == "old"
+    await namesrv.stop()
+
+
+async def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "kvConfig.json").write_text("not ours")
+    with pytest.raises(StoreError, match=r"is no kvConfig\.json"):
+        await NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path).start()
+    assert (tmp_path / "kvConfig.json").read_text() == "not ours"
+
+
+# Settings
+
+
+async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    update, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
+    assert (await namesrv.ask(update, b"enableTopicList=false\nserverWorkerThreads=3\nnobody=1\n")).code == 0
+    text = (await namesrv.ask(show)).body.decode()
+    assert "\nenableTopicList=false\n" in text
+    assert "\nserverWorkerThreads=3\n" in text
+    assert "nobody" not in text
+    assert text.splitlines() == sorted(text.splitlines())
+    assert (tmp_path / "namesrv/namesrv.properties").read_text() == text
+    answer = await namesrv.ask(RequestCode.GET_UNIT_TOPIC_LIST)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
+    assert (await namesrv.ask(update, b"")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"])
+async def test_some_settings_may_not_be_changed(namesrv: NamesrvCase, key: str) -> None:
+    answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList=false\n{key}=x\n".encode())
+    assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    assert b"enableTopicList=true" in (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+
+
+async def test_a_bad_value_changes_nothing(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false\nlistenPort=many\n")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "listenPort" in str(answer.remark)
+    assert b"enableTopicList=true" in (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+    assert not (tmp_path / "namesrv").exists()
+
+
+async def test_a_fresh_name_server_may_ask_for_patience(tmp_path: Path, clock: ManualClock) -> None:
+    namesrv = NamesrvCase(tmp_path, clock=clock, need_wait_for_service=True)
+    await namesrv.start()
+    await namesrv.register(registration(), topics("T", "A"))
+    clock.advance(44_999)
+    assert (await namesrv.route("T")).remark == "name server not ready"
+    clock.advance(1)
+    assert (await namesrv.route("T")).code == ResponseCode.SUCCESS
+    await namesrv.stop()
+
+
+async def test_a_port_that_is_taken_is_one_clear_error(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    other = NamesrvServer(NamesrvConfig(listen_port=namesrv.server.port), home=tmp_path / "other")
+    with pytest.raises(RemotingError, match="cannot listen on"):
+        await other.start()
+
+
+async def test_lists_of_topics(namesrv: NamesrvCase) -> None:
+    await namesrv.register(registration(), topics("T", "A"))
+    for code, names in [
+        (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ["T", "A"]),
+        (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, ["C", "broker-a"]),
+        (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, []),
+        (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, []),
+    ]:
+        assert decode_body(TopicList, (await namesrv.ask(code)).body).topic_list == names
+
+
+async def test_files_are_where_the_settings_say(tmp_path: Path) -> None:
+    config = NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "k.json"))
+    server = NamesrvServer(config, home=tmp_path / "home", fs=RealFileSystem())
+    await server.start()
+    await server.kv.put("n", "k", "v")
+    await server.shutdown()
+    await server.shutdown()
+    assert (tmp_path / "k.json").exists()
+    assert not (tmp_path / "home").exists()
