@@ -124,6 +124,16 @@ def test_a_log_file_cut_short(store: SmallStore) -> None:
     assert kinds == {Kind.FILE_SIZE, Kind.LENGTH_CHAIN}
 
 
+@pytest.mark.parametrize("left", [b"", b"\0\0\0\7\0"])
+def test_a_log_file_without_room_for_anything(store: SmallStore, left: bytes) -> None:
+    path = PATHS.commit_log / f"{LOG_FILE:020d}"
+    store.fs.remove(path)
+    store.make(path, left)
+    chain = next(one for one in store.findings() if one.kind is Kind.LENGTH_CHAIN)
+    assert (chain.phy_offset, chain.path) == (LOG_FILE, path.relative_to("/store"))
+    assert chain.text == "the chain of records breaks off: there is the end of the file"
+
+
 def test_a_record_that_says_it_lies_elsewhere(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + PHY_OFFSET_AT + 7)

@@ -283,8 +283,10 @@ class MemoryFileSystem:
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""
+        prefix = f"{path}/"
         with self._guard:
-            here = sorted((name, inode) for name, inode in self._live.items() if name.parent == path)
+            below = [(str(name), name, inode) for name, inode in self._live.items() if str(name).startswith(prefix)]
+        here = [(name, inode) for text, name, inode in sorted(below) if "/" not in text[len(prefix) :]]
         return [Entry(name.name, len(node.live), node.is_directory, node.modified_ms) for name, node in here]
 
     def exists(self, path: Path) -> bool:

@@ -30,6 +30,7 @@ _STANDS = {
     RecordStop.HALF: "a record whose parts do not add up to its size",
     RecordStop.MAGIC: "neither a record nor a blank",
     RecordStop.SIZE: "a record or blank of an impossible size",
+    RecordStop.NO_BLANK: "the end of the file",
 }
 
 
