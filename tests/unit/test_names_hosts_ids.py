@@ -34,7 +34,7 @@ def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         (0, "00000000000000000000"),
         (1 << 30, "00000000001073741824"),
-        ((1 << 63) - 1, "09223372036854775807"),
+        ((1 << 63) - (1 << 31), "09223372034707292160"),
     ],
 )
 def test_a_file_is_named_after_its_first_offset_in_20_digits(offset: int, name: str) -> None:
@@ -44,6 +44,11 @@ def test_a_file_is_named_after_its_first_offset_in_20_digits(offset: int, name: 
 
 @pytest.mark.parametrize("name", ["", "0", "0" * 19, "0" * 21, "0" * 19 + "x", "-" + "0" * 19, "²" * 20, "٣" * 20])
 def test_another_name_is_no_offset(name: str) -> None:
+    assert parse_offset_name(name) is None
+
+
+@pytest.mark.parametrize("name", ["09223372034707292161", "09223372036854775807", "9" * 20])
+def test_a_number_that_leaves_no_room_for_a_file_is_no_offset(name: str) -> None:
     assert parse_offset_name(name) is None
 
 

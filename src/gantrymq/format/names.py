@@ -29,6 +29,7 @@ CONFIG = "config"
 DELAY_OFFSET = "delayOffset.json"
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
+_LAST_OFFSET = (1 << 63) - (1 << 31)  # behind it must be room for the longest file
 _TIME_DIGITS = 17
 _TIME_FORMAT = "%Y%m%d%H%M%S"
 _LATEST_MS = 253_000_000_000_000  # in the year 9987
@@ -41,7 +42,10 @@ def offset_name(offset: int) -> str:
 
 def parse_offset_name(name: str) -> int | None:
     """The offset in a file's name, or None where it is no such name."""
-    return int(name) if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit() else None
+    if len(name) != _OFFSET_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset <= _LAST_OFFSET else None
 
 
 def index_name(timestamp_ms: int) -> str:
