@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.errors import DiskFullError, StoreLockedError, WrongFileSizeError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
@@ -85,6 +85,22 @@ def test_it_makes_what_is_gone(tmp_path: Path, rng: random.Random) -> None:
     assert tree(store / "commitlog") == log
     assert (report.records, report.queues) == (300, len({Path(name).parent for name in queues}))
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS)) == []
+
+
+def test_a_full_disk_leaves_the_old_files(tmp_path: Path, rng: random.Random) -> None:
+    store = filled(tmp_path / "store", rng, 80)
+    before = tree(store)
+    counted = FaultyFileSystem(RealFileSystem())
+    rebuild(Path(shutil.copytree(store, tmp_path / "copy")), fs=counted)
+    makes = [number for number, (name, _) in enumerate(counted.operations, 1) if name == "reserve"]
+    assert any("index" in path.parts for name, path in counted.operations if name == "reserve")
+    for moment in makes[:: max(len(makes) // 8, 1)]:
+        with pytest.raises(DiskFullError):
+            rebuild(store, fs=FaultyFileSystem(RealFileSystem(), moment))
+        after = tree(store)
+        assert {name: after[name] for name in before if name != "lock"} == {
+            name: before[name] for name in before if name != "lock"
+        }
 
 
 @pytest.mark.parametrize("part", ["queues", "index"])

@@ -88,21 +88,8 @@ class QueueDispatcher:
         return (numbers >= 0) & (ends > have[np.maximum(numbers, 0)])
 
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
-        """Append units ``begin`` to ``end``, all of one queue, run by run of consecutive queue offsets."""
-        expected = queue.max_offset if queue.max_physic_offset >= 0 else None
-        offsets = believable(grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end], expected)
-        cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
         before = queue.max_offset
-        for start, stop in pairwise(cuts):
-            first = int(offsets[start - begin])
-            if first > queue.max_offset and not fill_gaps:
-                raise QueueGapError(queue.max_physic_offset)
-            queue.append_units(
-                first,
-                grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data,
-                grouped.store_times_ms[start:stop],
-                int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1]),
-            )
+        append_units(queue, grouped, begin, end, fill_gaps=fill_gaps)
         self.added += queue.max_offset - before
         if self._on_arrival is not None:
             self._on_arrival(queue.topic, queue.queue_id, queue.max_offset)
@@ -111,3 +98,23 @@ class QueueDispatcher:
         name = decode_utf8(topic)
         storable = is_topic_storable(name) and queue_id >= 0
         self._by_number.append(self._queues.get_or_create(name, queue_id) if storable else None)
+
+
+def append_units(queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, *, fill_gaps: bool) -> None:
+    """Append units ``begin`` to ``end``, all of ``queue`` and of one batch, run by run of consecutive queue offsets.
+
+    Raises DiskFullError, and QueueGapError without ``fill_gaps``.
+    """
+    expected = queue.max_offset if queue.max_physic_offset >= 0 else None
+    offsets = believable(grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end], expected)
+    cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
+    for start, stop in pairwise(cuts):
+        first = int(offsets[start - begin])
+        if first > queue.max_offset and not fill_gaps:
+            raise QueueGapError(queue.max_physic_offset)
+        queue.append_units(
+            first,
+            grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data,
+            grouped.store_times_ms[start:stop],
+            int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1]),
+        )

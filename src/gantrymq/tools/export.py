@@ -214,7 +214,7 @@ class _Export:
             self._add(batch, end)
             if self._progress is not None:
                 self._progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
-        self._report.lost = [one for one in records.lost() if one.start < end]
+        self._report.lost = [one for one in records.found.lost() if one.start < end]
 
     def _files(self) -> list[LogFile]:
         """Those of the log that may have records of the wanted time: it does not go back from file to file."""

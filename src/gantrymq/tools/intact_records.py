@@ -5,8 +5,8 @@ Thread rule: iterate in one thread; ask for the rest when the iteration has ende
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,27 +30,64 @@ class LostRange:
     reason: str
 
 
+@dataclass(slots=True)
+class FoundRecords:
+    """What was found in a part of the log: how many whole records, and where there is none.
+
+    ``min_offset`` is where the part begins, ``end_offset`` behind its last whole record.
+    """
+
+    min_offset: int
+    end_offset: int
+    records: int = 0
+    record_bytes: int = 0
+    gaps: list[LostRange] = field(default_factory=list)
+
+    def lost(self) -> list[LostRange]:
+        """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
+        return [one for one in self.gaps if one.start < self.end_offset]
+
+    def tail(self) -> list[LostRange]:
+        """What stands behind ``end_offset``, zeros too."""
+        return [one for one in self.gaps if one.start >= self.end_offset]
+
+
+def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundRecords:
+    """What was found in all of ``files``, by what was found in each of them."""
+    whole = FoundRecords(files[0].base if files else 0, files[0].base if files else 0)
+    end = whole.min_offset
+    for file, part in zip(files, parts, strict=True):
+        whole.gaps += [*missing_before(file, end), *part.gaps]
+        whole.end_offset = part.end_offset if part.records else whole.end_offset
+        whole.records += part.records
+        whole.record_bytes += part.record_bytes
+        end = file.end
+    return whole
+
+
+def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
+    """What of the log is missing between ``end``, that of the file before, and ``file``."""
+    return [LostRange(file.path, end, file.base, "missing files")] if end < file.base else []
+
+
 class IntactRecords:
     """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
 
-    A batch lives until the one after the next. ``end_offset`` is behind the last whole record.
+    A batch lives until the one after the next. ``found`` is complete when the iteration has ended.
     """
 
     def __init__(self, fs: FileSystem, files: list[LogFile]) -> None:
         self._fs = fs
         self._files = files
-        self._lost: list[LostRange] = []
         self.min_offset = files[0].base if files else 0
-        self.end_offset = self.min_offset
         self.total_bytes = sum(file.size_bytes for file in files)
-        self.records = 0
-        self.record_bytes = 0
+        self.found = FoundRecords(self.min_offset, self.min_offset)
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """The batches; none is empty."""
         end = self.min_offset
         for file in self._files:
-            self._lose(file.path, end, file.base, "missing files")
+            self.found.gaps += missing_before(file, end)
             yield from self._whole(file)
             end = file.end
 
@@ -59,9 +96,9 @@ class IntactRecords:
             if isinstance(event, RecordBatch):
                 batch = self._right(file, event)
                 if batch.count:
-                    self.end_offset = batch.end_offset
-                    self.records += batch.count
-                    self.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
+                    self.found.end_offset = batch.end_offset
+                    self.found.records += batch.count
+                    self.found.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
                     yield batch
             elif isinstance(event, Broken):
                 self._lose(file.path, event.start, event.end, event.stop.value)
@@ -83,15 +120,7 @@ class IntactRecords:
 
     def _lose(self, path: Path, start: int, end: int, reason: str) -> None:
         if start < end:
-            self._lost.append(LostRange(path, start, end, reason))
-
-    def lost(self) -> list[LostRange]:
-        """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
-        return [one for one in self._lost if one.start < self.end_offset]
-
-    def tail(self) -> list[LostRange]:
-        """What stands behind ``end_offset``, zeros too."""
-        return [one for one in self._lost if one.start >= self.end_offset]
+            self.found.gaps.append(LostRange(path, start, end, reason))
 
 
 def torn_rows(batch: RecordBatch) -> Iterable[int]:

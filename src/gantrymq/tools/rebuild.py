@@ -14,7 +14,7 @@ Thread rule: one rebuild of a store at a time, which its lock sees to. Three thr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,12 +33,12 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.tools.file_swap import FileSwap, clear_directory
-from gantrymq.tools.intact_records import IntactRecords, LostRange
-from gantrymq.tools.log_files import log_files
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
+from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.store_sizes import store_sizes
 from gantrymq.tools.verify import Progress
 
@@ -66,6 +66,73 @@ class RebuildReport:
     steps_ms: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class BuildOrder:
+    """What is to be made, of the records in ``files``, below ``work``; ``config`` has the sizes."""
+
+    files: list[LogFile]
+    work: StorePaths
+    config: MessageStoreConfig
+    queues: bool
+    index: bool
+
+
+@dataclass(slots=True)
+class Built:
+    """New files, all of them on the disk.
+
+    ``roots`` are directories with consume queues below, each as in a store; index files lie in the work directory.
+    The rest goes into the checkpoint: the last record that is in a queue, and the end of the last full index file.
+    """
+
+    found: FoundRecords
+    roots: list[StorePaths]
+    queues: int = 0
+    queue_units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    queued_timestamp_ms: int = 0
+    queued_phy_offset: int = 0
+    index_timestamp_ms: int = 0
+
+
+Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
+
+
+def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
+    """Make the files on this machine; raises DiskFullError."""
+    records, config, work = IntactRecords(fs, order.files), order.config, order.work
+    built, checkpoint = Built(records.found, [work]), StoreCheckpoint(fs, work.checkpoint)
+    full_files_ms: list[int] = []
+    queues = ConsumeQueues(fs, work, config)
+    dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint)
+    index = IndexService(fs, work.index, config.max_hash_slot_num, config.max_index_num, full_files_ms.append)
+    indexer = IndexDispatcher(index, 0)
+    try:
+        with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
+            for batch in one_ahead(records):
+                indexing = pool.submit(indexer.dispatch, batch, None) if order.index else None
+                if order.queues:
+                    dispatcher.dispatch(batch)
+                if indexing is not None:
+                    indexing.result()
+                if progress is not None:
+                    progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
+        if (full := indexer.disk_full()) is not None:
+            raise full
+        queues.flush()
+        index.flush()
+    finally:
+        queues.close()
+        built.index_files = len(index.files)
+        index.close()
+    built.queues, built.queue_units, built.index_entries = len(queues), dispatcher.added, indexer.added
+    built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
+    built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
+    built.index_timestamp_ms = full_files_ms[-1] if full_files_ms else 0
+    return built
+
+
 class _Rebuild:
     """One rebuild under the lock of the store."""
 
@@ -75,6 +142,7 @@ class _Rebuild:
         path: Path,
         config: MessageStoreConfig,
         given: Collection[str],
+        build: Build,
         progress: Progress | None,
         report: RebuildReport,
     ) -> None:
@@ -83,10 +151,10 @@ class _Rebuild:
         self._work = StorePaths(path / WORK_DIRECTORY)
         self._config = config
         self._given = given
+        self._build = build
         self._progress = progress
         self._report = report
         self._clock = SystemClock()
-        self._index_flushed_ms = 0
 
     def run(self) -> None:
         report = self._report
@@ -99,9 +167,11 @@ class _Rebuild:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
         clear_directory(self._fs, self._work.root)
         with self._step("read"):
-            scratch = self._build(IntactRecords(self._fs, files), config)
+            order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
+            built = self._build(self._fs, order, self._progress)
+        self._note(built)
         with self._step("swap"):
-            self._swap(scratch)
+            self._swap(built)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -109,52 +179,22 @@ class _Rebuild:
         yield
         self._report.steps_ms[name] = round((self._clock.monotonic_s() - began_s) * 1000, 3)
 
-    # Beside the store
-
-    def _build(self, records: IntactRecords, config: MessageStoreConfig) -> StoreCheckpoint:
-        """Make the files; they are on the disk when this returns."""
-        report, scratch = self._report, StoreCheckpoint(self._fs, self._work.checkpoint)
-        queues = ConsumeQueues(self._fs, self._work, config)
-        dispatcher = QueueDispatcher(queues, config.delay_levels_ms, scratch)
-        index = IndexService(
-            self._fs, self._work.index, config.max_hash_slot_num, config.max_index_num, self._note_full_file
-        )
-        indexer = IndexDispatcher(index, 0)
-        try:
-            with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
-                for batch in one_ahead(records):
-                    indexing = pool.submit(indexer.dispatch, batch, None) if report.index_rebuilt else None
-                    if report.queues_rebuilt:
-                        dispatcher.dispatch(batch)
-                    if indexing is not None:
-                        indexing.result()
-                    self._report_progress(records, batch)
-            queues.flush()
-            index.flush()
-        finally:
-            queues.close()
-            report.index_files = len(index.files)
-            index.close()
-        report.min_phy_offset, report.max_phy_offset = records.min_offset, records.end_offset
-        report.records, report.lost = records.records, records.lost()
-        report.queues, report.queue_units, report.index_entries = len(queues), dispatcher.added, indexer.added
-        return scratch
-
-    def _note_full_file(self, end_timestamp_ms: int) -> None:
-        self._index_flushed_ms = end_timestamp_ms
-
-    def _report_progress(self, records: IntactRecords, batch: RecordBatch) -> None:
-        if self._progress is not None:
-            self._progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
+    def _note(self, built: Built) -> None:
+        report, found = self._report, built.found
+        report.min_phy_offset, report.max_phy_offset = found.min_offset, found.end_offset
+        report.records, report.lost = found.records, found.lost()
+        report.queues, report.queue_units = built.queues, built.queue_units
+        report.index_files, report.index_entries = built.index_files, built.index_entries
 
     # Into it
 
-    def _swap(self, scratch: StoreCheckpoint) -> None:
+    def _swap(self, built: Built) -> None:
         paths, work, report = self._paths, self._work, self._report
         swap = FileSwap(self._fs)
         if report.queues_rebuilt:
-            swap.add_below(work.consume_queue, paths.consume_queue)
-            swap.add_below(work.consume_queue_ext, paths.consume_queue_ext)
+            for root in built.roots:
+                swap.add_below(root.consume_queue, paths.consume_queue)
+                swap.add_below(root.consume_queue_ext, paths.consume_queue_ext)
             report.queue_files = swap.count
         if report.index_rebuilt:
             swap.add(work.index, paths.index)
@@ -162,7 +202,7 @@ class _Rebuild:
         before = replace(checkpoint.page)
         self._distrust(checkpoint)
         report.removed_files = swap.run()
-        checkpoint.page = self._page(before, scratch)
+        checkpoint.page = self._page(before, built)
         checkpoint.flush()
         if report.last_exit_ok:
             self._fs.remove(paths.abort)
@@ -180,14 +220,14 @@ class _Rebuild:
         checkpoint.page = Checkpoint()
         checkpoint.flush()
 
-    def _page(self, before: Checkpoint, scratch: StoreCheckpoint) -> Checkpoint:
+    def _page(self, before: Checkpoint, built: Built) -> Checkpoint:
         """What the checkpoint may vouch for now."""
         page = replace(before)
         if self._report.queues_rebuilt:
-            page.logics_msg_timestamp_ms = scratch.tmp_logics_msg_timestamp_ms
-            page.logics_physical_offset = scratch.tmp_logics_physical_offset
+            page.logics_msg_timestamp_ms = built.queued_timestamp_ms
+            page.logics_physical_offset = built.queued_phy_offset
         if self._report.index_rebuilt:
-            page.index_msg_timestamp_ms = self._index_flushed_ms
+            page.index_msg_timestamp_ms = built.index_timestamp_ms
         return page
 
 
@@ -199,14 +239,15 @@ def rebuild_store(
     index: bool = True,
     given: Collection[str] = (),
     fs: FileSystem | None = None,
+    build: Build = build_here,
     progress: Progress | None = None,
 ) -> RebuildReport:
     """Make consume queues and index files of the store at ``path`` anew; arguments as with ``MessageStore.open``.
 
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
-    it. Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could not be opened),
-    AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it was, or as one
-    that was not closed.
+    it. ``build`` makes the new files. Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could
+    not be opened), AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it
+    was, or as one that was not closed.
     """
     fs, path = fs or RealFileSystem(), Path(path)
     require_store(fs, path)
@@ -214,7 +255,7 @@ def rebuild_store(
     report = RebuildReport(queues, index and config.message_index_enable)
     lock = fs.lock(StorePaths(path).lock, LOCK_TEXT)
     try:
-        _Rebuild(fs, path, config, given, progress, report).run()
+        _Rebuild(fs, path, config, given, build, progress, report).run()
     finally:
         lock.release()
     return report

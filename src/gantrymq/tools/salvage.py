@@ -152,9 +152,9 @@ class _Salvage:
         copy.finish()
         report = self._report
         report.max_phy_offset = copy.position
-        report.lost += records.lost()
+        report.lost += records.found.lost()
         report.lost.sort(key=lambda one: one.start)
-        report.tail_bytes = sum(one.end - one.start for one in records.tail() if one.reason != "zeros")
+        report.tail_bytes = sum(one.end - one.start for one in records.found.tail() if one.reason != "zeros")
 
     def _copy_batch(self, copy: LogCopy, batch: RecordBatch) -> None:
         """Copy run by run of records that follow each other."""
