@@ -7,8 +7,11 @@ import pytest
 from .client_cases import SETTINGS, names, play, recorded
 from .java import Line
 from .java_cluster import JavaCluster
+from .our_broker import OurBroker
 
 CASES = sorted(recorded())
+# A binary header cannot tell an empty text from none: the real broker trips over a topic that is none, ours says so.
+NO_EMPTY_TEXT = {"refused-topic-names": "blank"}
 
 
 def test_every_case_is_recorded() -> None:
@@ -28,6 +31,23 @@ def test_the_real_broker_is_as_recorded(real: dict[str, Line], case: str) -> Non
     same(real[case], case)
 
 
+@pytest.fixture(scope="module", params=["json", pytest.param("binary", marks=pytest.mark.slow)])
+def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Line]]:
+    """Every case once against our broker behind the real name server, with one kind of headers."""
+    store = tmp_path_factory.mktemp("ours") / "store"
+    with JavaCluster(None, broker=False) as cluster, OurBroker(store, SETTINGS, namesrv=cluster.namesrv):
+        yield play(cluster.namesrv, binary=request.param == "binary")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_broker_is_as_the_real_one(ours: dict[str, Line], case: str) -> None:
+    same(ours[case], case)
+
+
 def same(line: Line, case: str) -> None:
     assert line["ok"], line["error"]
-    assert line["facts"] == recorded()[case]
+    found, wanted = dict(line["facts"]), dict(recorded()[case])
+    unlike = NO_EMPTY_TEXT.get(case, "")
+    if found.get(unlike, {}).get("type") == "MQClientException":
+        del found[unlike], wanted[unlike]
+    assert found == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from gantrymq.remoting.command import RemotingCommand
@@ -17,6 +18,10 @@ class Connected(Protocol):
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Tell the other end something."""
+        ...
+
+    def invoke(self, command: RemotingCommand, timeout_ms: int) -> Awaitable[RemotingCommand]:
+        """Ask the other end something; raises RemotingError."""
         ...
 
     def abort(self) -> None:

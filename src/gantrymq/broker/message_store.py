@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import DiskFullError, SyncFailedError
@@ -204,6 +205,26 @@ class BrokerMessageStore(MessageStore):
         """When the first message of the log was stored; -1 where there is none."""
         message = self.message_at(self.min_phy_offset)
         return message.store_timestamp_ms if message is not None else -1
+
+    @property
+    def delay_offsets(self) -> dict[int, int]:
+        """How far each delay level is delivered."""
+        return dict(self._schedule.offsets)
+
+    @property
+    def path(self) -> Path:
+        """Where the store is."""
+        return self._paths.root
+
+    @property
+    def flushed_offset(self) -> int:
+        """Up to where the log is on the disk."""
+        return self._log.queue.flushed_where
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Up to where the log is in queues and index."""
+        return self._reput.reput_from_offset
 
     # Topics that go
 

@@ -34,6 +34,11 @@ class ProducerManager:
         else:
             known.last_update_ms = client.last_update_ms
 
+    def find(self, client_id: str) -> ClientChannel | None:
+        """The client with that id, whatever its group (findChannel)."""
+        every = (one for channels in self._groups.values() for one in channels.values())
+        return next((one for one in every if one.client_id == client_id), None)
+
     def unregister(self, group: str, channel: Connected) -> None:
         """A producer says goodbye."""
         channels = self._groups.get(group)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -43,8 +44,8 @@ class _Waiting:
 class PutQueue:
     """Takes messages for ``store``; ``done`` is called once for each group, never before :meth:`put` has returned."""
 
-    def __init__(self, store: BrokerMessageStore, config: LiveConfig) -> None:
-        self._store, self._config = store, config
+    def __init__(self, store: BrokerMessageStore, config: LiveConfig, stats: StoreStatsService) -> None:
+        self._store, self._config, self._stats = store, config, stats
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._unflushed: set[tuple[_Waiting, ...]] = set()
@@ -144,6 +145,12 @@ class PutQueue:
         self._tell(unflushed)
 
     def _tell(self, finished: Sequence[_Waiting]) -> None:
+        now = self._loop.time()
         for one in finished:
             self._release(one)
+            if one.results[0].is_stored:
+                size_bytes = sum([result.size_bytes for result in one.results])
+                self._stats.stored(len(one.results), size_bytes, int((now - one.came) * 1000))
+            else:
+                self._stats.put_failed += 1
             one.done(one.results, None)

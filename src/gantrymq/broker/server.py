@@ -30,12 +30,14 @@ from gantrymq.broker.persistence import (
     ConfigPersistence,
     KeptTable,
 )
-from gantrymq.broker.processors.table import Parts, processors
+from gantrymq.broker.processors.parts import Parts
+from gantrymq.broker.processors.table import processors
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
+from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock, SystemClock
@@ -54,6 +56,7 @@ from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.recovery import Progress
 
 _EXPIRE_INTERVAL_MS = 1_000
+_RATE_SAMPLE_MS = 1_000
 _SCAN_INTERVAL_MS = 10_000  # ClientHousekeepingService
 
 
@@ -132,6 +135,7 @@ class BrokerServer:
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
         self.stats = BrokerStatsManager()
+        self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
         self._client = RemotingClient()
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
@@ -152,7 +156,7 @@ class BrokerServer:
         return store
 
     def _make_parts(self) -> None:
-        self.puts = PutQueue(self.store, self.config)
+        self.puts = PutQueue(self.store, self.config, self.store_stats)
         parts = Parts(
             config=self.config,
             clock=self._clock,
@@ -164,6 +168,7 @@ class BrokerServer:
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
+            store_stats=self.store_stats,
             holds=self.holds,
             puts=self.puts,
             kept=self.kept,
@@ -182,6 +187,7 @@ class BrokerServer:
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
         schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(self._clock.now_ms()))
+        schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
         schedule.every(
             "registration",
             lambda: max(10_000, min(config.broker.register_name_server_period_ms, 60_000)),
@@ -189,6 +195,9 @@ class BrokerServer:
         )
         if config.broker.enable_slave_acting_master:
             schedule.every("heart-beat", lambda: config.broker.broker_heartbeat_interval_ms, self.outer.heart_beat)
+
+    def _sample_rates(self) -> None:
+        self.store_stats.sample(self._clock.now_ms(), self.stats.put_total, self.stats.get_total)
 
     async def _register_again(self) -> None:
         if self.config.broker.force_register or await self.outer.needs_register():

@@ -165,6 +165,12 @@ class TopicConfigManager:
                 self._version.next()
                 self.edits += 1
 
+    def renew(self) -> None:
+        """What is registered is another although no topic is: the broker's permission."""
+        self._version.next()
+        self.edits += 1
+        self._changed([])
+
     def delete(self, topic: str) -> bool:
         """Forget a topic; whether it was there."""
         if self._table.pop(topic, None) is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
+from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
@@ -41,6 +42,7 @@ class BrokerConfig:
     enable_mixed_message_type: bool = key("enableMixedMessageType", False)
     trace_topic_enable: bool = key("traceTopicEnable", False)
     msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
     region_id: str = key("regionId", "DefaultRegion")
     trace_on: bool = key("traceOn", True)
     revive_queue_num: int = key("reviveQueueNum", 8, least=1)
@@ -105,16 +107,21 @@ class LiveConfig:
     def __init__(self, broker: BrokerConfig | None = None, store: MessageStoreConfig | None = None) -> None:
         self.broker = broker or BrokerConfig()
         self.store = store or MessageStoreConfig()
+        self._others: dict[str, str] = {}
 
     def update(self, entries: Mapping[str, str]) -> None:
-        """Set what ``entries`` name, all or nothing; raises ConfigError. Keys that do not act are passed over."""
+        """Set what ``entries`` name, all or nothing; raises ConfigError.
+
+        A key of RocketMQ that does not act here is kept and shown, one that nobody knows passed over.
+        """
         broker = replace(self.broker, **read_fields(self.broker, entries))
         self.store = replace(self.store, **read_fields(self.store, entries))
         self.broker = broker
+        self._others |= {name: text for name, text in entries.items() if name in KNOWN_KEYS and not knows(name)}
 
     def to_properties(self) -> str:
         """Both as the text of a ``broker.conf``, one key a line."""
-        entries = write_fields(self.store) | write_fields(self.broker)
+        entries = self._others | write_fields(self.store) | write_fields(self.broker)
         return "".join(f"{name}={value}\n" for name, value in entries.items())
 
 

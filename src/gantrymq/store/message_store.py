@@ -215,8 +215,8 @@ class MessageStore(ReadingStore):
         self._log_cleaner = CleanCommitLogService(
             log, self._space, config, queue_cleaner.wake, start_ms=self._clock.now_ms()
         )
-        schedule = ScheduleMessageService(log, self._queues, config, self._deliver, offsets)
-        return [self._runner(schedule), self._runner(self._log_cleaner), queue_cleaner]
+        self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, offsets)
+        return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_cleaner]
 
     def _deliver(self, message: Message) -> bool:
         """Store a message whose delay is over; False where it must be tried again."""

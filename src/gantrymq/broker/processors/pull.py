@@ -17,6 +17,7 @@ from gantrymq.broker.message_store import BrokerMessageStore, PulledMessages
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.put_queue import OVERLOAD
 from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.broker.subscriptions import SubscriptionError, build_subscription, is_tag_type, tags_codes
 from gantrymq.broker.topics import TopicConfigManager
@@ -76,10 +77,11 @@ class PullMessageProcessor:
         offsets: ConsumerOffsetManager,
         holds: PullRequestHoldService,
         stats: BrokerStatsManager,
+        store_stats: StoreStatsService,
     ) -> None:
         self._config, self._clock, self._store = config, clock, store
         self._topics, self._groups, self._consumers = topics, groups, consumers
-        self._offsets, self._holds, self._stats = offsets, holds, stats
+        self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer at once, or let the pull wait where its sysFlag says so."""
@@ -219,6 +221,7 @@ class PullMessageProcessor:
         may_wait: bool,
     ) -> RemotingCommand | None:
         self._commit(asked, found.next_begin_offset, may_commit=may_wait)
+        self._store_stats.pulled(found.count)
         if found.status is GetMessageStatus.FOUND:
             self._send(channel, request, asked, checked, found)
             return None

@@ -46,7 +46,7 @@ _TIMER_OUT = "TIMER_OUT_MS"
 _DLQ_QUEUES = 1
 _V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
 
-_SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 _STORED = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -99,10 +99,10 @@ class SendMessageProcessor:
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a send: at once where it is refused, else when it is stored."""
         is_v1 = request.code == RequestCode.SEND_MESSAGE
-        header: _SendHeader
+        header: SendHeader
         header = request.read(SendMessageRequestHeader) if is_v1 else request.read(SendMessageRequestHeaderV2)
         try:
-            topic = self._check(header)
+            topic = self.check(channel, header)
             queue_id = header.queue_id
             if queue_id < 0:
                 queue_id = random.randrange(max(topic.write_queue_nums, 1))
@@ -116,7 +116,8 @@ class SendMessageProcessor:
 
     # Checks (preSend, msgCheck)
 
-    def _check(self, header: _SendHeader) -> TopicConfig:
+    def check(self, channel: Channel, header: SendHeader) -> TopicConfig:
+        """The topic that a send is for, made where it may be; raises Refusal."""
         broker, name = self._config.broker, header.topic
         if self._clock.now_ms() < broker.start_accept_send_request_timestamp_ms:
             until = broker.start_accept_send_request_timestamp_ms
@@ -135,11 +136,11 @@ class SendMessageProcessor:
         if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{header.queue_id}] is illegal, {describe(topic)} Producer: {header.producer_group}",
+                f"request queueId[{header.queue_id}] is illegal, {describe(topic)} Producer: {channel.address}",
             )
         return topic
 
-    def _create(self, header: _SendHeader) -> TopicConfig:
+    def _create(self, header: SendHeader) -> TopicConfig:
         name = header.topic
         is_retry = name.startswith(names.RETRY_PREFIX)
         sys_flag = 0
@@ -154,7 +155,7 @@ class SendMessageProcessor:
 
     # Messages
 
-    def _single(self, sent: _Sent, header: _SendHeader, topic: TopicConfig) -> list[Message]:
+    def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> list[Message]:
         properties = read_properties(header.properties)
         topic_name = self._retry_or_dead(sent, header, properties)
         broker = self._config.broker
@@ -186,7 +187,7 @@ class SendMessageProcessor:
             )
         ]
 
-    def _retry_or_dead(self, sent: _Sent, header: _SendHeader, properties: dict[str, str]) -> str:
+    def _retry_or_dead(self, sent: _Sent, header: SendHeader, properties: dict[str, str]) -> str:
         """Where the message goes: one that a group was given too often already goes to its dead letters."""
         if not header.topic.startswith(names.RETRY_PREFIX):
             return header.topic
@@ -207,7 +208,7 @@ class SendMessageProcessor:
         self._topics.create_for_group(dead, _DLQ_QUEUES)
         return dead
 
-    def _refuse_what_is_off(self, properties: dict[str, str], header: _SendHeader, delay_level: int) -> None:
+    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, delay_level: int) -> None:
         is_back = (header.reconsume_times or 0) > 0 and delay_level > 0
         if properties.get(TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
             ip = self._config.broker.broker_ip1
@@ -219,13 +220,15 @@ class SendMessageProcessor:
         elif timed and _TIMER_OUT not in properties:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
-    def _batch(self, sent: _Sent, header: _SendHeader, topic: TopicConfig) -> list[Message]:
+    def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> list[Message]:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties = read_properties(header.properties)
         sent.transaction_id = batch_properties.get(UNIQ_KEY)
-        if _delay_level(batch_properties) > 0 or len(sent.request.body) > self._config.store.max_message_size_bytes:
+        if _delay_level(batch_properties) > 0:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        if len(sent.request.body) > self._config.store.max_message_size_bytes:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
         wait = batch_properties.get(PROPERTY_WAIT, "true").lower() == "true"
         sys_flag = header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0)
         born_host = Host.parse(sent.channel.address)

@@ -5,79 +5,47 @@ Source: BrokerController.registerProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_polling import PullRequestHoldService
-from gantrymq.broker.message_store import BrokerMessageStore
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import ConfigPersistence
+from gantrymq.broker.catch_up import DispatchCatchUp
+from gantrymq.broker.processors.admin_table import admin_processors
 from gantrymq.broker.processors.clients import ClientManageProcessor
 from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
 from gantrymq.broker.processors.locks import LockProcessor
+from gantrymq.broker.processors.parts import Parts
 from gantrymq.broker.processors.pull import PullMessageProcessor
 from gantrymq.broker.processors.queue_offsets import QueueOffsetProcessor
+from gantrymq.broker.processors.reply import ReplyMessageProcessor
 from gantrymq.broker.processors.send import SendMessageProcessor
 from gantrymq.broker.processors.send_back import ConsumerSendMsgBackProcessor
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.clock import Clock
-from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import Processor
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What processors are made of; each takes the few it needs."""
-
-    config: LiveConfig
-    clock: Clock
-    store: BrokerMessageStore
-    topics: TopicConfigManager
-    groups: SubscriptionGroupManager
-    offsets: ConsumerOffsetManager
-    consumers: ConsumerManager
-    producers: ProducerManager
-    locks: RebalanceLockManager
-    stats: BrokerStatsManager
-    holds: PullRequestHoldService
-    puts: PutQueue
-    kept: ConfigPersistence
-    outer: BrokerOuterAPI
-    address: str
-    answer: Callable[[Channel, RemotingCommand], None]
 
 
 def processors(parts: Parts) -> dict[int, Processor]:
     """The table of a broker."""
-    return {**_messages(parts), **_consumers(parts), **_queues(parts)}
+    return {**admin_processors(parts), **_messages(parts), **_consumers(parts), **_queues(parts)}
 
 
 def _messages(parts: Parts) -> dict[int, Processor]:
     send = SendMessageProcessor(
         parts.config, parts.clock, parts.topics, parts.groups, parts.locks, parts.puts, parts.stats,
         lambda: parts.store.disk_used_ratio, parts.answer,
-    ).send  # fmt: skip
+    )  # fmt: skip
+    reply = ReplyMessageProcessor(
+        parts.config, parts.clock, parts.producers, parts.puts, send.check, parts.address
+    ).reply
     back = ConsumerSendMsgBackProcessor(
         parts.config, parts.topics, parts.groups, parts.store.message_at, parts.puts, parts.stats, parts.answer
     )
     pull = PullMessageProcessor(
         parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets,
-        parts.holds, parts.stats,
+        parts.holds, parts.stats, parts.store_stats,
     ).pull  # fmt: skip
     return {
-        RequestCode.SEND_MESSAGE: send,
-        RequestCode.SEND_MESSAGE_V2: send,
-        RequestCode.SEND_BATCH_MESSAGE: send,
+        RequestCode.SEND_MESSAGE: send.send,
+        RequestCode.SEND_MESSAGE_V2: send.send,
+        RequestCode.SEND_BATCH_MESSAGE: send.send,
+        RequestCode.SEND_REPLY_MESSAGE: reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: reply,
         RequestCode.CONSUMER_SEND_MSG_BACK: back.send_back,
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
@@ -91,6 +59,7 @@ def _consumers(parts: Parts) -> dict[int, Processor]:
     manage = ConsumerManageProcessor(
         parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets
     )
+    caught_up = DispatchCatchUp(parts.store)
     locks = LockProcessor(parts.locks, parts.clock)
     return {
         RequestCode.HEART_BEAT: clients.heart_beat,
@@ -98,17 +67,17 @@ def _consumers(parts: Parts) -> dict[int, Processor]:
         RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: manage.list_consumers,
         RequestCode.UPDATE_CONSUMER_OFFSET: manage.update,
-        RequestCode.QUERY_CONSUMER_OFFSET: manage.query,
+        RequestCode.QUERY_CONSUMER_OFFSET: caught_up.before(manage.query),
         RequestCode.LOCK_BATCH_MQ: locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     }
 
 
 def _queues(parts: Parts) -> dict[int, Processor]:
-    queues = QueueOffsetProcessor(parts.store)
+    queues, caught_up = QueueOffsetProcessor(parts.store), DispatchCatchUp(parts.store)
     return {
-        RequestCode.GET_MAX_OFFSET: queues.max_offset,
+        RequestCode.GET_MAX_OFFSET: caught_up.before(queues.max_offset),
         RequestCode.GET_MIN_OFFSET: queues.min_offset,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queues.search,
-        RequestCode.GET_EARLIEST_MSG_STORETIME: queues.earliest,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: caught_up.before(queues.search),
+        RequestCode.GET_EARLIEST_MSG_STORETIME: caught_up.before(queues.earliest),
     }

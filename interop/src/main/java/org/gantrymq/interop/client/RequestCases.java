@@ -1,5 +1,8 @@
 package org.gantrymq.interop.client;
 
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -13,29 +16,34 @@ final class RequestCases {
     private RequestCases() {
     }
 
-    private static void answer(Scene scene, String topic) throws Exception {
+    private static Future<?> answer(Scene scene, String topic) throws Exception {
+        CompletableFuture<Object> answered = new CompletableFuture<>();
         DefaultMQProducer answers = scene.producer("answers", one -> { });
         DefaultMQPushConsumer consumer = scene.push(scene.name("group"));
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (some, context) -> {
             for (MessageExt question : some) {
                 try {
-                    answers.send(MessageUtil.createReplyMessage(question, SendCases.bytes("re: " + Inbox.body(question))));
+                    Message reply = MessageUtil.createReplyMessage(question, SendCases.bytes("re: " + Inbox.body(question)));
+                    answered.complete(answers.send(reply));
                 } catch (Exception e) {
-                    scene.fact("answer failed", Scene.trace(e));
+                    answered.completeExceptionally(e);
                 }
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
+        return answered;
     }
 
     static void reply(Scene scene) throws Exception {
         String topic = scene.topic("questions", 1);
-        answer(scene, topic);
+        Future<?> answered = answer(scene, topic);
         DefaultMQProducer asks = scene.producer("asks", one -> { });
         Message reply = asks.request(new Message(topic, SendCases.bytes("why?")), 10_000);
         scene.fact("reply", SendCases.text(scene, (MessageExt) reply));
+        // Who asked has the reply before who replied has the broker's answer.
+        answered.get(Scene.PATIENCE_MS, TimeUnit.MILLISECONDS);
     }
 
     static void unanswered(Scene scene) throws Exception {

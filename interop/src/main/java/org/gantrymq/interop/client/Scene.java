@@ -88,6 +88,7 @@ final class Scene {
             .replaceAll("(?s)\\n?(For more information|See http).*", "")
             .replaceAll("\\d+\\.\\d+\\.\\d+\\.\\d+(:\\d+)?(@[0-9]+#[0-9]+)?", "HOST")
             .replaceAll("\\b[0-9A-F]{32}\\b", "ID")
+            .replaceAll("java\\.lang\\.\\w+: (.*), org\\.apache\\S+\\(\\w+\\.java:\\d+\\)", "$1")
             .replaceAll("(cost|Cost|time):? ?\\[?\\d+\\]? ?ms", "TIME")
             .trim();
     }

@@ -3,6 +3,7 @@ package org.gantrymq.interop.client;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -298,7 +299,8 @@ final class SendCases {
         inbox.listen(consumer);
         consumer.start();
         inbox.await(3);
-        scene.fact("consumed", inbox.messages().stream().map(one -> text(scene, one)).toList());
+        scene.fact("consumed", inbox.messages().stream().sorted(Comparator.comparingLong(MessageExt::getQueueOffset))
+            .map(one -> text(scene, one)).toList());
         scene.refused("missing", () -> producer.fetchPublishMessageQueues(scene.name("nowhere")));
     }
 

@@ -1,0 +1,151 @@
+"""The broker itself: its settings, what it says of how it is, and cleaning up.
+
+Source: AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.names import SCHEDULE_TOPIC
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.versions import TableVersion
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.properties import parse_properties
+from gantrymq.errors import ConfigError
+from gantrymq.remoting.bodies.broker import HARuntimeInfo
+from gantrymq.remoting.bodies.topic import KVTable
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.broker import GetBrokerConfigResponseHeader
+from gantrymq.remoting.transport.channel import Channel
+
+_PERMISSION = "brokerPermission"
+VERSION_TEXT = "V5_5_0"
+
+
+class BrokerAdminProcessor:
+    """Settings, runtime information and clean-up."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        stats: BrokerStatsManager,
+        store_stats: StoreStatsService,
+        puts: PutQueue,
+        outer: BrokerOuterAPI,
+    ) -> None:
+        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._stats, self._store_stats = stats, store_stats
+        self._puts, self._outer = puts, outer
+        self._version = TableVersion(clock)
+
+    # Settings
+
+    async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_BROKER_CONFIG: all or nothing. A key that RocketMQ does not know is passed over, as there."""
+        entries = parse_properties(request.body.decode("utf-8"))
+        black_list = set(self._config.broker.config_black_list.split(";"))
+        if black_list & set(entries):
+            return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            self._config.update(entries)
+        except ConfigError as error:
+            return request.response(ResponseCode.INVALID_PARAMETER, str(error))
+        self._version.next()
+        if _PERMISSION in entries:
+            self._topics.renew()
+            await self._outer.settled()
+        return request.response(ResponseCode.SUCCESS)
+
+    def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONFIG: the settings in force, as the text of a broker.conf."""
+        header = GetBrokerConfigResponseHeader(version=self._version.value.encode().decode())
+        return request.response(ResponseCode.SUCCESS, header=header, body=self._config.to_properties().encode())
+
+    # How it is
+
+    def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys; what is not there, such as timers, is 0."""
+        broker, now_ms = self._config.broker, self._clock.now_ms()
+        table = self._store_stats.runtime_info(now_ms) | self._store_info()
+        table |= {
+            "brokerActive": "true",
+            "brokerVersion": str(request.response(0).version),
+            "brokerVersionDesc": VERSION_TEXT,
+            "msgPutTotalTodayNow": str(self._stats.put_total),
+            "msgGetTotalTodayNow": str(self._stats.get_total),
+            "startAcceptSendRequestTimeStamp": str(broker.start_accept_send_request_timestamp_ms),
+            "sendThreadPoolQueueSize": str(len(self._puts)),
+            "sendThreadPoolQueueCapacity": str(broker.send_thread_pool_queue_capacity),
+            "sendThreadPoolQueueHeadWaitTimeMills": str(self._puts.head_wait_ms),
+            "pullThreadPoolQueueCapacity": str(broker.pull_thread_pool_queue_capacity),
+        }
+        for name in ("pull", "litePull", "query", "ack"):
+            table.setdefault(f"{name}ThreadPoolQueueSize", "0")
+            table.setdefault(f"{name}ThreadPoolQueueCapacity", "100000")
+            table.setdefault(f"{name}ThreadPoolQueueHeadWaitTimeMills", "0")
+        table |= {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
+        table |= dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
+        table |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+        return request.response(ResponseCode.SUCCESS, body=KVTable(table=table).encode())
+
+    def _store_info(self) -> dict[str, str]:
+        store = self._store
+        used, path = str(store.disk_used_ratio), str(store.path / "commitlog")
+        disk = shutil.disk_usage(store.path)
+        behind = store.max_phy_offset - store.flushed_offset
+        table = {
+            f"commitLogDiskRatio_{path}": used,
+            "commitLogDiskRatio": used,
+            "consumeQueueDiskRatio": used,
+            "commitLogMinOffset": str(store.min_phy_offset),
+            "commitLogMaxOffset": str(store.max_phy_offset),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(store.earliest_message_timestamp_ms),
+            "remainTransientStoreBufferNumbs": str(_INT_MAX),
+            "remainHowManyDataToFlush": _bytes(behind),
+            "commitLogDirCapacity": f"Total : {_bytes(disk.total)}, Free : {_bytes(disk.free)}.",
+        }
+        for level, offset in sorted(store.delay_offsets.items()):
+            end = store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)
+            table[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        return table
+
+    def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_HA_STATUS: a master without slaves."""
+        body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._store.max_phy_offset)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    # Clean-up
+
+    def clean_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_EXPIRED_CONSUMEQUEUE: nothing is left to do, for they go whenever a file of the log has gone."""
+        return request.response(ResponseCode.SUCCESS)
+
+    def delete_expired(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG: at any hour, in the next twenty runs of the cleaner."""
+        self._store.delete_expired_files()
+        return request.response(ResponseCode.SUCCESS)
+
+
+_INT_MAX = (1 << 31) - 1
+
+
+def _bytes(count: int) -> str:
+    """A number of bytes for people, as MixAll.humanReadableByteCount."""
+    if count < 1024:
+        return f"{count} B"
+    power = int(math.log(count, 1024))
+    return f"{count / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"

@@ -1,0 +1,222 @@
+"""Who is connected, what they subscribe to; and requests that are passed on to a consumer.
+
+Source: AdminBrokerProcessor, Broker2Client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gantrymq.broker.clients import ClientChannel
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import GantrymqError, RemotingTimeoutError
+from gantrymq.model.message import parse_message_id
+from gantrymq.remoting.bodies.client import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from gantrymq.remoting.bodies.group import GetConsumerStatusBody, GroupList, QuerySubscriptionResponseBody
+from gantrymq.remoting.bodies.topic import TopicList
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+_CALL_TIMEOUT_MS = 10_000
+_STATUS_TIMEOUT_MS = 5_000
+_V3_0_7_SNAPSHOT, _V3_1_8_SNAPSHOT = 28, 62
+
+
+class ClientAdminProcessor:
+    """What an administrator asks about clients, and asks of them."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetManager,
+        address: str,
+    ) -> None:
+        self._config, self._store, self._topics, self._groups = config, store, topics, groups
+        self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
+
+    # Who is there
+
+    def consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_CONNECTION_LIST."""
+        name = request.read(GetConsumerConnectionListRequestHeader).consumer_group
+        group = self._consumers.group(name)
+        if group is None:
+            return request.response(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            connection_set=_connections(group.clients),
+            subscription_table=group.subscriptions,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_PRODUCER_CONNECTION_LIST."""
+        name = request.read(GetProducerConnectionListRequestHeader).producer_group
+        group = self._producers.groups.get(name)
+        if group is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection(connection_set=_connections(group.values()))
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_PRODUCER_INFO."""
+        table = {
+            name: [
+                ProducerInfo(
+                    client_id=one.client_id,
+                    remote_ip=f"/{one.channel.address}",
+                    language=_language(one.language),
+                    version=one.version,
+                    last_update_timestamp=one.last_update_ms,
+                )
+                for one in group.values()
+            ]
+            for name, group in self._producers.groups.items()
+        }
+        return request.response(ResponseCode.SUCCESS, body=ProducerTableInfo(data=table).encode())
+
+    def who_consumes(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
+        topic = request.read(QueryTopicConsumeByWhoRequestHeader).topic
+        groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
+        return request.response(ResponseCode.SUCCESS, body=GroupList(group_list=sorted(groups)).encode())
+
+    def topics_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_TOPICS_BY_CONSUMER."""
+        topics = self._offsets.topics_of(request.read(QueryTopicsByConsumerRequestHeader).group)
+        body = TopicList(topic_list=sorted(topics), broker_addr=self._address)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+        asked = request.read(QuerySubscriptionByConsumerRequestHeader)
+        found = self._consumers.find_subscription(asked.group, asked.topic or "")
+        body = QuerySubscriptionResponseBody(subscription_data=found, group=asked.group, topic=asked.topic)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    # What is passed on
+
+    async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_RUNNING_INFO."""
+        asked = request.read(GetConsumerRunningInfoRequestHeader)
+        return await self._call(request, request.body, asked.consumer_group, asked.client_id)
+
+    async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CONSUME_MESSAGE_DIRECTLY: the client is given the message itself."""
+        asked = request.read(ConsumeMessageDirectlyResultRequestHeader)
+        fields = request.ext_fields
+        fields["brokerName"] = self._config.broker.broker_name
+        topic = self._topics.get(asked.topic or "")
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = self._groups.find(asked.consumer_group)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.group_sys_flag)
+        try:
+            record = self._store.record_at(parse_message_id(asked.msg_id or "")[1])
+        except ValueError as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        if record is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {asked.msg_id}")
+        return await self._call(request, bytes(record), asked.consumer_group, asked.client_id or "")
+
+    async def status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that each client of a group says it has."""
+        asked = request.read(GetConsumerStatusRequestHeader)
+        group = self._consumers.group(asked.group)
+        if group is None:
+            remark = f"No Any Consumer online in the consumer group: [{asked.group}]"
+            return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        table: dict[str, dict[str, int]] = {}
+        wanted = (asked.client_addr or "").strip()
+        for client in group.clients:
+            if client.version < _V3_0_7_SNAPSHOT:
+                remark = f"the client does not support this feature. version={client.version}"
+                return request.response(ResponseCode.SYSTEM_ERROR, remark)
+            if wanted and wanted != client.client_id:
+                continue
+            header = GetConsumerStatusRequestHeader(topic=asked.topic, group=asked.group)
+            question = RemotingCommand.request(header, code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+            try:
+                answer = await _invoke(client, question, _STATUS_TIMEOUT_MS)
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    said = decode_body(GetConsumerStatusBody, answer.body)
+                    table[client.client_id] = said.message_queue_table
+            except GantrymqError:
+                continue  # as with RocketMQ: who does not answer is left out
+        return request.response(ResponseCode.SUCCESS, body=GetConsumerStatusBody(consumer_table=table).encode())
+
+    async def _call(self, request: RemotingCommand, body: bytes, name: str, client_id: str) -> RemotingCommand:
+        group = self._consumers.group(name)
+        client = group.find(client_id) if group is not None else None
+        if client is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
+        if client.version < _V3_1_8_SNAPSHOT:
+            remark = (
+                f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT"
+            )
+            return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        question = RemotingCommand(request.code, ext_fields=dict(request.ext_fields), body=body)
+        try:
+            answer = await _invoke(client, question, _CALL_TIMEOUT_MS)
+        except RemotingTimeoutError as error:
+            remark = f"consumer <{name}> <{client_id}> Timeout: {error}"
+            return request.response(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        except GantrymqError as error:
+            remark = f"invoke consumer <{name}> <{client_id}> Exception: {error}"
+            return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        response = request.response(answer.code, answer.remark, body=answer.body)
+        response.ext_fields.update(answer.ext_fields)
+        return response
+
+
+async def _invoke(client: ClientChannel, question: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+    return await client.channel.invoke(question, timeout_ms)
+
+
+def _connections(clients: Iterable[ClientChannel]) -> list[Connection]:
+    return [
+        Connection(
+            client_id=one.client_id,
+            client_addr=one.channel.address,
+            language=_language(one.language),
+            version=one.version,
+        )
+        for one in clients
+    ]
+
+
+def _language(code: int) -> str:
+    return LanguageCode(code).name if code in LanguageCode._value2member_map_ else LanguageCode.OTHER.name

@@ -1,0 +1,104 @@
+"""Consumer groups: made, altered, deleted, listed, forbidden a topic.
+
+Source: AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker import names
+from gantrymq.broker.attributes import WrongAttributeError
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, ConfigPersistence
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+
+class GroupAdminProcessor:
+    """What an administrator does with groups. An answer comes when the change is on the disk."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStatsManager,
+        kept: ConfigPersistence,
+    ) -> None:
+        self._config, self._groups, self._offsets, self._stats, self._kept = config, groups, offsets, stats, kept
+
+    async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        return await self._update(request, [decode_body(SubscriptionGroupConfig, request.body)])
+
+    async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
+        return await self._update(request, decode_body(SubscriptionGroupList, request.body).group_config_list)
+
+    async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
+        for group in groups:
+            wrong = names.wrong_group(group.group_name or "")
+            if wrong is not None:
+                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
+        try:
+            self._groups.update(groups)
+        except WrongAttributeError as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        await self._kept.save(SUBSCRIPTION_GROUP)
+        return request.response(ResponseCode.SUCCESS)
+
+    async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_SUBSCRIPTIONGROUP, and with ``cleanOffset`` its offsets."""
+        asked = request.read(DeleteSubscriptionGroupRequestHeader)
+        self._groups.delete(asked.group_name)
+        self._stats.forget([asked.group_name])
+        if asked.clean_offset:
+            self._offsets.remove_group(asked.group_name)
+            await self._kept.save(CONSUMER_OFFSET)
+        await self._kept.save(SUBSCRIPTION_GROUP)
+        return request.response(ResponseCode.SUCCESS)
+
+    def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        group = self._groups.find(request.read(GetSubscriptionGroupConfigRequestHeader).group)
+        if group is None:
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return request.response(ResponseCode.SUCCESS, body=group.encode())
+
+    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them, or so many from the groupSeq-th on."""
+        asked = request.read(GetAllSubscriptionGroupRequestHeader)
+        chosen = None
+        is_split = (asked.data_version, asked.group_seq, asked.max_group_num) != (None, None, None)
+        if self._config.broker.enable_split_metadata and is_split:
+            begin = asked.group_seq or 0
+            if begin and asked.data_version != self._groups.version.encode().decode():
+                begin = 0  # the table has changed since: from the beginning again
+            limit = self._config.broker.split_metadata_size
+            most = min(limit, asked.max_group_num or limit)
+            chosen = [self._groups.table[name] for name in sorted(self._groups.table)[begin : begin + most]]
+        header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(self._groups.table))
+        return request.response(ResponseCode.SUCCESS, header=header, body=self._groups.to_body(chosen).encode())
+
+    async def forbid(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic."""
+        asked = request.read(UpdateGroupForbiddenRequestHeader)
+        topic = asked.topic or ""
+        if asked.readable is not None:
+            self._groups.set_forbidden(asked.group, topic, FORBIDDEN_READ, forbidden=not asked.readable)
+            await self._kept.save(SUBSCRIPTION_GROUP)
+        readable = not self._groups.is_forbidden(asked.group, topic, FORBIDDEN_READ)
+        body = GroupForbidden(topic=topic, group=asked.group, readable=readable)
+        return request.response(ResponseCode.SUCCESS, "", body=body.encode())

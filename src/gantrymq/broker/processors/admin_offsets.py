@@ -1,0 +1,164 @@
+"""Offsets of groups: reset, cloned, compared, listed.
+
+Source: AdminBrokerProcessor, Broker2Client.resetOffset.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model import fastjson
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.group import (
+    MessageQueueForC,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from gantrymq.remoting.body import Body, keyed
+from gantrymq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.offset import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+    ResetOffsetRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+_LONG_MAX = (1 << 63) - 1
+_V3_0_7_SNAPSHOT = 28
+
+
+class OffsetAdminProcessor:
+    """What an administrator does with the offsets of groups."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._config, self._store, self._topics = config, store, topics
+        self._groups, self._consumers, self._offsets = groups, consumers, offsets
+
+    # Reset
+
+    def reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET: here, for the next pull (useServerSideResetOffset), or in the clients."""
+        asked = request.read(ResetOffsetRequestHeader)
+        if self._config.broker.use_server_side_reset_offset:
+            return self._reset_here(request, asked)
+        return self._reset_in_clients(request, asked)
+
+    def _reset_here(self, request: RemotingCommand, asked: ResetOffsetRequestHeader) -> RemotingCommand:
+        topic, group, queue_id = asked.topic, asked.group, asked.queue_id
+        config = self._topics.get(topic)
+        if config is None:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if group not in self._groups:
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        if queue_id < 0:
+            to = {one: self._at(topic, one, asked.timestamp) for one in range(config.read_queue_nums)}
+        elif asked.offset is None or asked.offset == -1:
+            to = {queue_id: self._at(topic, queue_id, asked.timestamp)}
+        else:
+            low = self._store.min_offset_in_queue(topic, queue_id)
+            high = self._store.max_offset_in_queue(topic, queue_id)
+            if not low <= asked.offset <= high + 1:
+                remark = f"Target offset {asked.offset} not in consume queue range [{low}-{high}]"
+                return request.response(ResponseCode.SYSTEM_ERROR, remark)
+            to = {queue_id: asked.offset}
+        if not to:
+            return request.response(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        for one, offset in to.items():
+            self._offsets.assign_reset(group, topic, one, offset)
+        broker_name = self._config.broker.broker_name
+        table = {MessageQueue(topic, broker_name, one): offset for one, offset in to.items()}
+        return request.response(ResponseCode.SUCCESS, body=ResetOffsetBody(offset_table=keyed(table)).encode())
+
+    def _at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms < 0:
+            return self._store.max_offset_in_queue(topic, queue_id)
+        return self._store.offset_at(topic, queue_id, timestamp_ms)
+
+    def _reset_in_clients(self, request: RemotingCommand, asked: ResetOffsetRequestHeader) -> RemotingCommand:
+        config = self._topics.get(asked.topic)
+        if config is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            consumed = self._offsets.query(asked.group, asked.topic, queue_id)
+            if consumed == -1:
+                return request.response(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
+            at = self._at(asked.topic, queue_id, asked.timestamp)
+            queue = MessageQueue(asked.topic, self._config.broker.broker_name, queue_id)
+            table[queue] = at if asked.is_force or at < consumed else consumed
+        group = self._consumers.group(asked.group)
+        if group is None:
+            remark = (
+                "Consumer not online, so can not reset offset, "
+                f"Group: {asked.group} Topic: {asked.topic} Timestamp: {asked.timestamp}"
+            )
+            return request.response(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        header = ResetOffsetRequestHeader(group=asked.group, topic=asked.topic, timestamp=asked.timestamp)
+        body = _reset_body(table, for_c=request.language == LanguageCode.CPP).encode()
+        for client in group.clients:
+            if client.version < _V3_0_7_SNAPSHOT:
+                remark = f"the client does not support this feature. version={client.version}"
+                return request.response(ResponseCode.SYSTEM_ERROR, remark)
+            order = RemotingCommand.request(header, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+            client.channel.invoke_oneway(order)
+        return request.response(ResponseCode.SUCCESS, body=ResetOffsetBody(offset_table=keyed(table)).encode())
+
+    # The rest
+
+    def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CLONE_GROUP_OFFSET."""
+        asked = request.read(CloneGroupOffsetRequestHeader)
+        given = (asked.topic or "").strip()
+        source = self._consumers.group(asked.src_group)
+        for topic in [given] if given else sorted(self._offsets.topics_of(asked.src_group)):
+            if topic not in self._topics:
+                continue
+            if not asked.offline and source is not None and source.subscriptions and topic not in source.subscriptions:
+                continue
+            self._offsets.clone(asked.src_group, asked.dest_group, topic)
+        return request.response(ResponseCode.SUCCESS)
+
+    def correction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CORRECTION_OFFSET: the lowest offset of all groups by queue, where another is not ahead of it."""
+        asked = request.read(QueryCorrectionOffsetHeader)
+        left_out = [one for one in (asked.filter_groups or "").split(",") if one]
+        least = self._offsets.least_of_all_groups(asked.topic, self._store.min_offset_in_queue, left_out)
+        for queue_id, offset in (self._offsets.of(asked.compare_group, asked.topic) or {}).items():
+            if least.get(queue_id, -1) > offset:
+                least[queue_id] = _LONG_MAX
+        return request.response(ResponseCode.SUCCESS, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
+
+    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_CONSUMER_OFFSET."""
+        return request.response(ResponseCode.SUCCESS, body=self._offsets.to_body().encode())
+
+    def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""
+        table = {str(level): offset for level, offset in sorted(self._store.delay_offsets.items())}
+        return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}).encode())
+
+
+def _reset_body(table: dict[MessageQueue, int], *, for_c: bool) -> Body:
+    if not for_c:
+        return ResetOffsetBody(offset_table=keyed(table))
+    return ResetOffsetBodyForC(
+        offset_table=[
+            MessageQueueForC(topic=one.topic, broker_name=one.broker_name, queue_id=one.queue_id, offset=offset)
+            for one, offset in table.items()
+        ]
+    )

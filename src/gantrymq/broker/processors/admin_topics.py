@@ -1,0 +1,188 @@
+"""Topics: made, altered, deleted, listed, counted.
+
+Source: AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gantrymq.broker import names
+from gantrymq.broker.attributes import WrongAttributeError, parse_attributes
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.persistence import CONSUMER_OFFSET, TOPICS, ConfigPersistence
+from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.topic import (
+    CreateTopicListRequestBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from gantrymq.remoting.body import decode_body, keyed
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+
+class TopicAdminProcessor:
+    """What an administrator does with topics. An answer comes when the change is on the disk and registered."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: BrokerMessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStatsManager,
+        kept: ConfigPersistence,
+        outer: BrokerOuterAPI,
+    ) -> None:
+        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
+
+    async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC."""
+        asked = request.read(CreateTopicRequestHeader)
+        try:
+            topic = TopicConfig(
+                topic_name=asked.topic,
+                read_queue_nums=asked.read_queue_nums,
+                write_queue_nums=asked.write_queue_nums,
+                perm=asked.perm,
+                topic_filter_type=asked.topic_filter_type,
+                topic_sys_flag=asked.topic_sys_flag or 0,
+                order=asked.order,
+                attributes=parse_attributes(asked.attributes),
+            )
+        except WrongAttributeError as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        return await self._update(request, [topic])
+
+    async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none."""
+        return await self._update(request, decode_body(CreateTopicListRequestBody, request.body).topic_config_list)
+
+    async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
+        for topic in topics:
+            wrong = self._wrong(topic)
+            if wrong is not None:
+                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
+        changed = [topic for topic in topics if topic != self._topics.get(str(topic.topic_name))]
+        try:
+            if changed:
+                self._topics.update(changed)
+        except WrongAttributeError as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        await self._kept.save(TOPICS)
+        await self._outer.settled()
+        return request.response(ResponseCode.SUCCESS)
+
+    def _wrong(self, topic: TopicConfig) -> str | None:
+        broker, name = self._config.broker, str(topic.topic_name)
+        wrong = names.wrong_topic(name)
+        if wrong is not None:
+            return wrong
+        if broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(name):
+            return f"The topic[{name}] is conflict with system topic."
+        if not broker.enable_mixed_message_type and topic.attributes.get("+message.type") == "MIXED":
+            return "MIXED message type is not supported."
+        return None
+
+    async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_BROKER: its configuration, its queues, its offsets, and retry topics of it alone."""
+        topic = request.read(DeleteTopicRequestHeader).topic
+        if not topic.strip():
+            return request.response(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if self._config.broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(topic):
+            remark = f"The topic[{topic}] is conflict with system topic."
+            return request.response(ResponseCode.INVALID_PARAMETER, remark)
+        going = [topic]
+        if self._config.broker.clear_retry_topic_when_delete_topic:
+            for group in self._offsets.groups_of(topic):
+                of_pop = (f"{names.RETRY_PREFIX}{group}+{topic}", f"{names.RETRY_PREFIX}{group}_{topic}")
+                going += [name for name in of_pop if name in self._topics]
+        for name in going:
+            await self._delete(name)
+        await self._kept.save(TOPICS)
+        await self._kept.save(CONSUMER_OFFSET)
+        return request.response(ResponseCode.SUCCESS)
+
+    async def _delete(self, topic: str) -> None:
+        self._topics.delete(topic)
+        self._offsets.remove_topic(topic)
+        self._stats.forget([topic])
+        await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
+
+    async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_UNUSED_TOPIC: the queues of topics that are not configured any more."""
+        for topic in self._store.topics_with_messages():
+            if topic not in self._topics and not self._topics.is_system_topic(topic):
+                await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
+        return request.response(ResponseCode.SUCCESS)
+
+    def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_CONFIG."""
+        name = request.read(GetTopicConfigRequestHeader).topic
+        topic = self._topics.get(name)
+        if topic is None:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        body = TopicConfigAndQueueMapping(**{field: getattr(topic, field) for field in topic.__struct_fields__})
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_CONFIG: all of them, or so many from the topicSeq-th on in the order of their names."""
+        asked = request.read(GetAllTopicConfigRequestHeader)
+        chosen = list(self._topics.table.values())
+        is_split = (asked.data_version, asked.topic_seq, asked.max_topic_num) != (None, None, None)
+        if self._config.broker.enable_split_metadata and is_split:
+            begin = asked.topic_seq or 0
+            if begin and asked.data_version != self._topics.version.encode().decode():
+                begin = 0  # the table has changed since: from the beginning again
+            limit = self._config.broker.split_metadata_size
+            most = min(limit, asked.max_topic_num or limit)
+            chosen = sorted(chosen, key=lambda topic: str(topic.topic_name))[begin : begin + most]
+        body = TopicConfigAndMappingSerializeWrapper(
+            topic_config_table={str(topic.topic_name): topic for topic in chosen}, data_version=self._topics.version
+        )
+        header = GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics.table))
+        return request.response(ResponseCode.SUCCESS, header=header, body=body.encode())
+
+    def stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_STATS_INFO: where each queue begins and ends, and when its last message was stored."""
+        name = request.read(GetTopicStatsInfoRequestHeader).topic
+        topic = self._topics.get(name)
+        if topic is None:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        table = {}
+        for queue_id in range(max(topic.write_queue_nums, topic.read_queue_nums)):
+            high = self._store.max_offset_in_queue(name, queue_id)
+            last_ms = self._store.store_timestamp_ms(name, queue_id, high - 1) if high > 0 else 0
+            low = self._store.min_offset_in_queue(name, queue_id)
+            queue = MessageQueue(name, self._config.broker.broker_name, queue_id)
+            table[queue] = TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last_ms)
+        tps = self._stats.tps(TOPIC_PUT_NUMS, name, self._clock.now_ms())
+        body = TopicStatsTable(offset_table=keyed(table), topic_put_tps=tps)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def list_system(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        body = TopicList(topic_list=sorted(self._topics.system_topics))
+        return request.response(ResponseCode.SUCCESS, body=body.encode())

@@ -1,0 +1,47 @@
+"""What a broker's processors are made of; each takes the few it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_polling import PullRequestHoldService
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.persistence import ConfigPersistence
+from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The broker, taken apart. ``answer`` sends an answer once the topics it may rest on are settled."""
+
+    config: LiveConfig
+    clock: Clock
+    store: BrokerMessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    consumers: ConsumerManager
+    producers: ProducerManager
+    locks: RebalanceLockManager
+    stats: BrokerStatsManager
+    store_stats: StoreStatsService
+    holds: PullRequestHoldService
+    puts: PutQueue
+    kept: ConfigPersistence
+    outer: BrokerOuterAPI
+    address: str
+    answer: Callable[[Channel, RemotingCommand], None]

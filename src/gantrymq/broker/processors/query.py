@@ -1,0 +1,107 @@
+"""QUERY_MESSAGE, VIEW_MESSAGE_BY_ID and QUERY_CONSUME_QUEUE. Records leave as they lie in the log.
+
+Source: QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.message import StoredMessage
+from gantrymq.remoting.bodies.broker import ConsumeQueueData, QueryConsumeQueueResponseBody
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand, encode_head
+from gantrymq.remoting.headers.pull import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_MOST_UNITS = 10_000
+_MOST_ANSWER_BYTES = 8 << 20
+
+
+class QueryMessageProcessor:
+    """Messages by key and by place, and the units of a queue."""
+
+    def __init__(self, config: LiveConfig, store: BrokerMessageStore, consumers: ConsumerManager) -> None:
+        self._config, self._store, self._consumers = config, store, consumers
+
+    def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log."""
+        asked = request.read(QueryMessageRequestHeader)
+        most = asked.max_num
+        if request.ext_fields.get(_UNIQUE_KEY_QUERY, "").lower() == "true":
+            most = self._config.broker.default_query_max_num
+        most = min(max(most, 1), self._config.store.max_msgs_num_batch)
+        found = self._store.query(
+            asked.topic, asked.key, begin_ms=asked.begin_timestamp, end_ms=asked.end_timestamp, max_num=most
+        )
+        timestamp_ms, phy_offset = self._store.index_state()
+        header = QueryMessageResponseHeader(
+            index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=phy_offset
+        )
+        pieces = self._records(found)
+        if not pieces:
+            remark = "can not find message, maybe time range not correct"
+            return request.response(ResponseCode.QUERY_NOT_FOUND, remark, header=header)
+        _send(channel, request.response(ResponseCode.SUCCESS, header=header), pieces)
+        return None
+
+    def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """VIEW_MESSAGE_BY_ID: the message at a physical offset."""
+        offset = request.read(ViewMessageRequestHeader).offset
+        record = self._store.record_at(offset)
+        if record is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        _send(channel, request.response(ResponseCode.SUCCESS), [record])
+        return None
+
+    def queue(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUME_QUEUE: units of a queue, for people who look for a fault."""
+        asked = request.read(QueryConsumeQueueRequestHeader)
+        topic, queue_id = asked.topic or "", asked.queue_id
+        high = self._store.max_offset_in_queue(topic, queue_id)
+        if not high:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        low = self._store.min_offset_in_queue(topic, queue_id)
+        body = QueryConsumeQueueResponseBody(max_queue_index=high, min_queue_index=low)
+        if asked.consumer_group is not None:
+            body.subscription_data = self._consumers.find_subscription(asked.consumer_group, topic)
+            if body.subscription_data is None:
+                body.filter_data = f"{asked.consumer_group}@{topic} is not online!"
+            else:
+                body.filter_data = "null"  # the expression's data, which tags have not
+        if not 0 <= asked.index < high:
+            return request.response(ResponseCode.SUCCESS, f"Index {asked.index} of {queue_id}@{topic} is not exist!")
+        end = min(asked.index + min(asked.count, _MOST_UNITS), high)
+        units = (self._store.unit_at(topic, queue_id, index) for index in range(asked.index, end))
+        body.queue_data = [
+            ConsumeQueueData(physic_offset=unit[0], physic_size=unit[1], tags_code=unit[2])
+            for unit in units
+            if unit is not None
+        ]
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def _records(self, found: list[StoredMessage]) -> list[memoryview]:
+        pieces: list[memoryview] = []
+        size_bytes = 0
+        for message in sorted(found, key=lambda one: one.phy_offset):
+            record = self._store.record_of(message)
+            if record is None:
+                continue
+            size_bytes += len(record)
+            if pieces and size_bytes > _MOST_ANSWER_BYTES:
+                break
+            pieces.append(record)
+        return pieces
+
+
+def _send(channel: Channel, response: RemotingCommand, pieces: list[memoryview]) -> None:
+    channel.send_bytes([encode_head(response, sum(map(len, pieces))), *cast("list[bytes]", pieces)])
