@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from gantrymq.errors import ConfigError
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.origin import Origin
 
 
 def open_origin(options: ReadOptions) -> Origin:
-    """Store directories (``path``); nothing is opened before it is asked. Raises ConfigError for a ``nameserver``."""
+    """A live cluster (``nameserver``) or store directories (``path``); nothing is opened before it is asked."""
     if options.nameserver is not None:
-        raise ConfigError("nameserver", options.nameserver, "path: reading from a cluster is not there yet")
+        from gantrymq.spark.cluster_origin import ClusterOrigin
+
+        return ClusterOrigin(options)
     from gantrymq.spark.store_origin import StoreOrigin
 
     return StoreOrigin(options)

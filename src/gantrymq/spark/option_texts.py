@@ -60,6 +60,14 @@ def plain(name: str, text: str) -> str:
     return text
 
 
+def addresses(name: str, text: str) -> str:
+    """Name servers as RocketMQ writes them: ``host:port``, several joined by semicolons."""
+    parts = [part.strip() for part in re.split("[;,]", text) if part.strip()]
+    if not parts or not all(re.fullmatch(r"\S+:[0-9]{1,5}", part) for part in parts):
+        raise ConfigError(name, text, "host:port, several joined by semicolons")
+    return ";".join(parts)
+
+
 def timestamp_ms(name: str, text: str) -> int:
     """Milliseconds since 1970 UTC."""
     if not text.strip().isdecimal():

@@ -81,6 +81,8 @@ def _check_origin(given: dict[str, tuple[str, str]]) -> None:
         raise ConfigError("path", "", "path (the directory of a store) or nameserver (host:port) must be given")
     if ("access_key" in given) != ("secret_key" in given):
         raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
+    if "nameserver" in given and "broker_name" in given:
+        raise ConfigError(*given["broker_name"], "only with path: a cluster says itself how its brokers are called")
 
 
 _ONE_OF = ("subscribe", "subscribe_pattern", "assign")
@@ -115,7 +117,7 @@ def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, st
 _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("path", "path", texts.paths),
     ("paths", "path", texts.paths),  # what load([…, …]) becomes
-    ("nameserver", "nameserver", texts.plain),
+    ("nameserver", "nameserver", texts.addresses),
     ("subscribe", "subscribe", texts.names),
     ("topic", "subscribe", texts.names),
     ("subscribePattern", "subscribe_pattern", texts.pattern),

@@ -1,7 +1,7 @@
 """Reading a partition on an executor: what batch and stream share.
 
-Executors need this package and the files of the store where the driver sees them; they take no lock and recover
-nothing.
+Executors need this package, and the files of the store where the driver sees them or a way to the brokers; they take
+no lock, recover nothing and commit no offset.
 """
 
 from __future__ import annotations
@@ -17,21 +17,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gantrymq.spark.log_run import LogRun
+    from gantrymq.spark.pull_run import PullRun
+    from gantrymq.tools.log_batch import LogBatch
 
 
-def read_partition(run: LogRun | None, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition in the order of the log; raises CorruptRecordError, StoreError.
+def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition in the order of the log, or queue by queue; raises CorruptRecordError, StoreError.
 
-    Of an empty list of partitions Spark makes one that is None.
+    From a cluster also DataLossError and RemotingError. Of an empty list of partitions Spark makes one that is None.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from gantrymq.spark.run_reader import read_run
     from gantrymq.tools.arrow_batches import ArrowBatches
 
     if run is None:
         return
     # Spark compares this schema with its own, field by field.
     arrow = ArrowBatches(to_arrow_schema(schema, timezone="UTC"), decompress=options.decompress, broker_name=run.broker)
-    for batch in read_run(run, verify_crc=options.verify_crc, fail_on_data_loss=options.fail_on_data_loss):
+    for batch in _log_batches(run, options):
         yield arrow.convert(batch)
+
+
+def _log_batches(run: LogRun | PullRun, options: ReadOptions) -> Iterator[LogBatch]:
+    from gantrymq.spark.pull_run import PullRun
+
+    if isinstance(run, PullRun):
+        from gantrymq.spark.pull_reader import read_pulls
+
+        return read_pulls(run, options)
+    from gantrymq.spark.run_reader import read_run
+
+    return read_run(run, verify_crc=options.verify_crc, fail_on_data_loss=options.fail_on_data_loss)

@@ -6,9 +6,11 @@ Source: NamespaceUtil.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gantrymq.errors import ConfigError
 from gantrymq.spark.option_texts import Queues
 from gantrymq.spark.options import ReadOptions
 
@@ -58,6 +60,20 @@ class Selection:
         if self.queues is None:
             return True
         return not self.queues.isdisjoint({(key.topic, broker, key.queue_id) for broker in (None, key.broker)})
+
+    def named_topics(self) -> set[str] | None:
+        """The wanted topics as brokers know them; None where only a look at all topics tells."""
+        if self.topics is None and self.queues is None:
+            return None
+        shown = self.topics if self.topics is not None else {topic for topic, _, _ in self.queues or ()}
+        return {with_namespace(topic, self.namespace) for topic in shown}
+
+    def require_assigned(self, found: Collection[QueueKey]) -> None:
+        """Raise ConfigError where a queue that is assigned is not among those that were found."""
+        for topic, broker, queue_id in sorted(self.queues or (), key=str):
+            if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in found):
+                where = f" of broker {broker}" if broker else ""
+                raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
 
 
 def with_namespace(topic: str, namespace: str | None) -> str:

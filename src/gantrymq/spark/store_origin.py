@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from gantrymq.errors import ConfigError
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun
 from gantrymq.spark.options import ReadOptions
@@ -14,6 +12,7 @@ from gantrymq.spark.places import find_stores
 from gantrymq.spark.planning import plan_runs
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
+from gantrymq.spark.shares import shares
 from gantrymq.spark.store_view import QueueView, StoreView
 
 
@@ -35,7 +34,7 @@ class StoreOrigin:
                 shown = self._selection.shown_topic(topic)
                 if shown is not None and self._selection.takes(key := QueueKey(broker, shown, queue_id)):
                     self._found[key] = queue
-        self._require_assigned()
+        self._selection.require_assigned(self._found)
         return {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in sorted(self._found.items())}
 
     def _refresh(self) -> None:
@@ -47,12 +46,6 @@ class StoreOrigin:
                 self._views[broker].refresh()
             else:
                 self._views[broker] = StoreView(store)
-
-    def _require_assigned(self) -> None:
-        for topic, broker, queue_id in sorted(self._options.assign or (), key=str):
-            if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in self._found):
-                where = f" of broker {broker}" if broker else ""
-                raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
 
     def brokers(self) -> list[str]:
         """The names of the brokers, sorted."""
@@ -66,9 +59,10 @@ class StoreOrigin:
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
         """Offsets between both with ``rows`` messages in front of them, in the order of each store's log."""
         ends = dict(start)
-        shares = _shares({broker: self._ranges(start, latest, broker) for broker in self._views}, rows)
-        for broker, (ranges, share) in shares.items():
-            view = self._views[broker]
+        by_broker = {broker: self._ranges(start, latest, broker) for broker in self._views}
+        waiting = {broker: sum(map(len, ranges.values())) for broker, ranges in by_broker.items()}
+        for broker, share in shares(waiting, rows).items():
+            view, ranges = self._views[broker], by_broker[broker]
             begin = min((one.queue.phy_offset(one.low) for one in ranges.values()), default=view.begin)
             _, offsets = after_rows(list(ranges.values()), max(begin, 0), view.end, share)
             ends |= dict(zip(ranges, offsets, strict=True))
@@ -102,16 +96,3 @@ class StoreOrigin:
         for view in self._views.values():
             view.close()
         self._views = {}
-
-
-def _shares(
-    ranges: Mapping[str, dict[QueueKey, QueueRange]], rows: int
-) -> dict[str, tuple[dict[QueueKey, QueueRange], int]]:
-    """How many of ``rows`` each broker gives: as its share of what waits is, rounded so that they add up."""
-    waiting = {broker: sum(map(len, some.values())) for broker, some in ranges.items()}
-    shares, left_rows, left_waiting = {}, rows, sum(waiting.values())
-    for broker, count in sorted(waiting.items()):
-        share = min(-(-left_rows * count // left_waiting) if left_waiting else 0, count)
-        shares[broker] = ranges[broker], share
-        left_rows, left_waiting = left_rows - share, left_waiting - count
-    return shares

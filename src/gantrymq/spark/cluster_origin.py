@@ -1,0 +1,136 @@
+"""A live cluster as the origin of a read: its queues, asked for with the pull client; no consumer group takes part.
+
+Offsets come from the brokers, routes from a name server, both anew at each look: brokers, topics and queues may come
+and go. Connections live as long as a look does, for brokers close those that idle between the triggers of a stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from gantrymq.client.calls import PullStatus
+from gantrymq.client.pull_client import PullClient
+from gantrymq.client.records import decode_records
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.spark.cluster import client_config
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.origin import Extents, Offsets, QueueExtent
+from gantrymq.spark.pull_run import PullRun, QueueSlice, plan_pulls
+from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.selection import QueueKey, Selection, with_namespace
+from gantrymq.spark.shares import shares
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ClusterOrigin:
+    """The cluster that the options name; see :class:`gantrymq.spark.origin.Origin`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._selection = Selection.of(options)
+        self._config = client_config(options)
+        self._client: PullClient | None = None
+        self._found: dict[QueueKey, MessageQueue] = {}
+        self._extents: Extents = {}
+
+    def extents(self) -> Extents:
+        """The wanted queues as they are now; new brokers, topics and queues among them."""
+        self.close()
+        client = self._client = PullClient(self._config)
+        self._found = {key: queue for key, queue in self._queues(client) if self._selection.takes(key)}
+        self._selection.require_assigned(self._found)
+        self._extents = {key: _extent(client, self._found[key]) for key in sorted(self._found)}
+        return self._extents
+
+    def _queues(self, client: PullClient) -> Iterator[tuple[QueueKey, MessageQueue]]:
+        named = self._selection.named_topics()
+        for topic in client.topics() if named is None else sorted(named):
+            shown = self._selection.shown_topic(topic)
+            if shown is None:
+                continue
+            try:
+                queues = client.queues(topic)
+            except MQClientError as error:
+                if named is not None:
+                    _LOGGER.warning("%s; it is read as soon as it is there", error)
+                continue
+            for queue in queues:
+                yield QueueKey(queue.broker_name, shown, queue.queue_id), queue
+
+    def brokers(self) -> list[str]:
+        """The names of the brokers that have wanted queues, sorted."""
+        return sorted({key.broker for key in self._found})
+
+    def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none.
+
+        What the broker answers is looked at: RocketMQ 4.x names the nearest message, on either side, and 5.x goes by
+        the times of files, which a copy may not have kept.
+        """
+        client, queue, extent = self._asking(), self._found[key], self._extents[key]
+        low, high = extent
+        guess = min(max(client.search_offset(queue, timestamp_ms), low), high)
+        if guess == high or _stored_ms(client, queue, guess) >= timestamp_ms:
+            high = guess
+            if high == low or _stored_ms(client, queue, high - 1) < timestamp_ms:
+                return high
+        else:
+            low = guess + 1
+        while low < high:
+            middle = (low + high) // 2
+            if _stored_ms(client, queue, middle) < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Offsets between both with ``rows`` messages in front of them, each queue's as its share of what waits is."""
+        waiting = {key: max(latest.get(key, low) - low, 0) for key, low in start.items()}
+        return {key: start[key] + count for key, count in shares(waiting, rows).items()}
+
+    def partitions(
+        self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
+    ) -> list[PullRun]:
+        """The partitions of what lies between both."""
+        slices = [
+            QueueSlice(_queue(key, self._options.namespace), key.topic, low, end[key])
+            for key, low in start.items()
+            if low < end.get(key, low)
+        ]
+        options = self._options
+        return plan_pulls(
+            slices, rows, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _asking(self) -> PullClient:
+        if self._client is None:
+            self._client = PullClient(self._config)
+        return self._client
+
+
+def _queue(key: QueueKey, namespace: str | None) -> MessageQueue:
+    return MessageQueue(with_namespace(key.topic, namespace), key.broker, key.queue_id)
+
+
+def _extent(client: PullClient, queue: MessageQueue) -> QueueExtent:
+    """A queue that was never written may say -1."""
+    low, high = max(client.min_offset(queue), 0), max(client.max_offset(queue), 0)
+    return QueueExtent(min(low, high), high)
+
+
+def _stored_ms(client: PullClient, queue: MessageQueue, offset: int) -> float:
+    """When a message was stored; for one that retention has just taken, before every time."""
+    pulled = client.pull(queue, offset, 1)
+    if pulled.status is not PullStatus.FOUND:
+        return float("-inf")
+    return next(decode_records(pulled.records, decompressed=False)).store_timestamp_ms

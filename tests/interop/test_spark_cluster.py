@@ -1,0 +1,303 @@
+"""Spark's source over a live broker, the real one: every option gives the rows that a read of its directory gives."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructField, StructType
+
+from gantrymq import Message, Producer
+from gantrymq.client.pull_client import PullClient
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import ConfigError, RemotingError
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.schema import COLUMNS
+from spark_session import spark
+
+from .java import Line
+from .java_cluster import JavaCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
+Row = dict[str, Any]
+PREFIX = "SparkReads"
+ORDERS, OTHERS, INSIDE = f"{PREFIX}-orders", f"{PREFIX}-others", f"{PREFIX}-inside"
+
+
+@pytest.fixture(scope="module")
+def topics(cluster: JavaCluster) -> JavaCluster:
+    """The broker with messages of all kinds in it, the real producer's, compressed or not, and ours."""
+    messages: list[Line | list[Line]] = [
+        {"topic": ORDERS, "body": "主题" * (1 + number * 40), "tags": "abc"[number % 3], "keys": f"k{number % 5} all",
+         "queueId": number % 4, "properties": {"number": str(number), "ключ": "値"}}
+        for number in range(60)
+    ]  # fmt: skip
+    messages.append([{"topic": ORDERS, "body": f"batched {number}"} for number in range(40)])
+    messages += [{"topic": OTHERS, "body": str(number)} for number in range(20)]
+    cluster.send(messages, compression="ZSTD", compress_over=2000)
+    with Producer(cluster.namesrv) as producer:
+        for number in range(5):
+            producer.send(Message(ORDERS, b"late %d" % number, delay_level=18, tags="a"))
+    with Producer(cluster.namesrv, namespace="ns") as producer:
+        for number in range(7):
+            producer.send(Message(INSIDE, b"inside %d" % number))
+    return cluster
+
+
+def live(cluster: JavaCluster, **options: object) -> dict[str, str]:
+    return {"nameserver": cluster.namesrv, **{name: str(value) for name, value in options.items()}}
+
+
+def stored(cluster: JavaCluster, **options: object) -> dict[str, str]:
+    given = {name: str(value) for name, value in options.items()}
+    return {"path": str(cluster._store), "brokerName": "broker-a", **given}
+
+
+def fields(*names: str) -> StructType:
+    """A schema of these columns; of all without any."""
+    return StructType([StructField(one.name, one.type) for one in COLUMNS if not names or one.name in names])
+
+
+def partitions(options: dict[str, str], *names: str) -> list[list[Row]]:
+    reader = RocketMQDataSource(options).reader(fields(*names))
+    return [
+        [row for batch in reader.read(part) for row in batch.to_pylist(maps_as_pydicts="strict")]
+        for part in reader.partitions()
+    ]
+
+
+def rows(options: dict[str, str], *names: str) -> list[Row]:
+    found = [row for part in partitions(options, *names) for row in part]
+    return sorted(found, key=lambda row: str((row.get("topic"), row.get("queue_id"), row.get("queue_offset", 0) + 1e9)))
+
+
+def times(cluster: JavaCluster) -> list[int]:
+    found = rows(live(cluster, subscribe=ORDERS), "store_timestamp")
+    return sorted({int(row["store_timestamp"].timestamp() * 1000) for row in found})
+
+
+OPTIONS: list[dict[str, object]] = [
+    {"subscribe": ORDERS},
+    {"subscribe": f"{ORDERS},{OTHERS}, nowhere"},
+    {"subscribePattern": f"{PREFIX}-o.*"},
+    {"subscribe": "SCHEDULE_TOPIC_XXXX", "tags": "a"},
+    {"assign": json.dumps({ORDERS: [0, 2]})},
+    {"assign": json.dumps({ORDERS: {"broker-a": [1]}})},
+    {"subscribe": ORDERS, "tags": "a"},
+    {"subscribe": ORDERS, "tags": "a || c", "failOnDataLoss": "false"},
+    {"subscribe": ORDERS, "tags": "*"},
+    {"subscribe": ORDERS, "tags": "Aa"},
+    {"subscribe": ORDERS, "keys": "k1,k3"},
+    {"subscribe": ORDERS, "decompress": "false"},
+    {"subscribe": ORDERS, "verifyCRC": "true"},
+    {"namespace": "ns", "subscribe": INSIDE},
+    {"namespace": "ns", "assign": json.dumps({INSIDE: [0]})},
+    {"namespace": "ns"},
+    {"subscribe": ORDERS, "minPartitions": 7},
+    {"subscribe": ORDERS, "maxRecordsPerPartition": 3},
+    {"subscribe": ORDERS, "startingOffsets": json.dumps({ORDERS: {"0": 3, "1": -2, "2": 5, "3": 1}})},
+    {"assign": json.dumps({ORDERS: [0]}), "startingOffsets": json.dumps({ORDERS: {"broker-a": {"0": 3}}}),
+     "endingOffsets": json.dumps({ORDERS: {"0": 9}})},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_rows_equal_those_of_the_directory(topics: JavaCluster, options: dict[str, object]) -> None:
+    found = rows(live(topics, **options))
+    assert found == rows(stored(topics, **options))
+    assert bool(found) == (options.get("tags") != "Aa")
+
+
+def test_every_topic(topics: JavaCluster) -> None:
+    found = rows(live(topics))
+    assert {ORDERS, OTHERS, f"ns%{INSIDE}", "SCHEDULE_TOPIC_XXXX"} <= {row["topic"] for row in found}
+    by_directory = {(row["topic"], row["queue_id"], row["queue_offset"]): row for row in rows(stored(topics))}
+    for row in found:
+        assert row == by_directory[row["topic"], row["queue_id"], row["queue_offset"]]
+
+
+def test_partitions(topics: JavaCluster) -> None:
+    for most in (1, 3, 17):
+        parts = partitions(live(topics, subscribe=ORDERS, maxRecordsPerPartition=most), "queue_offset")
+        assert max(map(len, parts)) <= most
+        assert sum(map(len, parts)) == 100
+    assert len(partitions(live(topics, subscribe=ORDERS, minPartitions=9), "body")) >= 9
+    assert len(partitions(live(topics, subscribe=ORDERS), "body")) == 1
+
+
+def test_times(topics: JavaCluster, rng: random.Random) -> None:
+    known = times(topics)
+    by_queue = {str(number): rng.choice(known) for number in range(4)}
+    cases: list[dict[str, object]] = [
+        {"startingTimestamp": rng.choice(known) + rng.choice([-1, 0, 1]),
+         "startingOffsetsByTimestampStrategy": "latest"},
+        {"endingTimestamp": rng.choice(known) + rng.choice([-1, 0, 1])},
+        {"startingTimestamp": 0},
+        {"endingTimestamp": 0},
+        {"endingTimestamp": known[-1] + 1_000_000},
+        {"startingOffsetsByTimestamp": json.dumps({ORDERS: by_queue}), "startingOffsetsByTimestampStrategy": "latest"},
+        {"endingOffsetsByTimestamp": json.dumps({ORDERS: {"broker-a": by_queue}})},
+    ]  # fmt: skip
+    for case in cases:
+        assert rows(live(topics, subscribe=ORDERS, **case)) == rows(stored(topics, subscribe=ORDERS, **case)), case
+    with pytest.raises(ConfigError, match="startingOffsetsByTimestampStrategy=latest"):
+        rows(live(topics, subscribe=ORDERS, startingTimestamp=known[-1] + 1_000_000))
+
+
+@pytest.mark.parametrize("answer", [-5, 0, 6, 11, 23, 24, 25, 99])
+def test_a_broker_that_answers_with_another_offset(
+    topics: JavaCluster, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    """RocketMQ 4.x answers with the nearest message, on either side."""
+    one = {"subscribe": ORDERS, "endingTimestamp": times(topics)[20]}
+    right = rows(stored(topics, **one))
+    monkeypatch.setattr(PullClient, "search_offset", lambda *_: answer)
+    assert rows(live(topics, **one)) == right
+
+
+class Stream:
+    """A query over a live cluster, asked as Spark asks; ``checkpoint`` is JSON."""
+
+    def __init__(self, options: dict[str, str], checkpoint: str | None = None) -> None:
+        self.options, self.schema = options, fields()
+        self.reader = RocketMQDataSource(options).streamReader(self.schema)
+        self.limit = self.reader.getDefaultReadLimit()
+        self.checkpoint = json.dumps(self.reader.initialOffset()) if checkpoint is None else checkpoint
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.stop()
+
+    def batch(self) -> list[Row]:
+        end = json.dumps(self.reader.latestOffset(json.loads(self.checkpoint), self.limit))
+        found = [] if end == self.checkpoint else self.between(self.checkpoint, end)
+        self.checkpoint = end
+        return found
+
+    def between(self, start: str, end: str) -> list[Row]:
+        executor = RocketMQDataSource(self.options).streamReader(self.schema)
+        parts = self.reader.partitions(json.loads(start), json.loads(end))
+        return [row for part in parts for batch in executor.read(part) for row in batch.to_pylist()]
+
+
+def bodies(found: Iterable[Row]) -> list[str]:
+    return sorted(row["body"].decode() for row in found)
+
+
+def send(cluster: JavaCluster, topic: str, *texts: str) -> None:
+    with Producer(cluster.namesrv) as producer:
+        for text in texts:
+            producer.send(Message(topic, text.encode()))
+
+
+def test_a_stream_with_limits_new_topics_and_a_restart(cluster: JavaCluster) -> None:
+    first, later = f"{PREFIX}-stream-first", f"{PREFIX}-stream-later"
+    options = live(cluster, subscribePattern=f"{PREFIX}-stream-.*", startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    send(cluster, first, *"abcdefghij")
+    with Stream(options) as stream:
+        batches = [stream.batch() for _ in range(4)]
+        assert [len(batch) for batch in batches] == [4, 4, 2, 0]
+        assert bodies(row for batch in batches for row in batch) == list("abcdefghij")
+        send(cluster, later, "k", "l")
+        send(cluster, first, "m")
+        begin = stream.checkpoint
+        assert bodies(stream.batch()) == ["k", "l", "m"]
+    with Stream(options, checkpoint=begin) as again:  # Spark repeats a batch
+        assert bodies(again.between(begin, stream.checkpoint)) == ["k", "l", "m"]
+    send(cluster, later, "n")
+    with Stream(options, checkpoint=stream.checkpoint) as restarted:
+        assert bodies(restarted.batch()) == ["n"]
+        assert restarted.batch() == []
+        latest = restarted.reader.reportLatestOffset()
+    assert sum(sum(queues.values()) for brokers in latest.values() for queues in brokers.values()) == 14
+
+
+def test_available_now_ends_where_it_began(cluster: JavaCluster) -> None:
+    topic = f"{PREFIX}-now"
+    send(cluster, topic, *"abcde")
+    with Stream(live(cluster, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=3)) as stream:
+        stream.reader.prepareForTriggerAvailableNow()
+        send(cluster, topic, "too late")
+        found = [stream.batch() for _ in range(3)]
+    assert bodies(row for batch in found for row in batch) == list("abcde")
+    assert found[2] == []
+    with Stream(live(cluster, subscribe=topic)) as starts_late:
+        assert starts_late.batch() == []
+        send(cluster, topic, "new")
+        assert bodies(starts_late.batch()) == ["new"]
+
+
+def test_what_is_gone(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
+    beyond = json.dumps({ORDERS: {"0": 1000, "1": 0, "2": 0, "3": 0}})
+    with pytest.raises(DataLossError, match=f"topic {ORDERS}, broker broker-a, queue 0: offset 1000 was read up to"):
+        rows(live(topics, subscribe=ORDERS, startingOffsets=beyond))
+    found = rows(live(topics, subscribe=ORDERS, startingOffsets=beyond, failOnDataLoss="false"))
+    assert {row["queue_id"] for row in found} == {1, 2, 3}
+    # The queue ends before the batch does: it was made anew.
+    for tags in ({}, {"tags": "a"}):
+        options = live(topics, assign=json.dumps({ORDERS: [0]}), **tags)
+        reader = RocketMQDataSource(options).reader(fields("body"))
+        (part,) = reader.partitions()
+        (one,) = part.value.slices
+        object.__setattr__(part.value, "slices", (one._replace(high=one.high + 5),))
+        with pytest.raises(DataLossError, match=f"offsets {one.high} to {one.high + 4} are gone"):
+            list(reader.read(part))
+        reader._options = RocketMQDataSource(options | {"failOnDataLoss": "false"}).reader(reader._schema)._options
+        with caplog.at_level(logging.WARNING):
+            assert sum(batch.num_rows for batch in reader.read(part))
+        assert f"offsets {one.high} to {one.high + 4} are gone" in caplog.text
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(RemotingError, match=r"127\.0\.0\.1:1"):
+        rows({"nameserver": "127.0.0.1:1", "subscribe": "x"})
+
+
+def test_two_brokers_of_which_one_comes_later(cluster: JavaCluster, tmp_path: Path) -> None:
+    topic = f"{PREFIX}-two"
+    send(cluster, topic, *"abc")
+    with Stream(live(cluster, subscribe=f"{topic},TBW102", startingOffsets="earliest")) as stream:
+        assert bodies(stream.batch()) == list("abc")
+        with JavaCluster(tmp_path / "b", {"brokerName": "broker-b"}, namesrv=cluster.namesrv) as second:
+            with Producer(cluster.namesrv) as producer, PullClient(ClientConfig(cluster.namesrv)) as client:
+                new = next(one for one in client.queues("TBW102") if one.broker_name == "broker-b")
+                for text in "de":
+                    producer.send(Message("TBW102", text.encode()), new)
+            found = [(row["broker"], row["body"], row["store_host"]) for row in stream.batch()]
+            assert found == [("broker-b", b"d", second.broker), ("broker-b", b"e", second.broker)]
+            with pytest.raises(ConfigError, match="with the broker, for there are 2: broker-a, broker-b"):
+                rows(live(cluster, subscribe="TBW102", startingOffsets='{"TBW102":{"0":0}}'))
+        assert stream.batch() == []  # the queues of a broker that is gone keep their place
+    send(cluster, topic, "f")
+    with Stream(stream.options, checkpoint=stream.checkpoint) as restarted:
+        assert bodies(restarted.batch()) == ["f"]
+
+
+def test_spark_reads_and_streams(spark: SparkSession, topics: JavaCluster, tmp_path: Path) -> None:
+    """Spark itself: a batch by its columns, and a stream into a store that goes on from its checkpoint."""
+    frame = spark.read.format("rocketmq").options(**live(topics, subscribe=ORDERS)).load()
+    assert frame.count() == 100
+    assert frame.selectExpr("sum(length(body))").first()[0] == sum(
+        len(row["body"]) for row in rows(stored(topics, subscribe=ORDERS))
+    )
+    topic = f"{PREFIX}-spark"
+    for texts in ("abc", "defg"):
+        send(topics, topic, *texts)
+        stream = spark.readStream.format("rocketmq").schema("topic string, body binary")
+        stream = stream.options(**live(topics, subscribe=topic, startingOffsets="earliest")).load()
+        writing = stream.writeStream.format("rocketmq").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writing.trigger(availableNow=True).start(str(tmp_path / "copy"))
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+    assert bodies(rows({"path": str(tmp_path / "copy")})) == list("abcdefg")
