@@ -6,6 +6,11 @@ The public names below are imported on first use, so that ``import gantrymq`` st
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
+    from gantrymq.client.consumer.contexts import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from gantrymq.client.consumer.push import PushConsumer as PushConsumer
+    from gantrymq.client.consumer.settings import ConsumeFromWhere as ConsumeFromWhere
+    from gantrymq.client.consumer.settings import MessageModel as MessageModel
     from gantrymq.client.producer import Producer as Producer
     from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
@@ -24,14 +29,24 @@ _HOME = {
     "StoreReader": "gantrymq.store.reader",
     "Producer": "gantrymq.client.producer",
     "PullClient": "gantrymq.client.pull_client",
+    "PushConsumer": "gantrymq.client.consumer.push",
+    "ConsumeConcurrentlyStatus": "gantrymq.client.consumer.contexts",
+    "ConsumeOrderlyStatus": "gantrymq.client.consumer.contexts",
+    "ConsumeFromWhere": "gantrymq.client.consumer.settings",
+    "MessageModel": "gantrymq.client.consumer.settings",
 }
 
 __all__ = [
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyStatus",
     "Message",
+    "MessageModel",
     "MessageStore",
     "MessageStoreConfig",
     "Producer",
     "PullClient",
+    "PushConsumer",
     "StoreReader",
     "StoredMessage",
     "__version__",

@@ -87,7 +87,7 @@ def topic_route(topic: str) -> Call[TopicRouteData | None]:
     def read(response: RemotingCommand, address: str) -> TopicRouteData | None:
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return decode_body(TopicRouteData, _body(response, address))
+        return decode_body(TopicRouteData, body_of(response, address))
 
     return Call(
         lambda: RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)), read
@@ -98,7 +98,7 @@ def topic_list() -> Call[list[str]]:
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic, those of the system among them."""
     return Call(
         lambda: RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        lambda response, address: decode_body(TopicList, _body(response, address)).topic_list,
+        lambda response, address: decode_body(TopicList, body_of(response, address)).topic_list,
     )
 
 
@@ -106,7 +106,7 @@ def cluster_info() -> Call[ClusterInfo]:
     """GET_BROKER_CLUSTER_INFO."""
     return Call(
         lambda: RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO),
-        lambda response, address: decode_body(ClusterInfo, _body(response, address)),
+        lambda response, address: decode_body(ClusterInfo, body_of(response, address)),
     )
 
 
@@ -116,7 +116,7 @@ def min_offset(queue: MessageQueue) -> Call[int]:
         lambda: RemotingCommand.request(
             GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         ),
-        lambda response, address: _success(response, address).read(GetMinOffsetResponseHeader).offset,
+        lambda response, address: success(response, address).read(GetMinOffsetResponseHeader).offset,
     )
 
 
@@ -126,7 +126,7 @@ def max_offset(queue: MessageQueue) -> Call[int]:
         lambda: RemotingCommand.request(
             GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         ),
-        lambda response, address: _success(response, address).read(GetMaxOffsetResponseHeader).offset,
+        lambda response, address: success(response, address).read(GetMaxOffsetResponseHeader).offset,
     )
 
 
@@ -138,7 +138,7 @@ def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
                 topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, bname=queue.broker_name
             )
         ),
-        lambda response, address: _success(response, address).read(SearchOffsetResponseHeader).offset,
+        lambda response, address: success(response, address).read(SearchOffsetResponseHeader).offset,
     )
 
 
@@ -187,11 +187,18 @@ def read_pull(response: RemotingCommand, address: str) -> PullResult:
     )
 
 
-def _success(response: RemotingCommand, address: str) -> RemotingCommand:
+def success(response: RemotingCommand, address: str) -> RemotingCommand:
+    """A response that is one; raises MQBrokerError where it is a refusal."""
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, address)
     return response
 
 
-def _body(response: RemotingCommand, address: str) -> bytes:
-    return _success(response, address).body
+def body_of(response: RemotingCommand, address: str) -> bytes:
+    """The body of a success; raises MQBrokerError."""
+    return success(response, address).body
+
+
+def accepted(response: RemotingCommand, address: str) -> None:
+    """Nothing, where the answer is a success; raises MQBrokerError."""
+    success(response, address)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import structlog
 
 from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.calls import Call, refusal
+from gantrymq.client.calls import Call, accepted
 from gantrymq.client.unique_id import local_ip
 from gantrymq.errors import GantrymqError
 from gantrymq.remoting.bodies.client import HeartbeatData
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 
@@ -30,14 +30,20 @@ log = structlog.get_logger()
 class Heartbeats:
     """Sends what ``beat`` says, given our client id, to the addresses that ``brokers`` names.
 
+    The client id is ``ip@instance_name``; without a name it is one that nobody else has.
     Thread rule: the event loop's thread.
     """
 
     def __init__(
-        self, client: AsyncClient, beat: Callable[[str], HeartbeatData], brokers: Callable[[], set[str]]
+        self,
+        client: AsyncClient,
+        beat: Callable[[str], HeartbeatData],
+        brokers: Callable[[], set[str]],
+        *,
+        instance_name: str = "",
     ) -> None:
         self._client, self._beat, self._brokers = client, beat, brokers
-        self.client_id = f"{local_ip()}@{os.getpid()}#{secrets.randbits(48)}"
+        self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{secrets.randbits(48)}'}"
         self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -55,21 +61,28 @@ class Heartbeats:
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
-        goodbye = Call(lambda: RemotingCommand.request(header), _accepted)
+        goodbye = Call(lambda: RemotingCommand.request(header), accepted)
         await asyncio.gather(*(self._tell(address, goodbye) for address in self._told))
+
+    async def beat(self) -> None:
+        """Tell all brokers now: what we want has changed."""
+        self._told = set()
+        await self._tell_new()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            everybody = self._brokers()
             if loop.time() >= due:
                 self._told, due = set(), loop.time() + INTERVAL_SECONDS
-            beat = Call(self._request, _accepted)
-            fresh = everybody - self._told
-            done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
-            self._told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
+            await self._tell_new()
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _tell_new(self) -> None:
+        beat = Call(self._request, accepted)
+        fresh = self._brokers() - self._told
+        done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
+        self._told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
 
     def _request(self) -> RemotingCommand:
         return RemotingCommand(RequestCode.HEART_BEAT, body=self._beat(self.client_id).encode())
@@ -81,8 +94,3 @@ class Heartbeats:
             log.info("a broker was not told", address=address, reason=str(error))
             return False
         return True
-
-
-def _accepted(response: RemotingCommand, address: str) -> None:
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, address)

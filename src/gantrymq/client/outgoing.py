@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gantrymq.client.compression import compress
-from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.format.properties import encode_properties
@@ -33,6 +33,8 @@ from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 TOPIC_MAX_LENGTH = 127
 MAX_PROPERTIES_BYTES = 0x7FFF
 PROPERTY_INSTANCE_ID = "INSTANCE_ID"
+PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 # Topics of the system that no producer may write.
 _FORBIDDEN = frozenset(
@@ -53,6 +55,7 @@ class OutgoingMessage:
     sys_flag: int
     reconsume_times: int
     is_batch: bool
+    max_reconsume_times: int | None = None
 
     def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
         """The request for a queue; a new one each time it is sent."""
@@ -68,6 +71,7 @@ class OutgoingMessage:
             properties=self.properties,
             reconsume_times=self.reconsume_times,
             unit_mode=False,
+            max_reconsume_times=self.max_reconsume_times,
             batch=self.is_batch,
             broker_name=queue.broker_name,
         )
@@ -83,9 +87,11 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     if len(body) >= config.compress_msg_body_over_howmuch:
         body = compress(body, config.compression_type, config.compression_level)
         sys_flag |= flags.COMPRESSED | config.compression_type.value
+    topic = wrap_namespace(config.namespace, message.topic)
+    times, most = _reconsume_times(topic, properties, message.reconsume_times)
     return OutgoingMessage(
-        wrap_namespace(config.namespace, message.topic), properties[PROPERTY_UNIQ_KEY], body, _text(properties),
-        message.flag, sys_flag, message.reconsume_times, is_batch=False,
+        topic, properties[PROPERTY_UNIQ_KEY], body, _text(properties), message.flag, sys_flag, times, is_batch=False,
+        max_reconsume_times=most,
     )  # fmt: skip
 
 
@@ -120,7 +126,7 @@ def _check_batched(first: Message, message: Message) -> None:
         raise MQClientError("The waitStoreMsgOK of the messages in one batch should the same")
     if message.delay_level > 0 or PROPERTY_DELAY in message.properties:
         raise MQClientError("TimeDelayLevel is not supported for batching")
-    if message.topic.startswith("%RETRY%"):
+    if message.topic.startswith(RETRY_PREFIX):
         raise MQClientError("Retry Group is not supported for batching")
 
 
@@ -155,6 +161,14 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
     if config.namespace:
         properties[PROPERTY_INSTANCE_ID] = config.namespace
     return properties
+
+
+def _reconsume_times(topic: str, properties: dict[str, str], times: int) -> tuple[int, int | None]:
+    """How often a message failed and may fail; in a retry topic it comes as properties that are not stored."""
+    if not topic.startswith(RETRY_PREFIX):
+        return times, None
+    most = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
+    return int(properties.pop(PROPERTY_RECONSUME_TIME, times)), None if most is None else int(most)
 
 
 def _boolean(value: bool) -> str:

@@ -8,21 +8,17 @@ Source: DefaultMQProducer.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector
+from gantrymq.client.loop_thread import LoopThread
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.send_result import SendResult
-from gantrymq.errors import MQClientError
 from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue
-
-T = TypeVar("T")
 
 
 class Producer:
@@ -33,11 +29,8 @@ class Producer:
 
     def __init__(self, name_servers: str, **settings: Any) -> None:
         self._config = ProducerConfig(name_servers, **settings)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gantrymq-producer", daemon=True)
-        self._thread.start()
-        self._producer = self._wait(self._started())
-        self._closed = False
+        self._loop = LoopThread("producer")
+        self._producer = self._loop.run(self._started())
 
     def __enter__(self) -> Self:
         return self
@@ -49,17 +42,11 @@ class Producer:
 
     def close(self) -> None:
         """Wait for nothing that is under way, tell the brokers goodbye, end the thread. Twice is once."""
-        if self._closed:
-            return
-        self._closed = True
-        self._wait(self._producer.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.close(self._producer.close())
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may go to."""
-        return self._submit(self._producer.queues(topic)).result()
+        return self._loop.submit(self._producer.queues(topic)).result()
 
     def send(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
@@ -71,7 +58,7 @@ class Producer:
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> Future[SendResult]:
         """Send one message; the future brings its acknowledgement. Do not change the message until then."""
-        return self._submit(self._producer.send(message, queue, timeout_ms=timeout_ms))
+        return self._loop.submit(self._producer.send(message, queue, timeout_ms=timeout_ms))
 
     def send_batch(
         self,
@@ -81,22 +68,13 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic as one, and wait for their acknowledgement."""
-        return self._submit(self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)).result()
+        return self._loop.submit(self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)).result()
 
     def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send one message and learn nothing of what became of it."""
-        self._submit(self._producer.send_oneway(message, queue)).result()
+        self._loop.submit(self._producer.send_oneway(message, queue)).result()
 
     async def _started(self) -> AsyncProducer:
         producer = AsyncProducer(self._config)
         producer.start()
         return producer
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._closed:
-            work.close()
-            raise MQClientError("the producer is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

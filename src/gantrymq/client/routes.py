@@ -14,13 +14,17 @@ from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic's route, made ready: ``publish`` to send to, ``subscribe`` to read, in RocketMQ's order."""
+    """A topic's route, made ready: ``publish`` to send to, ``subscribe`` to read, in RocketMQ's order.
+
+    By the broker's name: ``masters`` has its master, ``brokers`` who serves readers, ``addresses`` all by broker id.
+    """
 
     topic: str
     publish: tuple[MessageQueue, ...]
     subscribe: tuple[MessageQueue, ...]
     masters: dict[str, str]
     brokers: dict[str, str]
+    addresses: dict[str, dict[int, str]]
 
     @classmethod
     def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
@@ -46,7 +50,12 @@ class TopicRoute:
                 for number in range(one.write_queue_nums)
             ]
         )
-        return cls(topic, tuple(publish), tuple(subscribe), masters, brokers)
+        addresses = {one.broker_name: dict(one.broker_addrs) for one in route.broker_datas}
+        return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses)
+
+    def address_of(self, queue: MessageQueue, broker_id: int) -> str:
+        """Where a queue can be read, by choice of this broker of its group. Raises MQClientError."""
+        return self.addresses.get(queue.broker_name, {}).get(broker_id) or self.address(queue)
 
     def address(self, queue: MessageQueue) -> str:
         """Where a queue can be read: its master, else a slave. Raises MQClientError where the route has neither."""

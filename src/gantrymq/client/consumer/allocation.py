@@ -1,0 +1,182 @@
+"""Which queues of a topic a member of a group gets. Every member computes its own share, so all must agree.
+
+Source: AllocateMessageQueueStrategy, the classes of org.apache.rocketmq.client.consumer.rebalance,
+ConsistentHashRouter.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+
+
+class AllocateMessageQueueStrategy(Protocol):
+    """Divides the queues of a topic among the members of a group."""
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of the strategy."""
+        ...
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """The share of ``client_id``; both sequences are sorted, and the same for every member.
+
+        A client that is not among ``client_ids`` gets nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMessageQueueAveragely:
+    """Runs of neighbouring queues, as equal as can be: the default."""
+
+    @property
+    def name(self) -> str:
+        """``AVG``."""
+        return "AVG"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """A run; the first clients get one queue more where they do not come out even."""
+        if client_id not in client_ids:
+            return []
+        index = client_ids.index(client_id)
+        size, more = divmod(len(queues), len(client_ids))
+        begin = index * size + min(index, more)
+        return list(queues[begin : begin + size + (index < more)])
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMessageQueueAveragelyByCircle:
+    """Queues dealt out one by one."""
+
+    @property
+    def name(self) -> str:
+        """``AVG_BY_CIRCLE``."""
+        return "AVG_BY_CIRCLE"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """Every n-th queue of n clients."""
+        return list(queues[client_ids.index(client_id) :: len(client_ids)]) if client_id in client_ids else []
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMessageQueueByConfig:
+    """The queues that are told, whoever else is there."""
+
+    message_queue_list: tuple[MessageQueue, ...]
+
+    @property
+    def name(self) -> str:
+        """``CONFIG``."""
+        return "CONFIG"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """Those of the configuration that the topic has, or all of them, as RocketMQ gives them."""
+        return list(self.message_queue_list)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMessageQueueByMachineRoom:
+    """The queues of brokers whose names begin with a machine room and ``@``, of these rooms alone (consumeridcs)."""
+
+    consumer_idcs: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """``MACHINE_ROOM``."""
+        return "MACHINE_ROOM"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """A run of the rooms' queues; what does not come out even goes one by one to the first clients."""
+        if client_id not in client_ids:
+            return []
+        index = client_ids.index(client_id)
+        inside = [queue for queue in queues if self._is_inside(queue.broker_name)]
+        size, more = divmod(len(inside), len(client_ids))
+        rest = inside[size * len(client_ids) :]
+        return inside[index * size : (index + 1) * size] + (rest[index : index + 1] if index < more else [])
+
+    def _is_inside(self, broker_name: str) -> bool:
+        room, _, rest = broker_name.rstrip("@").partition("@")
+        return bool(rest) and "@" not in rest and room in self.consumer_idcs
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMachineRoomNearby:
+    """Queues go to clients of their own machine room; those of a room without a client to all.
+
+    ``strategy`` divides within a room. ``broker_deploy_in`` and ``consumer_deploy_in`` name the room of a queue and of
+    a client id. Raises MQClientError where one has none.
+    """
+
+    strategy: AllocateMessageQueueStrategy
+    broker_deploy_in: Callable[[MessageQueue], str]
+    consumer_deploy_in: Callable[[str], str]
+
+    @property
+    def name(self) -> str:
+        """``MACHINE_ROOM_NEARBY-`` and the name of the strategy within."""
+        return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """First the share of the own room, then that of rooms without a client, by the rooms' names."""
+        if client_id not in client_ids:
+            return []
+        queues_by_room: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_by_room.setdefault(_room(self.broker_deploy_in(queue), queue), []).append(queue)
+        clients_by_room: dict[str, list[str]] = {}
+        for one in client_ids:
+            clients_by_room.setdefault(_room(self.consumer_deploy_in(one), one), []).append(one)
+        own = self.consumer_deploy_in(client_id)
+        near = queues_by_room.pop(own, [])
+        share = self.strategy.allocate(client_id, near, clients_by_room[own]) if near else []
+        for room in sorted(queues_by_room.keys() - clients_by_room.keys()):
+            share += self.strategy.allocate(client_id, queues_by_room[room], client_ids)
+        return share
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateMessageQueueConsistentHash:
+    """A ring of hashes: few queues change hands when a client comes or goes.
+
+    ``virtual_node_count`` is how often each client stands on the ring.
+    """
+
+    virtual_node_count: int = 10
+
+    @property
+    def name(self) -> str:
+        """``CONSISTENT_HASH``."""
+        return "CONSISTENT_HASH"
+
+    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        """The queues whose next client on the ring this one is."""
+        if client_id not in client_ids:
+            return []
+        ring = {_md5_hash(f"{one}-{turn}"): one for one in client_ids for turn in range(self.virtual_node_count)}
+        points = sorted(ring)
+        if not points:
+            return []
+        return [queue for queue in queues if ring[_next_point(points, queue)] == client_id]
+
+
+def _next_point(points: Sequence[int], queue: MessageQueue) -> int:
+    text = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+    return points[bisect.bisect_left(points, _md5_hash(text)) % len(points)]
+
+
+def _md5_hash(text: str) -> int:
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def _room(room: str, whose: object) -> str:
+    if not room:
+        raise MQClientError(f"Machine room is null for {whose}")
+    return room

@@ -1,0 +1,134 @@
+"""The queues that are this member's: each with what was pulled of it, and the pulling.
+
+Source: RebalanceImpl.updateProcessQueueTableInRebalance, RebalancePushImpl.removeUnnecessaryMessageQueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+import structlog
+
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.offsets import OffsetStore
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.queue_locks import QueueLocks
+from gantrymq.client.consumer.starting_offset import starting_offset
+from gantrymq.errors import GantrymqError
+from gantrymq.model.message_queue import MessageQueue
+
+UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
+_IDLE_WITHIN_SECONDS = 0.5
+_IDLE_LOOK_SECONDS = 0.02
+
+# Pulls a queue from an offset until it is dropped.
+Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
+
+log = structlog.get_logger()
+
+
+class AssignedQueues:
+    """Takes over what a division says, and gives up the rest.
+
+    With ``locks`` a queue is ours only when its broker locked it for us, and given up only when no listener works on
+    it. ``changed`` is told of a division that changed something, before the new queues are pulled. Thread rule: the
+    event loop's thread.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        offsets: OffsetStore,
+        locks: QueueLocks | None,
+        pull: Pull,
+        changed: Callable[[Division], Awaitable[None]],
+    ) -> None:
+        self._member, self._offsets, self._locks = member, offsets, locks
+        self._pull, self._changed = pull, changed
+        self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._tasks = BackgroundTasks()
+        self.table: dict[MessageQueue, ProcessQueue] = {}
+
+    async def take_over(self, division: Division) -> bool:
+        """Make it so; whether all of the share is ours and nothing else."""
+        changed, complete = False, True
+        now_ms = self._member.clock.now_ms()
+        for queue in [one for one in self.table.values() if one.queue.topic == division.topic]:
+            if queue.queue not in division.mine or queue.dropped or queue.is_pull_expired(now_ms):
+                given_up = await self.give_up(queue)
+                changed, complete = changed or given_up, complete and given_up
+        fresh = []
+        for wanted in sorted(division.mine - self.table.keys()):
+            adopted = await self._adopt(wanted)
+            if adopted is None:
+                complete = False
+            else:
+                fresh.append(adopted)
+        if changed or fresh:
+            log.info("queues changed", topic=division.topic, mine=[one.queue_id for one in sorted(division.mine)])
+            await self._changed(division)
+        for queue, offset in fresh:
+            self.begin(queue, offset)
+        return complete
+
+    async def keep_topics(self, topics: Iterable[str]) -> None:
+        """Give up the queues of all other topics."""
+        kept = set(topics)
+        for queue in [one for one in self.table.values() if one.queue.topic not in kept]:
+            await self.give_up(queue)
+
+    def begin(self, queue: ProcessQueue, offset: int) -> None:
+        """Pull a queue from an offset; what another of the same name held is no longer ours."""
+        before = self.table.get(queue.queue)
+        if before is not None and before is not queue:
+            self._drop(before)
+        self.table[queue.queue] = queue
+        self._pulls[queue] = self._tasks.start(self._pull(queue, offset))
+
+    async def give_up(self, queue: ProcessQueue) -> bool:
+        """Persist its offset and let go of it; False where a listener still has messages whose order must hold."""
+        self._drop(queue)
+        if self._locks is not None and not await self._may_unlock(queue):
+            queue.try_unlock_times += 1
+            return False
+        await self._offsets.persist([queue.queue])
+        self._offsets.forget(queue.queue)
+        if self._locks is not None:
+            await self._locks.unlock([queue])
+        if self.table.get(queue.queue) is queue:
+            del self.table[queue.queue]
+        return True
+
+    async def close(self) -> None:
+        """End all pulling. The queues stay in the table: their offsets are persisted after this."""
+        await self._tasks.cancel()
+
+    async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
+        queue = ProcessQueue(wanted, self._member.clock.now_ms())
+        try:
+            if self._locks is not None and not await self._locks.lock([queue]):
+                log.info("a queue is locked by another", queue=str(wanted))
+                return None
+            self._offsets.forget(wanted)
+            offset = await starting_offset(self._member, self._offsets, queue.queue)
+        except GantrymqError as error:
+            log.warning("a queue was not taken over", queue=str(wanted), reason=str(error))
+            return None
+        self.table[wanted] = queue
+        return queue, offset
+
+    def _drop(self, queue: ProcessQueue) -> None:
+        queue.dropped = True
+        task = self._pulls.pop(queue, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    async def _may_unlock(self, queue: ProcessQueue) -> bool:
+        for _ in range(int(_IDLE_WITHIN_SECONDS / _IDLE_LOOK_SECONDS)):
+            if not queue.in_listener:
+                return True
+            await asyncio.sleep(_IDLE_LOOK_SECONDS)
+        return self._member.clock.now_ms() > queue.last_lock_ms + UNLOCK_AT_LATEST_MS

@@ -1,0 +1,353 @@
+"""The push consumer over asyncio.
+
+consumer = AsyncPushConsumer(PushConsumerConfig("127.0.0.1:9876", consumer_group="invoices"))
+consumer.subscribe("TopicTest", "TagA || TagB")
+consumer.listen(handle)  # def or async def handle(messages, context)
+async with consumer:
+    ...
+
+Source: DefaultMQPushConsumer, DefaultMQPushConsumerImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.assigned import AssignedQueues
+from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
+from gantrymq.client.consumer.concurrent import ConcurrentConsumption
+from gantrymq.client.consumer.consumption import Consumption, ConsumptionGround
+from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
+from gantrymq.client.consumer.group_calls import GroupPull
+from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.offsets import offset_store
+from gantrymq.client.consumer.orderly import WITHOUT_END, OrderlyConsumption
+from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.pulling import Puller, PullOwner
+from gantrymq.client.consumer.queue_locks import LOCK_INTERVAL_SECONDS, QueueLocks
+from gantrymq.client.consumer.rebalance import Rebalancing
+from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
+from gantrymq.client.consumer.running_info import running_info
+from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.settings import PushConsumerConfig
+from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.namespace import without_namespace
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+MAX_RECONSUME_TIMES = 16  # maxReconsumeTimes -1 of a concurrent listener
+BROKER_SUSPEND_MAX_TIME_MS = 15_000
+_IDLE_LOOK_SECONDS = 0.02
+_IDLE_WITHIN_SECONDS = 10.0
+
+# Makes the way of consuming once all it works with is there.
+_Make = Callable[[ConsumptionGround, QueueLocks | None], Consumption]
+
+
+class AsyncPushConsumer:
+    """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once.
+
+    Delivery is at least once. Raises MQClientError where it is used wrongly, RemotingError from :meth:`start` where no
+    name server answers. Thread rule: the event loop's thread.
+    """
+
+    def __init__(self, config: PushConsumerConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        dispatcher = RequestDispatcher()
+        self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)
+        self._offsets = offset_store(self._member)
+        self._statistics = ConsumerStatistics()
+        self._rebalancing = Rebalancing(self._member, self._take_over, self._keep_topics)
+        self._queues_changed: MessageQueueListener | None = None
+        self._tasks = BackgroundTasks()
+        self._make: tuple[_Make, bool] | None = None
+        self._work: _Work | None = None
+        self._suspended = self._closed = False
+        self._started_ms = 0
+        answers = Answers(
+            self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
+            self._reset, self._directly,
+        )  # fmt: skip
+        BrokerRequests(answers).register(dispatcher)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """What the brokers know this consumer by."""
+        return self._member.client_id
+
+    # What to consume
+
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
+        """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        wanted = self._member.subscribe(topic, expression, expression_type)
+        if self._work is not None:
+            self._tasks.start(self._subscribe_now(wanted.topic or ""))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want a topic no longer."""
+        self._member.unsubscribe(topic)
+        self._rebalancing.wanted.set()
+
+    def listen(self, listener: ConcurrentListener) -> None:
+        """Consume with many listeners at once, in no order; a plain function runs in threads, up to
+        ``consume_thread_max``.
+
+        It returns nothing or CONSUME_SUCCESS; RECONSUME_LATER or an exception let the messages come again.
+        """
+        self._listen(lambda ground, locks: ConcurrentConsumption(ground, listener), is_orderly=False)
+
+    def listen_orderly(self, listener: OrderlyListener) -> None:
+        """Consume each queue in order, one batch at a time, by one member of the group alone."""
+        self._listen(lambda ground, locks: OrderlyConsumption(ground, locks, listener), is_orderly=True)
+
+    def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
+        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        self._queues_changed = listener
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group."""
+        if self._work is not None or self._closed:
+            raise MQClientError("The PushConsumer service state not OK, maybe started once")
+        if self._make is None:
+            raise MQClientError("messageListener is null: call listen or listen_orderly first")
+        if self._member.is_clustering:
+            self._member.subscribe(self._member.retry_topic, "*")
+        self._started_ms = self._clock.now_ms()
+        try:
+            for topic in list(self._member.subscriptions):
+                await self._member.find_route(topic)
+            await self._member.check_filters()
+        except BaseException:
+            await self._member.client.close()
+            raise
+        self._work = self._made(*self._make)
+        await self._member.heartbeats.beat()
+        self._member.heartbeats.start()
+        await self._rebalancing.once()
+        self._start_services(self._work)
+
+    async def close(self) -> None:
+        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._tasks.cancel()
+        if self._work is not None:
+            await self._work.assigned.close()
+            await self._work.consumption.close()
+            await self._offsets.persist(list(self._work.assigned.table), wait=True)
+            if self._work.locks is not None:
+                await self._work.locks.unlock(self._work.assigned.table.values())
+            await self._work.send_back.close()
+        await self._member.close()
+
+    def suspend(self) -> None:
+        """Pull nothing more until :meth:`resume`; what was pulled is consumed."""
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Go on pulling."""
+        self._suspended = False
+        self._rebalancing.wanted.set()
+
+    # What is known
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours now, those of the retry topic among them."""
+        if self._work is None:
+            return []
+        return sorted(self._member.shown(queue) for queue, one in self._work.assigned.table.items() if not one.dropped)
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """How far each queue is consumed; it is persisted every ``persist_consumer_offset_interval_ms``."""
+        return {self._member.shown(queue): offset for queue, offset in self._offsets.table().items()}
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic (fetchSubscribeMessageQueues)."""
+        route = await self._member.find_route(self._member.full(MessageQueue(topic, "", 0)).topic)
+        if route is None:
+            raise MQClientError(f"The topic[{topic}] not exist")
+        return tuple(self._member.shown(queue) for queue in route.subscribe)
+
+    # Within
+
+    def _listen(self, make: _Make, *, is_orderly: bool) -> None:
+        if self._work is not None:
+            raise MQClientError("the listener is chosen before the consumer starts")
+        self._make = (make, is_orderly)
+
+    def _made(self, make: _Make, is_orderly: bool) -> _Work:
+        locks = QueueLocks(self._member) if is_orderly and self._member.is_clustering else None
+        most = self._config.max_reconsume_times
+        most = (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if most < 0 else most
+        send_back = SendBack(self._member, most)
+        ground = ConsumptionGround(self._member, self._config, self._offsets, send_back, self._statistics)
+        rules = GroupPull(
+            self._member.group, self._config.pull_batch_size, self._config.pull_batch_size_in_bytes,
+            BROKER_SUSPEND_MAX_TIME_MS, post_subscription=self._config.post_subscription_when_pull,
+        )  # fmt: skip
+        owner = PullOwner(
+            self._may_pull, self._deliver, self._member.subscriptions.get, self._committed, self._matched_none,
+            self._moved,
+        )  # fmt: skip
+        puller = Puller(
+            self._member, rules, owner, interval_ms=self._config.pull_interval_ms,
+            failure_ms=self._config.pull_time_delay_ms_when_exception,
+        )  # fmt: skip
+        assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
+        return _Work(assigned, make(ground, locks), locks, send_back)
+
+    def _start_services(self, work: _Work) -> None:
+        self._tasks.start(self._rebalancing.run())
+        self._tasks.start(self._rebalancing.follow_routes())
+        self._tasks.start(self._every(self._config.persist_consumer_offset_interval_ms / 1000, self._persist))
+        if work.locks is not None:
+            locks = work.locks
+            self._tasks.start(self._every(LOCK_INTERVAL_SECONDS, lambda: _done(locks.lock(self._held()))))
+        if isinstance(work.consumption, ConcurrentConsumption):
+            consumption = work.consumption
+            minutes = self._config.consume_timeout_minutes
+            self._tasks.start(self._every(minutes * 60.0, lambda: consumption.clean_expired(self._held())))
+
+    async def _every(self, interval_s: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            await step()
+
+    def _held(self) -> list[ProcessQueue]:
+        return [one for one in self._work.assigned.table.values() if not one.dropped] if self._work else []
+
+    async def _persist(self) -> None:
+        await self._offsets.persist([one.queue for one in self._held()])
+
+    async def _subscribe_now(self, topic: str) -> None:
+        await self._member.find_route(topic)
+        await self._member.heartbeats.beat()
+        self._rebalancing.wanted.set()
+
+    async def _take_over(self, division: Division) -> bool:
+        return self._work is None or await self._work.assigned.take_over(division)
+
+    async def _keep_topics(self, topics: set[str]) -> None:
+        if self._work is not None:
+            await self._work.assigned.keep_topics(topics)
+
+    async def _share_changed(self, division: Division) -> None:
+        self._member.renew(division.topic)
+        await self._member.heartbeats.beat()
+        if self._queues_changed is not None:
+            shown = self._member.shown
+            topic = without_namespace(self._config.namespace, division.topic)
+            self._queues_changed(topic, tuple(map(shown, division.all)), frozenset(map(shown, division.mine)))
+
+    # What a queue's pulling asks
+
+    def _may_pull(self, queue: ProcessQueue) -> bool:
+        if self._suspended or self._work is None or queue.is_full(self._limits(self._work)):
+            return False
+        return self._work.locks is None or queue.locked
+
+    def _limits(self, work: _Work) -> FlowLimits:
+        config, queues = self._config, max(len(work.assigned.table), 1)
+        messages, size_mib = config.pull_threshold_for_queue, config.pull_threshold_size_for_queue
+        if config.pull_threshold_for_topic != -1:
+            messages = max(1, config.pull_threshold_for_topic // queues)
+        if config.pull_threshold_size_for_topic != -1:
+            size_mib = max(1, config.pull_threshold_size_for_topic // queues)
+        return FlowLimits(
+            messages, size_mib, None if work.consumption.is_orderly else config.consume_concurrently_max_span
+        )
+
+    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
+        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, self._clock.now_ms())
+        if self._work is not None:
+            self._work.consumption.deliver(queue, messages)
+
+    def _committed(self, queue: ProcessQueue) -> int | None:
+        return self._offsets.read(queue.queue) if self._member.is_clustering else None
+
+    def _matched_none(self, queue: ProcessQueue, offset: int) -> None:
+        if queue.count == 0:
+            self._offsets.update(queue.queue, offset, increase_only=True)
+
+    async def _moved(self, queue: ProcessQueue, offset: int) -> bool:
+        """The broker sends us elsewhere: let go of the queue, and take it over again from there."""
+        if self._work is not None:
+            queue.dropped = True
+            self._offsets.update(queue.queue, offset)
+            await self._work.assigned.give_up(queue)
+            self._rebalancing.wanted.set()
+        return False
+
+    # What brokers ask
+
+    async def _reset(self, topic: str, table: dict[MessageQueue, int]) -> None:
+        if self._work is None:
+            return
+        self._rebalancing.suspended = True
+        try:
+            held = [one for one in self._held() if one.queue.topic == topic and one.queue in table]
+            for queue in held:
+                queue.dropped = True
+                queue.clear()
+            await _until_idle(held)
+            for queue in held:
+                self._offsets.update(queue.queue, table[queue.queue])
+                await self._work.assigned.give_up(queue)
+        finally:
+            self._rebalancing.suspended = False
+            self._rebalancing.wanted.set()
+
+    async def _directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        if self._work is None:
+            raise MQClientError("the consumer is not started")
+        restore_topic(message, self._member.retry_topic, self._config.namespace)
+        return await self._work.consumption.directly(message)
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        is_orderly = self._make is not None and self._make[1]
+        extra = {
+            "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._config.consume_thread_max),
+        }
+        return running_info(self._member, self._held(), self._offsets, self._statistics, self._started_ms, extra)
+
+
+class _Work:
+    """What a consumer that was started works with."""
+
+    def __init__(
+        self, assigned: AssignedQueues, consumption: Consumption, locks: QueueLocks | None, send_back: SendBack
+    ) -> None:
+        self.assigned, self.consumption, self.locks, self.send_back = assigned, consumption, locks, send_back
+
+
+async def _done(work: Awaitable[object]) -> None:
+    await work
+
+
+async def _until_idle(queues: list[ProcessQueue]) -> None:
+    for _ in range(int(_IDLE_WITHIN_SECONDS / _IDLE_LOOK_SECONDS)):
+        if not any(queue.in_listener for queue in queues):
+            return
+        await asyncio.sleep(_IDLE_LOOK_SECONDS)

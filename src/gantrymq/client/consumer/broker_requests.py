@@ -1,0 +1,119 @@
+"""What brokers ask of a consumer.
+
+Source: ClientRemotingProcessor.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gantrymq.client.calls import PullResult, PullStatus
+from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.records import decode_records
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from gantrymq.remoting.bodies.group import GetConsumerStatusBody, ResetOffsetBody
+from gantrymq.remoting.body import by_queue, decode_body, keyed
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a consumer can do for its brokers; None: not with this kind of consumer."""
+
+    group: str
+    rebalance: Callable[[], None]
+    running_info: Callable[[], ConsumerRunningInfo]
+    offsets: Callable[[], dict[MessageQueue, int]]
+    reset: Callable[[str, dict[MessageQueue, int]], Awaitable[None]] | None = None
+    directly: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]] | None = None
+
+
+class BrokerRequests:
+    """Reads the requests, and answers by what the consumer says. Thread rule: the event loop's thread."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Answer through this dispatcher."""
+        dispatcher.register(self._ids_changed, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+        dispatcher.register(self._reset, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+        dispatcher.register(self._status, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+        dispatcher.register(self._running_info, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        dispatcher.register(self._directly, RequestCode.CONSUME_MESSAGE_DIRECTLY)
+
+    def _ids_changed(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        group = request.read(NotifyConsumerIdsChangedRequestHeader).consumer_group
+        log.info("the members of a group changed", group=group, broker=channel.address)
+        self._answers.rebalance()
+        return None
+
+    async def _reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.read(ResetOffsetRequestHeader)
+        table = by_queue(decode_body(ResetOffsetBody, request.body).offset_table) if request.body else {}
+        log.info("offsets are reset", group=header.group, topic=header.topic, broker=channel.address)
+        if header.group == self._answers.group and self._answers.reset is not None:
+            await self._answers.reset(header.topic, table)
+        return None
+
+    def _status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.read(GetConsumerStatusRequestHeader)
+        offsets = self._answers.offsets() if header.group == self._answers.group else {}
+        table = {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
+        response = request.response(ResponseCode.SUCCESS)
+        response.body = GetConsumerStatusBody(message_queue_table=keyed(table)).encode()
+        return response
+
+    def _running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.read(GetConsumerRunningInfoRequestHeader)
+        if header.consumer_group != self._answers.group:
+            return self._unknown(request, header.consumer_group)
+        info = self._answers.running_info()
+        if header.jstack_enable:
+            info.jstack = _stacks()
+        response = request.response(ResponseCode.SUCCESS)
+        response.body = info.encode()
+        return response
+
+    async def _directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.read(ConsumeMessageDirectlyResultRequestHeader)
+        if header.consumer_group != self._answers.group or self._answers.directly is None:
+            return self._unknown(request, header.consumer_group)
+        for stored in decode_records(request.body):
+            queue = MessageQueue(stored.topic, header.broker_name or "", stored.queue_id)
+            message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
+            response = request.response(ResponseCode.SUCCESS)
+            response.body = (await self._answers.directly(message)).encode()
+            return response
+        return request.response(ResponseCode.SYSTEM_ERROR, "there is no message in the body")
+
+    def _unknown(self, request: RemotingCommand, group: str) -> RemotingCommand:
+        return request.response(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+
+
+def _stacks() -> str:
+    """What every thread is at: the answer to a wish for a jstack."""
+    names = {one.ident: one.name for one in threading.enumerate()}
+    return "".join(
+        f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}\n"
+        for ident, frame in sys._current_frames().items()
+    )

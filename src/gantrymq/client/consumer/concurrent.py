@@ -1,0 +1,140 @@
+"""Consuming without an order: as many listeners at once as there are threads.
+
+Source: ConsumeMessageConcurrentlyService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
+from gantrymq.client.consumer.contexts import (
+    ConcurrentListener,
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+)
+from gantrymq.client.consumer.listening import listening
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
+
+AGAIN_SECONDS = 5.0  # what could not be sent back is consumed again here
+_EXPIRED_AT_ONCE = 16
+
+log = structlog.get_logger()
+
+
+class ConcurrentConsumption:
+    """Batches of ``consume_message_batch_max_size``. What failed is sent back, and so no longer holds up its queue.
+
+    The committed offset is that of the first message not yet consumed. Thread rule: the event loop's thread.
+    """
+
+    is_orderly = False
+
+    def __init__(self, ground: ConsumptionGround, listener: ConcurrentListener) -> None:
+        self._ground = ground
+        self._listening = listening(listener, ground.config.consume_thread_max, ground.member.group)
+        self._tasks = BackgroundTasks()
+        self._ending = asyncio.Event()
+
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Cut into batches and give them to the listener."""
+        size = self._ground.config.consume_message_batch_max_size
+        for begin in range(0, len(messages), size):
+            self._submit(queue, messages[begin : begin + size])
+
+    async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener because an administrator asks."""
+        context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
+        return await consume_directly(self._listening, message, context, self._ground)
+
+    async def close(self) -> None:
+        """Begin nothing more, and settle what listeners are at."""
+        wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
+        if not await self._listening.close(wait_s):
+            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        self._ending.set()
+        await self._tasks.drain(wait_s)
+        await self._tasks.cancel()
+
+    async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
+        """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""
+        limit_ms = self._ground.config.consume_timeout_minutes * 60_000
+        for queue in queues:
+            for _ in range(_EXPIRED_AT_ONCE):
+                now_ms = self._ground.member.clock.now_ms()
+                message = queue.first()
+                if message is None or not message.consume_start_ms or now_ms - message.consume_start_ms <= limit_ms:
+                    break
+                if not await self._ground.send_back.back(message, FIRST_DELAY_LEVEL):
+                    break
+                log.warning("a listener takes too long: its message will come again", msg_id=message.msg_id)
+                if queue.first() is message:
+                    self._settle(queue, [message])
+
+    def _submit(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> None:
+        context = ConsumeConcurrentlyContext(self._ground.member.shown(queue.queue))
+
+        def begin() -> bool:
+            if queue.dropped:
+                return False
+            self._ground.begin(batch)
+            return True
+
+        def done(status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
+            self._done(queue, batch, context, status, error)
+
+        self._listening.submit(batch, context, begin, done)
+
+    def _done(
+        self,
+        queue: ProcessQueue,
+        batch: list[ReceivedMessage],
+        context: ConsumeConcurrentlyContext,
+        status: ConsumeConcurrentlyStatus | None,
+        error: BaseException | None,
+    ) -> None:
+        if error is not None:
+            log.warning("a listener failed", queue=str(queue.queue), msg_id=batch[0].msg_id, exc_info=error)
+        if error is not None or status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
+            succeeded = 0
+        else:
+            succeeded = len(batch) if context.ack_index is None else max(0, min(context.ack_index + 1, len(batch)))
+        self._ground.count(queue, batch, succeeded)
+        if queue.dropped:
+            log.info("a queue was given up while a listener worked", queue=str(queue.queue))
+        elif succeeded == len(batch):
+            self._settle(queue, batch)
+        elif not self._ground.member.is_clustering:
+            log.warning("broadcasting: messages that failed are dropped", queue=str(queue.queue))
+            self._settle(queue, batch)
+        else:
+            self._tasks.start(self._send_back(queue, batch, succeeded, context.delay_level_when_next_consume))
+
+    async def _send_back(
+        self, queue: ProcessQueue, batch: list[ReceivedMessage], succeeded: int, delay_level: int
+    ) -> None:
+        left = []
+        for message in batch[succeeded:]:
+            if queue.contains(message) and not await self._ground.send_back.back(message, delay_level):
+                message.reconsume_times += 1
+                left.append(message)
+        if not queue.dropped:
+            self._settle(queue, [message for message in batch if message not in left])
+        if left:
+            try:
+                await asyncio.wait_for(self._ending.wait(), AGAIN_SECONDS)
+            except TimeoutError:
+                self._submit(queue, left)
+
+    def _settle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        offset = queue.remove(messages, self._ground.member.clock.now_ms())
+        if offset >= 0 and not queue.dropped:
+            self._ground.offsets.update(queue.queue, offset, increase_only=True)

@@ -1,0 +1,105 @@
+"""What the ways of consuming have in common.
+
+Source: ConsumeMessageService, CMResult.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import structlog
+
+from gantrymq.client.consumer.listening import Listening
+from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.consumer.offsets import OffsetStore
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
+from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.settings import PushConsumerConfig
+from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
+
+_RESULTS = {
+    "CONSUME_SUCCESS": "CR_SUCCESS",
+    "RECONSUME_LATER": "CR_LATER",
+    "SUCCESS": "CR_SUCCESS",
+    "ROLLBACK": "CR_ROLLBACK",
+    "COMMIT": "CR_COMMIT",
+    "SUSPEND_CURRENT_QUEUE_A_MOMENT": "CR_LATER",
+}
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionGround:
+    """What every way of consuming works with."""
+
+    member: GroupMember
+    config: PushConsumerConfig
+    offsets: OffsetStore
+    send_back: SendBack
+    statistics: ConsumerStatistics
+
+    def begin(self, messages: list[ReceivedMessage]) -> None:
+        """The messages go to a listener now; may be called from any thread."""
+        now_ms = self.member.clock.now_ms()
+        for message in messages:
+            restore_topic(message, self.member.retry_topic, self.member.config.namespace)
+            message.consume_start_ms = now_ms
+
+    def count(self, queue: ProcessQueue, messages: list[ReceivedMessage], succeeded: int) -> None:
+        """A listener is done with messages."""
+        now_ms = self.member.clock.now_ms()
+        took_ms = now_ms - messages[0].consume_start_ms
+        failed = len(messages) - succeeded
+        self.statistics.consumed(queue.queue.topic, succeeded, failed, took_ms, now_ms)
+
+
+class Consumption(Protocol):
+    """Gives pulled messages to the listener and settles what became of them."""
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether the order within a queue holds."""
+        ...
+
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Take over messages that were put into ``queue``."""
+        ...
+
+    async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener because an administrator asks; nothing is settled."""
+        ...
+
+    async def close(self) -> None:
+        """Begin nothing more, and settle what listeners are at; they have ``await_termination_ms_when_shutdown``."""
+        ...
+
+
+async def consume_directly(
+    listening: Listening[Any, Enum], message: ReceivedMessage, context: Any, ground: ConsumptionGround
+) -> ConsumeMessageDirectlyResult:
+    """Call a listener and say what it made of the message."""
+    answered: asyncio.Future[tuple[Enum | None, BaseException | None]] = asyncio.get_running_loop().create_future()
+
+    def done(status: Enum | None, error: BaseException | None) -> None:
+        if not answered.done():
+            answered.set_result((status, error))
+
+    def begin() -> bool:
+        ground.begin([message])
+        return True
+
+    listening.submit([message], context, begin, done)
+    status, error = await answered
+    result = ConsumeMessageDirectlyResult(spent_time_mills=ground.member.clock.now_ms() - message.consume_start_ms)
+    if error is not None:
+        log.warning("a listener failed", msg_id=message.msg_id, exc_info=error)
+        result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+    else:
+        result.consume_result = _RESULTS[status.name] if status is not None else "CR_SUCCESS"
+    return result

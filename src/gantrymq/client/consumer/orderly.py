@@ -1,0 +1,165 @@
+"""Consuming in order: of each queue one batch at a time, and nothing behind it until it is consumed.
+
+Source: ConsumeMessageOrderlyService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
+from gantrymq.client.consumer.contexts import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
+from gantrymq.client.consumer.listening import listening
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.queue_locks import QueueLocks
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
+
+WITHOUT_END = 0x7FFFFFFF  # maxReconsumeTimes -1
+_LOCK_AGAIN_SECONDS = 3.0
+_PAUSE_MS = (10, 30_000)
+
+_SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+log = structlog.get_logger()
+
+
+class OrderlyConsumption:
+    """One task for each queue that has messages. Without ``locks`` (broadcasting) no broker needs to agree.
+
+    Thread rule: the event loop's thread.
+    """
+
+    is_orderly = True
+
+    def __init__(self, ground: ConsumptionGround, locks: QueueLocks | None, listener: OrderlyListener) -> None:
+        self._ground, self._locks = ground, locks
+        self._listening = listening(listener, ground.config.consume_thread_max, ground.member.group)
+        self._tasks = BackgroundTasks()
+        self._ending = asyncio.Event()
+
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """The queue has messages; they are taken from it in order."""
+        if not queue.consuming:
+            queue.consuming = True
+            self._tasks.start(self._consume(queue))
+
+    async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener because an administrator asks."""
+        context = ConsumeOrderlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
+        result = await consume_directly(self._listening, message, context, self._ground)
+        result.order, result.auto_commit = True, context.auto_commit
+        return result
+
+    async def close(self) -> None:
+        """Begin nothing more, and settle what listeners are at."""
+        self._ending.set()
+        wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
+        if not await self._listening.close(wait_s):
+            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        await self._tasks.drain(1.0)
+        await self._tasks.cancel()
+
+    async def _consume(self, queue: ProcessQueue) -> None:
+        try:
+            while not queue.dropped and not self._ending.is_set():
+                if not await self._is_locked(queue):
+                    await self._pause(_LOCK_AGAIN_SECONDS)
+                    continue
+                now_ms = self._ground.member.clock.now_ms()
+                batch = queue.take(self._ground.config.consume_message_batch_max_size, now_ms)
+                if not batch:
+                    return
+                pause_ms = await self._consume_batch(queue, batch)
+                if pause_ms:
+                    await self._pause(pause_ms / 1000)
+        finally:
+            queue.consuming = False
+
+    async def _consume_batch(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> int:
+        """Give a batch to the listener; how long to wait before the next, in milliseconds."""
+        context = ConsumeOrderlyContext(self._ground.member.shown(queue.queue))
+        queue.in_listener = True
+        try:
+            status, error = await self._listen(batch, context)
+            if error is not None:
+                log.warning("a listener failed", queue=str(queue.queue), msg_id=batch[0].msg_id, exc_info=error)
+                status = _SUSPEND
+            return await self._settle(queue, batch, status or ConsumeOrderlyStatus.SUCCESS, context)
+        finally:
+            queue.in_listener = False
+
+    async def _listen(
+        self, batch: list[ReceivedMessage], context: ConsumeOrderlyContext
+    ) -> tuple[ConsumeOrderlyStatus | None, BaseException | None]:
+        answered: asyncio.Future[tuple[ConsumeOrderlyStatus | None, BaseException | None]]
+        answered = asyncio.get_running_loop().create_future()
+
+        def begin() -> bool:
+            self._ground.begin(batch)
+            return True
+
+        def done(status: ConsumeOrderlyStatus | None, error: BaseException | None) -> None:
+            if not answered.done():
+                answered.set_result((status, error))
+
+        self._listening.submit(batch, context, begin, done)
+        return await answered
+
+    async def _settle(
+        self,
+        queue: ProcessQueue,
+        batch: list[ReceivedMessage],
+        status: ConsumeOrderlyStatus,
+        context: ConsumeOrderlyContext,
+    ) -> int:
+        pause_ms, offset = 0, -1
+        failed = status is _SUSPEND or (status is ConsumeOrderlyStatus.ROLLBACK and not context.auto_commit)
+        self._ground.count(queue, batch, 0 if failed else len(batch))
+        if status is _SUSPEND:
+            if await self._comes_again(batch):
+                queue.give_back(batch)
+                pause_ms = self._pause_ms(context)
+            elif context.auto_commit:
+                offset = queue.commit()
+        elif context.auto_commit or status is ConsumeOrderlyStatus.COMMIT:
+            offset = queue.commit()
+        elif status is ConsumeOrderlyStatus.ROLLBACK:
+            queue.give_back()
+            pause_ms = self._pause_ms(context)
+        if offset >= 0:
+            self._ground.offsets.update(queue.queue, offset)
+        return pause_ms
+
+    async def _comes_again(self, batch: list[ReceivedMessage]) -> bool:
+        """Whether the queue waits for the batch; else all of it failed too often and lies with the dead letters."""
+        most = self._ground.config.max_reconsume_times
+        most = WITHOUT_END if most < 0 else most
+        again = False
+        for message in batch:
+            if message.reconsume_times < most or not await self._ground.send_back.as_message(message):
+                message.reconsume_times += 1
+                again = True
+        return again
+
+    def _pause_ms(self, context: ConsumeOrderlyContext) -> int:
+        wanted_ms = context.suspend_current_queue_time_ms
+        if wanted_ms == -1:
+            wanted_ms = self._ground.config.suspend_current_queue_time_ms
+        return max(_PAUSE_MS[0], min(wanted_ms, _PAUSE_MS[1]))
+
+    async def _is_locked(self, queue: ProcessQueue) -> bool:
+        if self._locks is None:
+            return True
+        if queue.locked and not queue.is_lock_expired(self._ground.member.clock.now_ms()):
+            return True
+        return await self._locks.lock([queue])
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.wait(), seconds)

@@ -1,0 +1,124 @@
+"""Pulls one queue for as long as it is ours.
+
+Source: DefaultMQPushConsumerImpl.pullMessage, DefaultLitePullConsumerImpl.PullTaskImpl, PullAPIWrapper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gantrymq.client.calls import PullResult, PullStatus
+from gantrymq.client.consumer.group_calls import GroupPull, group_pull
+from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
+from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import SubscriptionData
+from gantrymq.remoting.bodies.route import MASTER_ID
+from gantrymq.remoting.codes import ResponseCode
+
+FLOW_CONTROL_SECONDS = 0.05  # PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL
+BROKER_FLOW_CONTROL_SECONDS = 0.02
+UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits as after any failure
+PULL_TIMEOUT_MS = 30_000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PullOwner:
+    """Whom the pulling of a queue is for.
+
+    ``may_pull`` says whether there is room and it is not suspended. ``deliver`` takes messages over, and how many
+    seconds the pull took. ``wanted`` is the
+    subscription of a topic. ``committed`` is the offset that goes along with a pull, ``matched_none`` is told how far
+    nothing was wanted. ``moved`` is told the offset that the broker sends us to where ours is not there, and says
+    whether to go on from it.
+    """
+
+    may_pull: Callable[[ProcessQueue], bool]
+    deliver: Callable[[ProcessQueue, list[ReceivedMessage], float], None]
+    wanted: Callable[[str], SubscriptionData | None]
+    committed: Callable[[ProcessQueue], int | None]
+    matched_none: Callable[[ProcessQueue, int], None]
+    moved: Callable[[ProcessQueue, int], Awaitable[bool]]
+
+
+class Puller:
+    """Long polls: one pull of a queue is always under way while there is room for what it brings."""
+
+    def __init__(
+        self,
+        member: GroupMember,
+        rules: GroupPull,
+        owner: PullOwner,
+        *,
+        interval_ms: int,
+        failure_ms: int,
+        timeout_ms: int = PULL_TIMEOUT_MS,
+    ) -> None:
+        self._member, self._rules, self._owner = member, rules, owner
+        self._interval_s, self._failure_s = interval_ms / 1000, failure_ms / 1000
+        self._timeout_ms = timeout_ms
+        self._broker_ids: dict[MessageQueue, int] = {}
+
+    async def run(self, queue: ProcessQueue, offset: int) -> None:
+        """Pull from ``offset`` until the queue is dropped."""
+        at: int | None = offset
+        while at is not None and not queue.dropped:
+            queue.last_pull_ms = self._member.clock.now_ms()
+            wanted = self._owner.wanted(queue.queue.topic)
+            if wanted is None or not self._owner.may_pull(queue):
+                await asyncio.sleep(FLOW_CONTROL_SECONDS)
+                continue
+            try:
+                at = await self._step(queue, at, wanted)
+            except GantrymqError as error:
+                self._broker_ids.pop(queue.queue, None)
+                await asyncio.sleep(self._after(queue, error))
+        self._broker_ids.pop(queue.queue, None)
+
+    async def _step(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> int | None:
+        """One pull; where to go on, None for nowhere."""
+        began_s = self._member.clock.monotonic_s()
+        pulled = await self._pull(queue, offset, wanted)
+        if queue.dropped:
+            return None
+        self._broker_ids[queue.queue] = pulled.suggest_which_broker_id
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=pulled.next_begin_offset)
+            return pulled.next_begin_offset if await self._owner.moved(queue, pulled.next_begin_offset) else None
+        messages = list(pulled_messages(pulled, queue.queue, wanted))
+        if messages:
+            queue.put(messages)
+            self._owner.deliver(queue, messages, self._member.clock.monotonic_s() - began_s)
+        else:
+            self._owner.matched_none(queue, pulled.next_begin_offset)
+        await asyncio.sleep(self._interval_s if messages else 0)
+        return pulled.next_begin_offset
+
+    async def _pull(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> PullResult:
+        route = await self._member.needed_route(queue.queue)
+        address = route.address_of(queue.queue, self._broker_ids.get(queue.queue, MASTER_ID))
+        is_master = address == route.masters.get(queue.queue.broker_name)
+        committed = self._owner.committed(queue) if is_master else None
+        call = group_pull(self._rules, queue.queue, offset, wanted, committed)
+        try:
+            return await self._member.client.call(address, call, self._timeout_ms)
+        except RemotingConnectError:
+            await self._member.find_route(queue.queue.topic)
+            raise
+
+    def _after(self, queue: ProcessQueue, error: GantrymqError) -> float:
+        code = error.response_code if isinstance(error, MQBrokerError) else None
+        if code == ResponseCode.FLOW_CONTROL:
+            return BROKER_FLOW_CONTROL_SECONDS
+        if code in (ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
+            return UNHEARD_SECONDS
+        log.info("a pull failed", queue=str(queue.queue), reason=str(error))
+        return self._failure_s

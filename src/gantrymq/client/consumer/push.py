@@ -1,0 +1,109 @@
+"""The push consumer with a plain face: its event loop runs in a thread of its own, listeners run in others.
+
+with PushConsumer("127.0.0.1:9876", consumer_group="invoices") as consumer:
+    consumer.subscribe("TopicTest", "TagA || TagB")
+    consumer.listen(handle)  # def handle(messages, context)
+    consumer.start()
+    ...
+
+Source: DefaultMQPushConsumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
+from gantrymq.client.consumer.settings import PushConsumerConfig
+from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.model.message_queue import MessageQueue
+
+T = TypeVar("T")
+
+
+class PushConsumer:
+    """Gets messages pushed to its listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
+
+    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`. Thread rule: any thread
+    but a listener's may close it.
+    """
+
+    def __init__(self, name_servers: str, **settings: Any) -> None:
+        config = PushConsumerConfig(name_servers, **settings)
+        self._loop = LoopThread("push-consumer")
+        self._consumer = self._loop.run(_made(config))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> str:
+        """What the brokers know this consumer by."""
+        return self._consumer.client_id
+
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
+        """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        self._on_loop(lambda: self._consumer.subscribe(topic, expression, expression_type))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want a topic no longer."""
+        self._on_loop(lambda: self._consumer.unsubscribe(topic))
+
+    def listen(self, listener: ConcurrentListener) -> None:
+        """Consume with up to ``consume_thread_max`` listeners at once, in no order."""
+        self._on_loop(lambda: self._consumer.listen(listener))
+
+    def listen_orderly(self, listener: OrderlyListener) -> None:
+        """Consume each queue in order, by one member of the group alone."""
+        self._on_loop(lambda: self._consumer.listen_orderly(listener))
+
+    def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
+        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        self._on_loop(lambda: self._consumer.register_message_queue_listener(listener))
+
+    def start(self) -> None:
+        """Join the group; returns when the first share is taken over."""
+        self._loop.run(self._consumer.start())
+
+    def close(self) -> None:
+        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once."""
+        self._loop.close(self._consumer.close())
+
+    def suspend(self) -> None:
+        """Pull nothing more until :meth:`resume`."""
+        self._on_loop(self._consumer.suspend)
+
+    def resume(self) -> None:
+        """Go on pulling."""
+        self._on_loop(self._consumer.resume)
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours now, those of the retry topic among them."""
+        return self._on_loop(self._consumer.assignment)
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """How far each queue is consumed."""
+        return self._on_loop(self._consumer.offsets)
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic."""
+        return self._loop.run(self._consumer.queues(topic))
+
+    def _on_loop(self, act: Callable[[], T]) -> T:
+        async def work() -> T:
+            return act()
+
+        return self._loop.run(work())
+
+
+async def _made(config: PushConsumerConfig) -> AsyncPushConsumer:
+    return AsyncPushConsumer(config)

@@ -1,0 +1,88 @@
+"""Keeps a member's share of the queues right.
+
+Source: RebalanceService, RebalanceImpl.doRebalance, MQClientInstance.updateTopicRouteInfoFromNameServer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.namespace import RETRY_PREFIX
+from gantrymq.errors import GantrymqError, RemotingError
+
+WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
+SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: after it did not work out
+_MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a topic that is not there only every 30 s
+
+# Makes the division so: whether all of the share is ours now.
+Apply = Callable[[Division], Awaitable[bool]]
+
+log = structlog.get_logger()
+
+
+class Rebalancing:
+    """Divides every topic anew when the group or a route changes, and every 20 s.
+
+    ``apply`` takes over a division, ``keep_topics`` is told before each round which topics are subscribed. Thread rule:
+    the event loop's thread.
+    """
+
+    def __init__(self, member: GroupMember, apply: Apply, keep_topics: Callable[[set[str]], Awaitable[None]]) -> None:
+        self._member, self._apply, self._keep_topics = member, apply, keep_topics
+        self.wanted = asyncio.Event()
+        self.suspended = False
+
+    async def run(self) -> None:
+        """Go on until it is cancelled."""
+        while True:
+            balanced = self.suspended or await self.once()
+            await wait_or_timeout(self.wanted, WAIT_SECONDS if balanced else SOON_SECONDS)
+
+    async def once(self) -> bool:
+        """Divide every topic; whether all came out as it should."""
+        await self._keep_topics(set(self._member.subscriptions))
+        balanced = True
+        for topic in list(self._member.subscriptions):
+            try:
+                division = await self._member.divide(topic)
+                if division is not None:
+                    balanced &= await self._apply(division)
+            except Exception as error:
+                expected = isinstance(error, GantrymqError)
+                log.warning("a topic was not divided", topic=topic, reason=str(error), exc_info=not expected)
+                balanced = False
+        return balanced
+
+    async def follow_routes(self) -> None:
+        """Ask for routes every ``poll_name_server_interval_ms``, more often for topics that have none; until cancelled.
+
+        A topic whose queues changed is divided at once.
+        """
+        loop = asyncio.get_running_loop()
+        interval_s = self._member.config.poll_name_server_interval_ms / 1000
+        due = loop.time() + interval_s
+        while True:
+            await asyncio.sleep(min(_MISSING_ROUTE_SECONDS, interval_s))
+            topics = list(self._member.subscriptions)
+            if loop.time() >= due:
+                due = loop.time() + interval_s
+            else:
+                topics = [topic for topic in topics if not self._member.queues(topic)]
+            for topic in topics:
+                await self._refresh(topic)
+
+    async def _refresh(self, topic: str) -> None:
+        before = self._member.queues(topic)
+        try:
+            route = await self._member.find_route(topic)
+        except RemotingError as error:
+            log.warning("a route was not found", topic=topic, reason=str(error))
+            return
+        if route is None and not topic.startswith(RETRY_PREFIX):
+            log.info("a topic that is subscribed has no route", topic=topic)
+        if self._member.queues(topic) != before:
+            self.wanted.set()

@@ -1,0 +1,74 @@
+"""A message as a consumer gets it.
+
+Source: MessageExt, MessageClientExt, PullAPIWrapper.processPullResult,
+DefaultMQPushConsumerImpl.resetRetryAndNamespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from gantrymq.client.calls import PullResult
+from gantrymq.client.namespace import without_namespace
+from gantrymq.client.records import decode_records
+from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage, message_id
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import SubscriptionData
+
+PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
+PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+
+@dataclass(slots=True)
+class ReceivedMessage(StoredMessage):
+    """A message with its body decompressed, without its namespace, and under the topic it was sent to.
+
+    ``broker_name`` is the broker it came from, ``min_offset`` and ``max_offset`` the bounds of its queue when it was
+    pulled, ``consume_start_ms`` when a listener got it last. ``reconsume_times`` counts the times it failed.
+    """
+
+    broker_name: str = ""
+    min_offset: int = 0
+    max_offset: int = 0
+    consume_start_ms: int = 0
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's id (UNIQ_KEY); of a message without one the broker's."""
+        return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id: store host and physical offset in hexadecimal."""
+        return message_id(self.store_host, self.phy_offset)
+
+
+_STORED = [field.name for field in fields(StoredMessage)]
+
+
+def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) -> ReceivedMessage:
+    """A stored message as it came from ``queue``."""
+    values = {name: getattr(message, name) for name in _STORED}
+    return ReceivedMessage(
+        **values, broker_name=queue.broker_name, min_offset=pulled.min_offset, max_offset=pulled.max_offset
+    )
+
+
+def pulled_messages(pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData) -> Iterator[ReceivedMessage]:
+    """The messages of a pull that the subscription wants: the broker compares only hashes of tags.
+
+    Raises RemotingCommandError where the bytes are no records.
+    """
+    tags = frozenset(wanted.tags_set)
+    for message in decode_records(pulled.records):
+        if not tags or message.tags in tags:
+            yield received(message, queue, pulled)
+
+
+def restore_topic(message: ReceivedMessage, retry_topic: str, namespace: str) -> None:
+    """Give a message that comes for the second time the topic it was sent to, and take the namespace off."""
+    origin = message.properties.get(PROPERTY_RETRY_TOPIC)
+    if origin is not None and message.topic == retry_topic:
+        message.topic = origin
+    message.topic = without_namespace(namespace, message.topic)

@@ -1,0 +1,95 @@
+"""Messages that a listener failed on go back to the broker, to come again later or to end among the dead letters.
+
+Source: DefaultMQPushConsumerImpl.sendMessageBack, sendMessageBackAsNormalMessage,
+ConsumeMessageOrderlyService.sendMessageBack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import structlog
+
+from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.consumer.group_calls import send_message_back
+from gantrymq.client.consumer.member import REQUEST_TIMEOUT_MS, GroupMember
+from gantrymq.client.consumer.received import (
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    ReceivedMessage,
+)
+from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.outgoing import PROPERTY_MAX_RECONSUME_TIMES, PROPERTY_RECONSUME_TIME
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.model.message import Message
+from gantrymq.model.message_queue import MessageQueue
+
+FIRST_DELAY_LEVEL = 3
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+_PREPARED = "TRAN_MSG"
+_ANY_SIZE = 0x7FFFFFFF
+
+log = structlog.get_logger()
+
+
+class SendBack:
+    """Sends messages back. Thread rule: the event loop's thread."""
+
+    def __init__(self, member: GroupMember, max_reconsume_times: int) -> None:
+        self._member, self._max_reconsume_times = member, max_reconsume_times
+        self._producer: AsyncProducer | None = None
+
+    async def close(self) -> None:
+        """Close what was opened for it."""
+        if self._producer is not None:
+            await self._producer.close()
+
+    async def back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        """By CONSUMER_SEND_MSG_BACK to its broker, else as a message of the retry topic; whether it is there."""
+        topic = self._full(message)
+        queue = MessageQueue(topic, message.broker_name, message.queue_id)
+        call = send_message_back(self._member.group, message, topic, delay_level, self._max_reconsume_times)
+        try:
+            address = (await self._member.needed_route(queue)).masters.get(message.broker_name)
+            if address is None:
+                raise MQClientError(f"Broker[{message.broker_name}] master node does not exist")
+            await self._member.client.call(address, call, REQUEST_TIMEOUT_MS)
+        except GantrymqError as error:
+            log.warning("a message was not sent back", msg_id=message.msg_id, reason=str(error))
+            return await self.as_message(message)
+        return True
+
+    async def as_message(self, message: ReceivedMessage) -> bool:
+        """As a message of the retry topic, which any broker may take; whether it is there."""
+        properties = dict(message.properties)
+        properties.pop(_PREPARED, None)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[PROPERTY_RETRY_TOPIC] = self._full(message)
+        properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._max_reconsume_times)
+        again = Message(
+            self._member.retry_topic,
+            message.body,
+            properties=properties,
+            flag=message.flag,
+            delay_level=FIRST_DELAY_LEVEL + message.reconsume_times,
+        )
+        try:
+            await self._inner_producer().send(again)
+        except GantrymqError as error:
+            log.error("a message was not sent back", msg_id=message.msg_id, reason=str(error))
+            return False
+        return True
+
+    def _inner_producer(self) -> AsyncProducer:
+        if self._producer is None:
+            shared = {one.name: getattr(self._member.config, one.name) for one in fields(ClientConfig)}
+            config = ProducerConfig(**shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE)
+            self._producer = AsyncProducer(config, self._member.clock)
+            self._producer.start()
+        return self._producer
+
+    def _full(self, message: ReceivedMessage) -> str:
+        return wrap_namespace(self._member.config.namespace, message.topic)
