@@ -145,8 +145,10 @@ def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> Non
         with (
             JavaCluster(tmp_path / "a", settings | {"brokerName": "one"}, namesrv=names.namesrv),
             JavaCluster(tmp_path / "b", settings | {"brokerName": "two"}, namesrv=names.namesrv) as second,
+            PullClient(ClientConfig(names.namesrv)) as client,
             Producer(names.namesrv, send_msg_timeout_ms=20_000, send_latency_fault_enable=True) as producer,
         ):
+            eventually(lambda: set(client.route("TBW102", fresh=True).masters) == {"one", "two"})
             brokers = {producer.send(Message("Two", b"x")).queue.broker_name for _ in range(20)}
             assert brokers == {"one", "two"}
             second.kill()
