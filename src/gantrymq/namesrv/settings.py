@@ -24,6 +24,14 @@ WITHOUT_EFFECT = {
     "serverOnewaySemaphoreValue": "256",
     "serverAsyncSemaphoreValue": "64",
     "serverSocketBacklog": "1024",
+    "serverSocketSndBufSize": "0",
+    "serverSocketRcvBufSize": "0",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "enableShutdownGracefully": "false",
+    "shutdownWaitTimeSeconds": "30",
     "useEpollNativeSelector": "false",
 }
 

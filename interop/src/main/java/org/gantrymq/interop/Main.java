@@ -31,6 +31,7 @@ public final class Main {
         COMMANDS.put("protocol", new Protocol());
         COMMANDS.put("frames", new Frames());
         COMMANDS.put("cluster", new Cluster());
+        COMMANDS.put("namesrv-admin", new NamesrvAdmin());
         COMMANDS.put("send", new Send());
         COMMANDS.put("pull", new Pull());
         COMMANDS.put("client-cases", new ClientCases());
