@@ -23,6 +23,8 @@ FLUSHES: dict[str, dict[str, Any]] = {
     "transientStorePoolEnable": {"transient_store_pool_enable": True, "transient_store_pool_size": 2},
 }
 TIMES = int(os.environ.get("COUNT", "1"))  # how many times as much as `make test` does
+MINUTE_MS = 60_000
+DELAYS_ARE_OVER_MS = 180 * MINUTE_MS
 SHARES = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
@@ -124,6 +126,11 @@ class Machine:
             assert not store.failures
             again = self.open(disk)
             ledger.check(again, self.rng)
+            if self.housekeeping:
+                for passed_ms in (DELAYS_ARE_OVER_MS, MINUTE_MS):
+                    self.clock.advance(passed_ms)
+                    settle(again)
+                ledger.check_delivered(again)
             again.close()
         finally:
             self.ledger = before

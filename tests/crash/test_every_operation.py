@@ -63,7 +63,9 @@ SCENARIOS = {
     "retention": small("close", EAGER, {"delete_when": ";".join(map(str, range(24)))}, housekeeping=True),
     "retention, SYNC_FLUSH": small("kill", EAGER, SYNC, {"file_reserved_time_hours": 0}, housekeeping=True),
     "delayed": small("close", EAGER, {"flush_delay_offset_interval_ms": 1}, housekeeping=True),
-    "delayed, SYNC_FLUSH": small("cut", SYNC, {"flush_delay_offset_interval_ms": 1}, housekeeping=True),
+    "delayed, SYNC_FLUSH": small(
+        "cut", SYNC, {"flush_commit_log_timed": True, "flush_delay_offset_interval_ms": 1}, housekeeping=True
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.index_service import IndexService
@@ -49,6 +49,26 @@ def test_a_file_that_the_disk_has_no_room_for_takes_the_pages_it_needs_and_leave
     fs.capacity_bytes = None
     put(index, 20_000, 100)
     assert index.files[-1].header.index_count == before + 100
+
+
+def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
+    """The file before it could not be vouched for: the checkpoint's disk had an error."""
+    fs, is_broken = MemoryFileSystem(), True
+
+    def full_file_flushed(end_ms: int) -> None:
+        if is_broken:
+            raise DiskError(ROOT / "checkpoint", "Input/output error")
+
+    index = IndexService(fs, ROOT / "index", 10, 5, full_file_flushed)
+    put(index, 1, 4)
+    with pytest.raises(DiskError):
+        put(index, 5, 1)
+    index.flush()
+    for disk in (fs, *(fs.crash_clone(0.5, seed) for seed in range(20))):
+        assert len(disk.scan(ROOT / "index")) == 1
+    is_broken = False
+    put(index, 5, 1)
+    assert len(fs.scan(ROOT / "index")) == 2
 
 
 def test_queues_go_on_where_the_index_has_no_room_and_it_catches_up_when_there_is() -> None:

@@ -27,12 +27,15 @@ class Deliveries:
         self.clock = ManualClock(NOON_MS)
         self.fs = fs or MemoryFileSystem()
         self.store = open_store(self.fs, config=config, clock=self.clock)
-        self.puts_work = True
+        self.puts_work = self.is_flushed = True
         self.service = self.fresh_service()
 
     def fresh_service(self) -> ScheduleMessageService:
         store = self.store
-        return ScheduleMessageService(store._log, store._queues, store.config, self._put, ConfigFile(self.fs, OFFSETS))
+        file = ConfigFile(self.fs, OFFSETS)
+        return ScheduleMessageService(
+            store._log, store._queues, store.config, self._put, lambda offset: self.is_flushed, file
+        )
 
     def _put(self, message: Message) -> bool:
         return self.puts_work and self.store.put(message).is_stored
@@ -199,6 +202,21 @@ def test_offsets_are_saved_every_ten_seconds_and_at_the_end(deliveries: Deliveri
     assert deliveries.saved_offsets() == {"1": 2, "2": 1}
     deliveries.service.drain()
     assert deliveries.saved_offsets() == {"1": 3, "2": 1}
+
+
+def test_offsets_are_saved_when_what_they_count_is_durable(deliveries: Deliveries) -> None:
+    deliveries.is_flushed = False
+    deliveries.delay(Message("orders", b"x", delay_level=1))
+    deliveries.step(1_000)
+    deliveries.step(60_000)
+    assert deliveries.saved_offsets() is None
+    deliveries.delay(Message("orders", b"y", delay_level=1))
+    deliveries.step(1_000)
+    deliveries.is_flushed = True
+    deliveries.step()
+    assert deliveries.saved_offsets() == {"1": 1}, "those that had to wait"
+    deliveries.service.drain()
+    assert deliveries.saved_offsets() == {"1": 2}
 
 
 def test_a_restart_goes_on_where_the_offsets_say(deliveries: Deliveries) -> None:

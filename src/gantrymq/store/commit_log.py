@@ -53,6 +53,12 @@ class CommitLog:
         """Behind the last record."""
         return self.queue.max_offset
 
+    @property
+    def wrote_offset(self) -> int:
+        """Behind the last byte written, be it only in a write buffer."""
+        last = self.queue.last
+        return last.file_from_offset + last.wrote_position if last else 0
+
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""
         self.queue.load()

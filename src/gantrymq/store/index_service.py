@@ -13,7 +13,7 @@ from pathlib import Path
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
-from gantrymq.fs.api import FileSystem
+from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.index_file import IndexFile, Longs
 
 EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
@@ -114,15 +114,21 @@ class IndexService:
 
     def _begin_file(self, timestamp_ms: int, hashes: Longs) -> None:
         last = self._files[-1] if self._files else None
-        if self._doubtful:
+        is_old = bool(self._doubtful)
+        if is_old:
             fresh = self._doubtful.pop(0)
             fresh.begin_again()
         else:
             fresh = self._new_file(timestamp_ms, last, hashes)
-        if last is not None:
-            fresh.begin_after(last.header)
-            self._flush_full(last)
-        self._fs.sync_directory(self._directory)
+        try:
+            if last is not None:
+                fresh.begin_after(last.header)
+                self._flush_full(last)
+            self._fs.sync_directory(self._directory)
+        except Exception:
+            if not is_old:
+                self._take_back(fresh)
+            raise
         self._files = (*self._files, fresh)
 
     def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Longs) -> IndexFile:
@@ -138,10 +144,14 @@ class IndexService:
             fresh = IndexFile(file, self._slots, self._entries)
             fresh.reserve(hashes)
         except Exception:
-            file.close()
-            self._fs.remove(path)
+            self._take_back(file)
             raise
         return fresh
+
+    def _take_back(self, file: File | IndexFile) -> None:
+        """Remove a file that was not taken into use; :meth:`flush` makes that durable."""
+        file.close()
+        self._fs.remove(file.path)
 
     def _flush_full(self, file: IndexFile) -> None:
         file.settle()
@@ -172,9 +182,11 @@ class IndexService:
         return [file.path for file in expired]
 
     def flush(self) -> None:
-        """Make every file durable; older files were flushed as they filled."""
+        """Make every file durable, and which there are; older files were flushed as they filled."""
         if self._files:
             self._files[-1].flush()
+        if self._fs.exists(self._directory):
+            self._fs.sync_directory(self._directory)
 
     def close(self) -> None:
         """Close the files."""

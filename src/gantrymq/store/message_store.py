@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
-from gantrymq.errors import ConfigError, DiskFullError, StoreClosedError, SyncFailedError
+from gantrymq.errors import DiskFullError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
@@ -36,7 +35,7 @@ from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.opening import load_index, load_parts
-from gantrymq.store.outgoing import prepare
+from gantrymq.store.outgoing import prepare, store_host_of
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
@@ -86,7 +85,7 @@ class MessageStore(ReadingStore):
         self._flush_failed = False
         self._pool: TransientStorePool | None = None
         self.failures: list[tuple[str, Exception]] = []
-        self._store_host = _store_host(config)  # a bad address is said before anything is touched
+        self._store_host = store_host_of(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
@@ -196,14 +195,15 @@ class MessageStore(ReadingStore):
         )
         self._reput_runner = self._runner(self._reput, rest_ms=1)  # RocketMQ's sleeps as long
         self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))
-        # The order of starting and of stopping: what writes a thing is drained before what flushes it.
+        # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
+        # vouches for it after that. Nobody puts any more when they stop.
         self._runners = [
-            *(self._housekeepers() if housekeeping else ()),
             self._runner(AllocateMappedFileService(log, warm=config.warm_maped_file_enable)),
             self._commit_runner,
             self._flush_runner,
             self._reput_runner,
             self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, config)),
+            *(self._housekeepers() if housekeeping else ()),
         ]
         for runner in self._runners:
             runner.start()
@@ -215,12 +215,15 @@ class MessageStore(ReadingStore):
         self._log_cleaner = CleanCommitLogService(
             log, self._space, config, queue_cleaner.wake, start_ms=self._clock.now_ms()
         )
-        self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, offsets)
+        self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
         return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_cleaner]
 
     def _deliver(self, message: Message) -> bool:
         """Store a message whose delay is over; False where it must be tried again."""
         return not self._closed and self.put(message).is_stored
+
+    def _is_durable(self, offset: int) -> bool:
+        return self._log.queue.flushed_where >= offset and not self._flush_failed
 
     def _runner(self, service: Service, rest_ms: int = 0) -> ServiceRunner:
         return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms)
@@ -378,11 +381,3 @@ class MessageStore(ReadingStore):
     def dispatch_behind_bytes(self) -> int:
         """How much of the log is not yet in queues and index."""
         return max(self._dispatchable_end() - self._reput.reput_from_offset, 0)
-
-
-def _store_host(config: MessageStoreConfig) -> Host:
-    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
-    try:
-        return Host.parse(f"{ip}:{config.listen_port}")
-    except ValueError as error:
-        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
 from gantrymq.model import flags
@@ -43,6 +44,15 @@ class OutgoingMessage:
     version: int
     size_bytes: int
     source: Message
+
+
+def store_host_of(config: MessageStoreConfig) -> Host:
+    """brokerIP1 and listenPort; raises ConfigError where they are no address."""
+    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
+    try:
+        return Host.parse(f"{ip}:{config.listen_port}")
+    except ValueError as error:
+        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error
 
 
 def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> OutgoingMessage | PutMessageStatus:

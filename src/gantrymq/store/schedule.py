@@ -1,7 +1,8 @@
 """Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, queue = level - 1, until their time has come.
 
 A unit's tags code there is the deliver time in milliseconds. ``config/delayOffset.json`` keeps how far each level was
-delivered; it is written now and then, so a message may be delivered again after a crash, never lost.
+delivered; it is written now and then, and only of deliveries that are durable, so a message may be delivered again
+after a crash, never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file counts.)
 
 Thread rule: one runner steps; offsets are read from its thread only.
 
@@ -31,7 +32,10 @@ _INT_MAX = 0x7FFFFFFF
 
 
 class ScheduleMessageService:
-    """Delivers what is due. ``put(message)`` stores it in its real topic and says whether that worked."""
+    """Delivers what is due. ``put(message)`` stores it in its real topic and says whether that worked.
+
+    ``is_durable(offset)`` says whether the log is on the disk up to there.
+    """
 
     name = "ScheduleMessageService"
     interval_ms = 100
@@ -42,6 +46,7 @@ class ScheduleMessageService:
         queues: ConsumeQueues,
         config: MessageStoreConfig,
         put: Callable[[Message], bool],
+        is_durable: Callable[[int], bool],
         file: ConfigFile,
     ) -> None:
         self._log = log
@@ -49,10 +54,12 @@ class ScheduleMessageService:
         self._delay_levels_ms = config.delay_levels_ms
         self._flush_interval_ms = config.flush_delay_offset_interval_ms
         self._put = put
+        self._is_durable = is_durable
         self._file = file
         self._saved_ms = 0
         self.offsets = self._load()
         self._dirty = False
+        self._waiting: tuple[int, dict[int, int]] | None = None  # to be saved, once the log is durable up to there
 
     def _load(self) -> dict[int, int]:
         """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
@@ -72,14 +79,14 @@ class ScheduleMessageService:
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
             if queue is not None:
                 more |= self._deliver(level, delay_ms, queue, now_ms)
-        if self._dirty and now_ms - self._saved_ms >= self._flush_interval_ms:
+        if now_ms - self._saved_ms >= self._flush_interval_ms:
             self._save(now_ms)
         return more
 
     def drain(self) -> None:
-        """Keep the offsets; what is not due waits for the next start."""
-        if self._dirty:
-            self._save(self._saved_ms)
+        """Keep the offsets, with the log flushed before; what is not due waits for the next start."""
+        self._save(self._saved_ms)  # what had to wait
+        self._save(self._saved_ms)  # and what came after
 
     def _deliver(self, level: int, delay_ms: int, queue: ConsumeQueue, now_ms: int) -> bool:
         offset = min(max(self.offsets.get(level, 0), queue.min_offset), queue.max_offset)
@@ -119,6 +126,11 @@ class ScheduleMessageService:
         return self._put(due)
 
     def _save(self, now_ms: int) -> None:
-        self._file.save({"offsetTable": {str(level): offset for level, offset in sorted(self.offsets.items())}})
+        """Save the offsets, or those that wait for the log to be durable."""
+        if self._waiting is None and self._dirty:
+            self._waiting, self._dirty = (self._log.wrote_offset, dict(self.offsets)), False
+        if self._waiting is None or not self._is_durable(self._waiting[0]):
+            return
+        self._file.save({"offsetTable": {str(level): offset for level, offset in sorted(self._waiting[1].items())}})
         self._saved_ms = now_ms
-        self._dirty = False
+        self._waiting = None
