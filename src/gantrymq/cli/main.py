@@ -21,7 +21,24 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gantrymq.cli import at, bench, demo, dump, export, info, ingest, log, query, rebuild, recover, salvage, verify
+from gantrymq.cli import (
+    at,
+    bench,
+    broker,
+    demo,
+    dump,
+    export,
+    info,
+    ingest,
+    log,
+    namesrv,
+    query,
+    rebuild,
+    recover,
+    salvage,
+    serve,
+    verify,
+)
 from gantrymq.cli.messages import CANNOT, USAGE, say
 from gantrymq.errors import ConfigError, GantrymqError
 
@@ -43,6 +60,9 @@ _LOOKING = (info.info, dump.dump, log.log, query.query, at.at, verify.verify, ex
 _WORKING = (recover.recover, rebuild.rebuild, salvage.salvage, ingest.ingest)
 for command in (*_LOOKING, *_WORKING):
     store.command()(command)
+app.command()(serve.serve)
+app.command()(namesrv.namesrv)
+app.command()(broker.broker)
 app.command()(demo.demo)
 app.command()(bench.bench)
 
@@ -70,6 +90,7 @@ def main(
         gantrymq store info /data/store
         gantrymq store dump /data/store --topic orders --json
         gantrymq store recover /data/store --dry-run
+        gantrymq serve --store /data/store
     """
 
 

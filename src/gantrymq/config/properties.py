@@ -5,7 +5,7 @@ is reported, as is one that nobody knows; neither stops the work when it stands 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.keys import fields_by_key, read_fields, write_fields
@@ -57,14 +57,17 @@ def _unescape(match: "re.Match[str]") -> str:
     return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
 
-def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """``key=value`` arguments; raises ConfigError where one has no ``=`` or names a key that nobody knows."""
+def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = lambda key: False) -> dict[str, str]:
+    """``key=value`` arguments; raises ConfigError where one has no ``=`` or names a key that nobody knows.
+
+    ``also`` says of a key that is no broker's whether it may be set all the same.
+    """
     entries: dict[str, str] = {}
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator or not key:
             raise ConfigError(assignment, "", "key=value")
-        if key not in _FIELDS and key not in KNOWN_KEYS:
+        if key not in _FIELDS and key not in KNOWN_KEYS and not also(key):
             raise ConfigError(key, value, f"a key of RocketMQ; nearest: {_nearest(key)}")
         entries[key] = value
     return entries

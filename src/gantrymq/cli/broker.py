@@ -1,0 +1,45 @@
+"""``gantrymq broker``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from gantrymq.cli.messages import warn
+from gantrymq.cli.options import AsJson, ConfigFile, Settings
+from gantrymq.cli.serve import run
+from gantrymq.cli.server_options import ListenPort, StoreDirectory, Verbose, read_server_options
+
+
+def broker(
+    store: StoreDirectory = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="host:port;host:port; wins over namesrvAddr."),
+    ] = None,
+    listen_port: ListenPort = None,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    verbose: Verbose = False,
+    json: AsJson = False,
+) -> None:
+    """Run a broker that registers at name servers elsewhere, ours or RocketMQ's.
+
+    When it serves, a line on stdout says where it is. SIGTERM and Ctrl-C
+    shut down cleanly. For a name server in the same process see serve.
+
+    Examples of use:
+
+        gantrymq broker -n 127.0.0.1:9876
+        gantrymq broker -c broker.conf --store /data/store
+        gantrymq broker -n ns1:9876;ns2:9876 --set brokerName=broker-b --listen-port 0
+    """
+    settings = read_server_options(config, set_)
+    live = settings.broker(listen_port)
+    if namesrv is not None:
+        live.broker = replace(live.broker, namesrv_addr=namesrv)
+    if not live.broker.namesrv_addr:
+        warn("neither --namesrv nor namesrvAddr says anything: the broker registers nowhere")
+    run(settings, settings.store(store), live, None, verbose=verbose, json=json)

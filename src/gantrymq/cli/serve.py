@@ -1,0 +1,105 @@
+"""``gantrymq serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.messages import warn
+from gantrymq.cli.options import AsJson, ConfigFile, Settings
+from gantrymq.cli.server_options import ListenPort, ServerSettings, StoreDirectory, Verbose, read_server_options
+
+if TYPE_CHECKING:
+    from gantrymq.cli.progress import Report
+    from gantrymq.config.broker_settings import LiveConfig
+    from gantrymq.embedded.standalone import Standalone
+    from gantrymq.namesrv.settings import NamesrvConfig
+
+
+def serve(
+    store: StoreDirectory = None,
+    namesrv_port: Annotated[
+        int | None,
+        typer.Option(
+            "--namesrv-port", metavar="PORT", min=0, max=65535, help="0 takes a free one.", show_default="9876"
+        ),
+    ] = None,
+    listen_port: ListenPort = None,
+    no_namesrv: Annotated[
+        bool, typer.Option("--no-namesrv", help="The broker alone; namesrvAddr says where it registers.")
+    ] = False,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    verbose: Verbose = False,
+    json: AsJson = False,
+) -> None:
+    """Run a name server and a broker in one process.
+
+    When the broker's route answers, a line on stdout says where both are.
+    They listen on loopback: bindAddress is where to listen instead, and
+    brokerIP1 what clients are told. SIGTERM and Ctrl-C shut down cleanly.
+
+    Examples of use:
+
+        gantrymq serve
+        gantrymq serve --store /data/store --namesrv-port 0 --listen-port 0 --json
+        gantrymq serve -c broker.conf --set flushDiskType=SYNC_FLUSH
+        gantrymq serve --set bindAddress=0.0.0.0 --set brokerIP1=10.1.2.3
+    """
+    settings = read_server_options(config, set_)
+    live = settings.broker(listen_port)
+    namesrv = None if no_namesrv else settings.namesrv(namesrv_port, own_port=False)
+    if namesrv is not None and live.broker.namesrv_addr:
+        warn(f"namesrvAddr={live.broker.namesrv_addr} has no effect without --no-namesrv")
+    if namesrv is None and not live.broker.namesrv_addr:
+        warn("namesrvAddr says nothing: the broker registers nowhere")
+    run(settings, settings.store(store), live, namesrv, verbose=verbose, json=json)
+
+
+def run(
+    settings: ServerSettings,
+    store: Path,
+    live: LiveConfig,
+    namesrv: NamesrvConfig | None,
+    *,
+    verbose: bool,
+    json: bool,
+) -> None:
+    """Serve until a signal comes."""
+    from gantrymq.cli.serving import serve_until_stopped
+    from gantrymq.embedded.standalone import Extras, Standalone
+    from gantrymq.namesrv.settings import acts
+
+    others = {key: text for key, text in settings.entries.items() if not acts(key)}
+    tls = settings.tls()
+
+    def made(report: Report | None) -> Standalone:
+        extras = Extras(given=frozenset(settings.entries), others=others, tls=tls, progress=report)
+        return Standalone(store, live, namesrv, extras)
+
+    serve_until_stopped(_Announced(made), json=json, verbose=verbose)
+
+
+class _Announced:
+    """The pair as the command line serves it: with a progress bar while a large store recovers."""
+
+    def __init__(self, made: Callable[[Report | None], Standalone]) -> None:
+        self._made = made
+
+    async def start(self) -> None:
+        from gantrymq.cli.progress import progress
+
+        with progress() as report:
+            self._pair = self._made(report)
+            await self._pair.start()
+
+    async def shutdown(self) -> None:
+        await self._pair.shutdown()
+
+    def announcement(self) -> Mapping[str, object]:
+        pair = self._pair
+        store = str(pair.store_path)
+        return {"namesrv": pair.namesrv_address or None, "broker": pair.broker_address, "store": store}

@@ -1,0 +1,82 @@
+"""The options that the servers share, and the settings they add up to: of a broker, its store, a name server, TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.messages import warn
+from gantrymq.cli.options import read_entries
+
+if TYPE_CHECKING:
+    from gantrymq.config.broker_settings import LiveConfig
+    from gantrymq.namesrv.settings import NamesrvConfig
+    from gantrymq.remoting.transport.tls import TlsServer
+
+STORE_KEY = "storePathRootDir"
+_DEFAULT_STORE = "store"  # in the home directory, as RocketMQ's
+
+StoreDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", metavar="DIR", help="Directory of the store, made where it is missing.", show_default="~/store"
+    ),
+]
+ListenPort = Annotated[
+    int | None,
+    typer.Option("--listen-port", metavar="PORT", min=0, max=65535, help="0 takes a free one.", show_default="10911"),
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr who comes and goes.")]
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Everything that ``-c`` and ``--set`` said, by whom it is for."""
+
+    entries: Mapping[str, str]
+
+    def store(self, given: Path | None) -> Path:
+        """The store's directory: as given, else storePathRootDir, else ~/store."""
+        return given or Path(self.entries.get(STORE_KEY) or Path.home() / _DEFAULT_STORE)
+
+    def broker(self, listen_port: int | None) -> LiveConfig:
+        """The settings of a broker and its store; raises ConfigError."""
+        from gantrymq.config.broker_settings import LiveConfig
+
+        config = LiveConfig()
+        config.update(self.entries)
+        if listen_port is not None:
+            config.broker = replace(config.broker, listen_port=listen_port)
+        return config
+
+    def namesrv(self, listen_port: int | None, *, own_port: bool) -> NamesrvConfig:
+        """The settings of a name server; ``own_port`` says that listenPort is meant for it. Raises ConfigError."""
+        from gantrymq.namesrv.settings import read_namesrv_config
+
+        mine = {key: text for key, text in self.entries.items() if own_port or key != "listenPort"}
+        config = read_namesrv_config(mine)
+        return config if listen_port is None else replace(config, listen_port=listen_port)
+
+    def tls(self) -> TlsServer | None:
+        """How TLS is answered; None where nothing was said of it. Raises ConfigError."""
+        from gantrymq.remoting.transport.tls import tls_server
+
+        said = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
+        return tls_server(said) if said else None
+
+
+def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:
+    """The settings of ``-c`` and ``--set``, the latter winning; warnings go to stderr. Raises ConfigError, OSError."""
+    from gantrymq.config.broker_settings import knows
+    from gantrymq.config.properties import remark
+    from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts
+
+    entries = read_entries(config_file, assignments, also=lambda key: acts(key) or key in WITHOUT_EFFECT)
+    for key in entries:
+        if not (knows(key) or acts(key) or key == STORE_KEY or key in WITHOUT_EFFECT):
+            warn(remark(key))
+    return ServerSettings(entries)

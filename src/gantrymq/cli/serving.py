@@ -1,0 +1,87 @@
+"""A server on the command line: started, announced on stdout, and stopped by SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Protocol
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(Protocol):
+    """What can be started and stopped."""
+
+    async def start(self) -> None:
+        """Returns when it serves."""
+        ...
+
+    async def shutdown(self) -> None:
+        """Returns when everything is on the disk."""
+        ...
+
+    def announcement(self) -> Mapping[str, object]:
+        """What a program is told once it serves, in the order of its fields."""
+        ...
+
+
+def serve_until_stopped(server: Server, *, json: bool, verbose: bool) -> None:
+    """Returns after a clean shutdown. A second signal ends the process at once, and the store recovers later."""
+    from gantrymq.remoting.transport.event_loop import new_event_loop
+
+    _log_to_stderr(verbose=verbose)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(server, json=json))
+
+
+async def _serve(server: Server, *, json: bool) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def note() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, note)
+    await server.start()
+    try:
+        _announce(server.announcement(), json=json)
+        await stop.wait()
+    finally:
+        await server.shutdown()
+
+
+def _announce(fields: Mapping[str, object], *, json: bool) -> None:
+    if json:
+        import orjson
+
+        line = orjson.dumps({"ready": True, **fields}).decode()
+    else:
+        said = [f"{name} {value}" for name, value in fields.items() if value is not None]
+        line = f"ready: {', '.join(said)} (Ctrl-C stops it)"
+    print(line, flush=True)
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    """Log lines, without colours where nobody looks at them; stdout belongs to the announcement."""
+    import logging
+
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper("%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

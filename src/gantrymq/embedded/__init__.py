@@ -1,0 +1,1 @@
+"""Name server and broker in one process: what ``gantrymq serve`` runs, and what tests embed."""

@@ -1,0 +1,133 @@
+"""A name server and a broker in one process, on one event loop.
+
+    pair = Standalone("/data/store", LiveConfig(BrokerConfig(listen_port=0)), NamesrvConfig(listen_port=0))
+    await pair.start()       # the broker's route answers
+    print(pair.namesrv_address, pair.broker_address)
+    await pair.shutdown()
+
+Source: NamesrvStartup, BrokerStartup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gantrymq.broker.server import BrokerServer
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingError
+from gantrymq.fs.api import FileSystem
+from gantrymq.namesrv.server import NamesrvServer
+from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.tls import TlsServer
+from gantrymq.store.recovery import Progress
+
+NAMESRV_FOLDER = "namesrv"
+_READY_WITHIN_S = 10.0
+_ASK_AGAIN_S = 0.005
+_ANYWHERE = {"0.0.0.0", "::", ""}
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What both servers are given beside their settings.
+
+    ``given`` are the store's keys that must hold, ``others`` settings of the name server that do not act. ``clock`` and
+    ``fs`` are the broker's; the name server has the system's own, so that nobody is silent for too long when a test
+    moves the time.
+    """
+
+    given: Collection[str] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock | None = None
+    fs: FileSystem | None = None
+    tls: TlsServer | None = None
+    progress: Progress | None = None
+
+
+class Standalone:
+    """Make it, ``start``, ``shutdown``; all on one event loop.
+
+    Without ``namesrv`` there is only the broker, which registers where its ``namesrv_addr`` says. The name server's
+    files are in ``namesrv/`` of the store, unless its settings say otherwise.
+    """
+
+    def __init__(
+        self, store: str | Path, config: LiveConfig, namesrv: NamesrvConfig | None, extras: Extras | None = None
+    ) -> None:
+        self._extras = extras = extras or Extras()
+        self.store_path, self.config = Path(store), config
+        home = self.store_path / NAMESRV_FOLDER
+        self.namesrv = NamesrvServer(namesrv, home=home, others=extras.others, tls=extras.tls) if namesrv else None
+        self.broker = BrokerServer(
+            self.store_path,
+            config,
+            given=extras.given,
+            clock=extras.clock,
+            fs=extras.fs,
+            tls=extras.tls,
+            progress=extras.progress,
+        )
+
+    @property
+    def namesrv_address(self) -> str:
+        """Where clients ask; known once started. What the broker was given where there is no name server of ours."""
+        if self.namesrv is None:
+            return self.config.broker.namesrv_addr
+        if self.namesrv.configuration.config.bind_address in _ANYWHERE:
+            return f"{self.config.broker.broker_ip1}:{self.namesrv.port}"
+        return self.namesrv.address
+
+    @property
+    def broker_address(self) -> str:
+        """Where the broker is; known once started."""
+        return self.broker.address
+
+    async def start(self) -> None:
+        """Returns when the broker's route answers; what was started is stopped where something fails.
+
+        Raises what BrokerServer.start and NamesrvServer.start raise.
+        """
+        if self.namesrv is None:
+            await self.broker.start()
+            return
+        await self.namesrv.start()
+        try:
+            self.config.broker = replace(self.config.broker, namesrv_addr=self.namesrv_address)
+            await self.broker.start()
+        except BaseException:
+            await self.namesrv.shutdown()
+            raise
+        if self._extras.tls is None:
+            await self._route_answers()
+
+    async def shutdown(self) -> None:
+        """Stop the broker, which says goodbye, then the name server. Doing so twice is harmless."""
+        await self.broker.shutdown()
+        if self.namesrv is not None:
+            await self.namesrv.shutdown()
+
+    async def _route_answers(self) -> None:
+        """Ask as a client would, over a socket, until the broker has a route."""
+        client, name = RemotingClient(), self.config.broker.broker_name
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                while not await self._has_route(client, name):
+                    await asyncio.sleep(_ASK_AGAIN_S)
+        except TimeoutError as error:
+            await self.shutdown()
+            raise RemotingError(f"{self.namesrv_address}: the broker {name} has no route") from error
+        finally:
+            await client.close()
+
+    async def _has_route(self, client: RemotingClient, topic: str) -> bool:
+        request = RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic))
+        answer = await client.invoke(self.namesrv_address, request, int(_READY_WITHIN_S * 1000))
+        return answer.code == ResponseCode.SUCCESS

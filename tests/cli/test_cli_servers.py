@@ -1,0 +1,152 @@
+"""``serve``, ``broker`` and ``namesrv`` as processes: announced, used, stopped by a signal, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_cases import Run, start
+
+from gantrymq import Message, Producer, StoreReader
+from gantrymq.client.blocking import BlockingClient
+from gantrymq.client.calls import cluster_info
+from gantrymq.client.settings import ClientConfig
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.client import RemotingClient
+
+SMALL = ("--set", "mappedFileSizeCommitLog=16777216", "--set", "maxHashSlotNum=1000", "--set", "maxIndexNum=4000")
+FREE = ("--listen-port", 0)
+
+
+@contextmanager
+def serving(*arguments: object, **options: Any) -> Iterator[tuple[dict[str, Any], subprocess.Popen[bytes]]]:
+    """A server that has said that it is ready; killed at the end where it still runs."""
+    with start(*arguments, "--json", **options) as child:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        try:
+            assert line, child.communicate(timeout=60)[1].decode()
+            yield json.loads(line), child
+        finally:
+            child.kill()
+
+
+def stop(child: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> tuple[int, str]:
+    """Signal it, and its exit code and stderr."""
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    assert out == b""
+    return child.returncode, err.decode()
+
+
+def brokers(namesrv: str) -> list[str]:
+    with BlockingClient(ClientConfig(namesrv)) as client:
+        return sorted(client.ask_name_server(cluster_info()).broker_addr_table)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_is_ready_when_its_route_answers_and_ends_cleanly(tmp_path: Path, number: int) -> None:
+    store = tmp_path / "store"
+    with serving("serve", "--store", store, "--namesrv-port", 0, *FREE, *SMALL) as (ready, child):
+        assert list(ready) == ["ready", "namesrv", "broker", "store"]
+        assert (ready["ready"], ready["store"]) == (True, str(store))
+        assert brokers(ready["namesrv"]) == ["broker-a"]
+        with Producer(ready["namesrv"]) as producer:
+            assert producer.send(Message("T", b"hello")).status.name == "SEND_OK"
+        assert (store / "abort").exists()
+        assert stop(child, number) == (0, "")
+    assert not (store / "abort").exists()
+    with StoreReader.open(store) as reader:
+        assert sum(len(reader.get("T", queue, 0).messages) for queue in range(8)) == 1
+
+
+def test_after_a_kill_serve_recovers_and_goes_on(tmp_path: Path) -> None:
+    arguments = ("serve", "--store", tmp_path / "store", "--namesrv-port", 0, *FREE, *SMALL)
+    for life in range(2):
+        with serving(*arguments) as (ready, child), Producer(ready["namesrv"]) as producer:
+            for number in range(20):
+                producer.send(Message("T", f"{life} {number}".encode()))
+            child.kill()
+            child.wait()
+    with StoreReader.open(tmp_path / "store") as reader:
+        bodies = [one.body for queue in range(8) for one in reader.get("T", queue, 0, max_msgs=64).messages]
+    assert sorted(bodies) == sorted(f"{life} {number}".encode() for life in range(2) for number in range(20))
+
+
+def test_namesrv_and_broker_find_each_other(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    with serving("namesrv", *FREE, env=home) as (name_server, first):
+        assert list(name_server) == ["ready", "namesrv"]
+        broker = ("broker", "-n", name_server["namesrv"], "--store", tmp_path / "b", *FREE, "--set", "brokerName=b1")
+        with serving(*broker, *SMALL) as (ready, second):
+            assert ready["namesrv"] == name_server["namesrv"]
+            assert brokers(name_server["namesrv"]) == ["b1"]
+            assert stop(second) == (0, "")
+        assert brokers(name_server["namesrv"]) == []
+        assert stop(first) == (0, "")
+    assert not (tmp_path / "namesrv").exists()  # there was nothing to keep
+
+
+def test_a_setting_that_a_tool_changes_goes_into_the_file_of_c(tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=0\nrocketmqHome=/opt/rocketmq\nserverWorkerThreads=2\n")
+
+    async def update(address: str) -> int:
+        client = RemotingClient()
+        request = RemotingCommand.request(RequestCode.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false\n")
+        answer = await client.invoke(address, request, 10_000)
+        await client.close()
+        return answer.code
+
+    with serving("namesrv", "-c", conf) as (ready, child):
+        assert asyncio.run(update(ready["namesrv"])) == 0
+        assert stop(child)[0] == 0
+    lines = conf.read_text().splitlines()
+    assert {"enableTopicList=false", "listenPort=0", "rocketmqHome=/opt/rocketmq", "serverWorkerThreads=2"} <= set(
+        lines
+    )
+
+
+def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"storePathRootDir={tmp_path}/here\nlistenPort=0\nbrokerName=from-conf\nnamesrvAddr=10.0.0.1:9876\n"
+        "sendThreadPoolNums=4\nmappedFileSizeCommitLog=16777216\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
+    )
+    with serving("serve", "-c", conf, "--namesrv-port", 0) as (ready, child):
+        assert ready["store"] == f"{tmp_path}/here"
+        assert brokers(ready["namesrv"]) == ["from-conf"]
+        code, err = stop(child)
+    assert code == 0
+    assert "namesrvAddr=10.0.0.1:9876 has no effect without --no-namesrv" in err
+
+
+def test_what_cannot_be_is_one_line(process: Run, tmp_path: Path) -> None:
+    with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL) as (ready, _):
+        port = ready["broker"].rpartition(":")[2]
+        locked = process("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE)
+        assert (locked.code, locked.out) == (3, b"")
+        assert "is open in another process" in locked.err
+        taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, "--listen-port", port)
+        assert (taken.code, taken.out) == (3, b"")
+        assert f"cannot listen on 127.0.0.1:{port}" in taken.err
+    for outcome in (locked, taken):
+        assert len(outcome.err.splitlines()) == 1
+        assert outcome.err.startswith("gantrymq: ")
+
+
+def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path) -> None:
+    for command in ("serve", "broker", "namesrv"):
+        outcome = gantrymq(command, "--set", "listenPrt=1")
+        assert outcome.code == 2
+        assert "listenPrt" in outcome.err
+    assert gantrymq("serve", "--set", "orderMessageEnable=perhaps").code == 2
+    assert gantrymq("serve", "--listen-port", "70000").code == 2
