@@ -78,13 +78,13 @@ class ProcessQueue:
         """Whether nobody has pulled for so long that something must be wrong."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
-    def put(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Add what was pulled."""
+    def put(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+        """Add what was pulled; what is missing before ``next_offset`` is not wanted."""
         for message in messages:
             if message.queue_offset not in self._waiting:
                 self._size_bytes += len(message.body)
             self._waiting[message.queue_offset] = message
-            self._next_offset = message.queue_offset + 1
+        self._next_offset = next_offset
 
     def contains(self, message: ReceivedMessage) -> bool:
         """Whether a message is still there."""
@@ -116,10 +116,10 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> int:
-        """What was taken is consumed; the offset behind it, or -1 where nothing was taken."""
+        """What was taken is consumed; the offset up to which all is, or -1 where nothing was taken."""
         if not self._taken:
             return -1
-        offset = max(self._taken) + 1
+        offset = next(iter(self._waiting), self._next_offset)
         self._size_bytes -= sum(len(message.body) for message in self._taken.values())
         self._taken.clear()
         return offset

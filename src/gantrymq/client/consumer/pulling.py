@@ -95,7 +95,7 @@ class Puller:
             return pulled.next_begin_offset if await self._owner.moved(queue, pulled.next_begin_offset) else None
         messages = list(pulled_messages(pulled, queue.queue, wanted))
         if messages:
-            queue.put(messages)
+            queue.put(messages, pulled.next_begin_offset)
             self._owner.deliver(queue, messages, self._member.clock.monotonic_s() - began_s)
         else:
             self._owner.matched_none(queue, pulled.next_begin_offset)

@@ -1,0 +1,336 @@
+"""Our push consumer in groups at the real broker: alone, with others of ours, and with the real consumer."""
+
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    Message,
+    MessageModel,
+    Producer,
+    PushConsumer,
+)
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.send_result import SendStatus
+
+from .java import MAIN, build_jar, java_program
+from .java_cluster import JavaCluster
+
+FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+
+
+class Inbox:
+    """A listener that keeps what it gets; ``answer`` says what it returns."""
+
+    def __init__(
+        self, answer: Callable[[Sequence[ReceivedMessage], Any], Any] = lambda messages, context: None
+    ) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.at: list[float] = []
+        self.times: list[int] = []
+        self._answer, self._lock = answer, threading.Lock()
+
+    def __call__(self, messages: Sequence[ReceivedMessage], context: Any) -> Any:
+        with self._lock:
+            self.messages += messages
+            self.at += [time.monotonic()] * len(messages)
+            self.times += [message.reconsume_times for message in messages]
+        return self._answer(messages, context)
+
+    @property
+    def bodies(self) -> list[str]:
+        with self._lock:
+            return [message.body.decode() for message in self.messages]
+
+
+def eventually(ask: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := ask():
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"it did not come within {seconds} s: {what}")
+
+
+@contextmanager
+def consumer(cluster: JavaCluster, group: str, topic: str, inbox: Inbox, **settings: Any) -> Iterator[PushConsumer]:
+    orderly = settings.pop("orderly", False)
+    expression = settings.pop("expression", "*")
+    with PushConsumer(cluster.namesrv, consumer_group=group, **(FIRST | settings)) as made:
+        made.subscribe(topic, expression)
+        (made.listen_orderly if orderly else made.listen)(inbox)
+        made.start()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: JavaCluster) -> Iterator[Producer]:
+    with Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as made:
+        yield made
+
+
+def send(producer: Producer, topic: str, count: int, **more: Any) -> list[str]:
+    """Messages to all four queues in turn; their bodies differ from those of any other call."""
+    bodies = [f"{topic} {time.monotonic_ns()} {number}" for number in range(count)]
+    for number, body in enumerate(bodies):
+        sent = producer.send(Message(topic, body.encode(), **more), lambda queues, at=number: queues[at % 4])
+        assert sent.status is SendStatus.SEND_OK
+    return bodies
+
+
+def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Producer) -> None:
+    bodies = send(producer, "PushAll", 200, tags="A", keys=("k1", "k2"))
+    inbox = Inbox()
+    with consumer(cluster, "push-all", "PushAll", inbox, consume_message_batch_max_size=8):
+        eventually(lambda: len(inbox.messages) >= 200, "200 messages")
+        sent = producer.send(Message("PushAll", b"x" * 5000, tags="A"))  # compressed on its way
+        eventually(lambda: len(inbox.messages) >= 201, "one more, by the long poll")
+    assert sorted(inbox.bodies) == sorted([*bodies, "x" * 5000])
+    last = inbox.messages[-1]
+    assert (last.msg_id, last.offset_msg_id) == (sent.msg_id, sent.offset_msg_id)
+    assert (last.broker_name, last.queue_offset, last.reconsume_times) == ("broker-a", sent.queue_offset, 0)
+    assert (inbox.messages[0].tags, inbox.messages[0].keys, inbox.messages[0].topic) == ("A", ["k1", "k2"], "PushAll")
+
+
+def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Producer) -> None:
+    """``Aa`` and ``BB`` have one hash in Java: the broker gives both, the consumer only what was wanted."""
+    for tag in ("Aa", "BB", "C"):
+        send(producer, "PushTags", 4, tags=tag)
+    inbox = Inbox()
+    with consumer(cluster, "push-tags", "PushTags", inbox, expression="BB || none") as one:
+        eventually(lambda: len(inbox.messages) >= 4, "the messages with the tag")
+        eventually(lambda: sum(one.offsets().values()) == 12, "offsets behind what was not wanted")
+    assert [message.tags for message in inbox.messages] == ["BB"] * 4
+
+
+def test_two_share_and_one_leaves(cluster: JavaCluster, producer: Producer) -> None:
+    send(producer, "PushShared", 4)
+    first, second = Inbox(), Inbox()
+    told: list[frozenset[str]] = []
+    with ExitStack() as leaving:
+        one = leaving.enter_context(consumer(cluster, "push-shared", "PushShared", first))
+        one.register_message_queue_listener(lambda topic, queues, mine: told.append(frozenset(map(str, mine))))
+        assert shares(one, "PushShared") == {0, 1, 2, 3}
+        eventually(lambda: len(first.messages) == 4, "all messages to the first")
+        with consumer(cluster, "push-shared", "PushShared", second) as two:
+            eventually(lambda: len(shares(one, "PushShared")) == 2 == len(shares(two, "PushShared")), "two halves")
+            assert shares(one, "PushShared") | shares(two, "PushShared") == {0, 1, 2, 3}
+            bodies = send(producer, "PushShared", 40)
+            eventually(lambda: set(bodies) <= {*first.bodies, *second.bodies}, "all messages to the two")
+            halves = [{one.queue_id for one in inbox.messages[-10:]} for inbox in (first, second)]
+            assert halves == [shares(one, "PushShared"), shares(two, "PushShared")]
+        eventually(lambda: shares(one, "PushShared") == {0, 1, 2, 3}, "all queues back")
+        bodies = send(producer, "PushShared", 8)
+        eventually(lambda: set(bodies) <= set(first.bodies), "all messages to the one that is left")
+        assert frozenset(f"PushShared@broker-a:{number}" for number in range(4)) in told
+    assert Counter([*first.bodies, *second.bodies]).most_common(1)[0][1] <= 4  # nothing comes again and again
+
+
+def shares(one: PushConsumer, topic: str) -> set[int]:
+    return {queue.queue_id for queue in one.assignment() if queue.topic == topic}
+
+
+class JavaConsumer:
+    """The real push consumer in a process of its own; ``lines`` is what it printed so far."""
+
+    def __init__(self, cluster: JavaCluster, topic: str, group: str, *options: str) -> None:
+        jar = build_jar()
+        words = [java_program(), "-Xmx256m", "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, "consume"]
+        words += ["--namesrv", cluster.namesrv, "--topic", topic, "--group", group, *options]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as this)
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+        self.lines: list[dict[str, Any]] = []
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def __enter__(self) -> "JavaConsumer":
+        eventually(lambda: self.of("ready"), "the real consumer")
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        """A clean shutdown."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reading.join()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["kind"] == kind]
+
+    def share(self, topic: str) -> set[int]:
+        told = [set(line["queues"]) for line in self.of("assigned") if line["topic"] == topic]
+        return told[-1] if told else set()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(json.loads(line))
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Producer, orderly: bool) -> None:
+    topic, group = f"PushMixed-{orderly}", f"push-mixed-{orderly}"
+    send(producer, topic, 4)
+    inbox = Inbox()
+    with (
+        JavaConsumer(cluster, topic, group, *(["--orderly"] if orderly else [])) as theirs,
+        consumer(cluster, group, topic, inbox, orderly=orderly) as ours,
+    ):
+        eventually(
+            lambda: len(shares(ours, topic)) == 2 and theirs.share(topic) == {0, 1, 2, 3} - shares(ours, topic),
+            "shares that fit each other",
+        )
+        # Both divide by the same rule: the one whose id sorts first has the first half.
+        ids = sorted([ours.client_id, theirs.of("ready")[0]["clientId"]])
+        assert shares(ours, topic) == ({0, 1} if ids[0] == ours.client_id else {2, 3})
+        bodies = send(producer, topic, 40)
+        keys = eventually(
+            lambda: len(got := [*inbox.bodies, *theirs.of("message")]) >= 44 and got, "all messages to the two"
+        )
+        assert len(keys) >= 44
+        mine = [body for body in bodies if body in inbox.bodies]
+        assert len(mine) == 20
+
+
+def test_retries_and_dead_letters(cluster: JavaCluster, producer: Producer) -> None:
+    """A message that fails comes again under its own topic, and after ``max_reconsume_times`` is a dead letter."""
+    bodies = send(producer, "PushRetried", 1, keys=("retried",))
+
+    def later(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus:
+        context.delay_level_when_next_consume = 1
+        if messages[0].reconsume_times == 1:
+            raise ValueError("a listener that raises")
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    inbox, dead = Inbox(later), Inbox()
+    with consumer(cluster, "push-retried", "PushRetried", inbox, max_reconsume_times=2):
+        eventually(lambda: len(inbox.messages) == 3, "two retries")
+        with consumer(cluster, "push-dead", "%DLQ%push-retried", dead):
+            eventually(lambda: dead.messages, "the dead letter")
+    assert inbox.times == [0, 1, 2]
+    assert {message.topic for message in inbox.messages} == {"PushRetried"}
+    assert len({message.msg_id for message in inbox.messages}) == 1
+    assert dead.bodies == bodies
+    assert dead.messages[0].properties["RETRY_TOPIC"] == "PushRetried"
+    assert inbox.at[1] - inbox.at[0] >= 0.9  # level 1
+
+
+def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer: Producer) -> None:
+    producer.send_batch([Message("PushPartly", b"%d" % number) for number in range(4)])
+
+    def partly(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        context.delay_level_when_next_consume = 1
+        if messages[0].reconsume_times == 0:
+            context.ack_index = 1
+
+    inbox = Inbox(partly)
+    with consumer(cluster, "push-partly", "PushPartly", inbox, consume_message_batch_max_size=4):
+        eventually(lambda: len(inbox.messages) == 6, "the half that was not acknowledged")
+    assert inbox.bodies[:4] == ["0", "1", "2", "3"]
+    assert sorted(inbox.bodies[4:]) == ["2", "3"]
+
+
+def test_order_holds_through_failures(cluster: JavaCluster, producer: Producer) -> None:
+    bodies = send(producer, "PushOrderly", 40)
+    failed: set[str] = set()
+
+    def once(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
+        body = messages[0].body.decode()
+        if body in (bodies[9], bodies[10]) and body not in failed:
+            failed.add(body)
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return ConsumeOrderlyStatus.SUCCESS
+
+    inbox = Inbox(once)
+    settings = {"orderly": True, "suspend_current_queue_time_ms": 100}
+    with consumer(cluster, "push-orderly", "PushOrderly", inbox, **settings):
+        eventually(lambda: len(inbox.messages) == 42, "all messages, two of them twice")
+    by_queue = defaultdict(list)
+    for message, times in zip(inbox.messages, inbox.times, strict=True):
+        by_queue[message.queue_id].append((message.body.decode(), times))
+    for number in range(4):
+        expected = [(body, 0) for body in bodies[number::4]]
+        for body in failed & set(bodies[number::4]):
+            expected.insert(expected.index((body, 0)) + 1, (body, 1))
+        assert by_queue[number] == expected
+
+
+def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, producer: Producer) -> None:
+    for number in range(3):
+        producer.send(Message("PushStuck", b"%d" % number), min)
+
+    def stuck(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus | None:
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if messages[0].body == b"1" else None
+
+    inbox, dead = Inbox(stuck), Inbox()
+    settings = {"orderly": True, "suspend_current_queue_time_ms": 10, "max_reconsume_times": 2}
+    with consumer(cluster, "push-stuck", "PushStuck", inbox, **settings):
+        eventually(lambda: inbox.bodies == ["0", "1", "1", "1", "2"], "the message behind the one that fails")
+        with consumer(cluster, "push-stuck-dead", "%DLQ%push-stuck", dead):
+            eventually(lambda: dead.bodies == ["1"], "the dead letter")
+    assert inbox.times == [0, 0, 1, 2, 0]
+
+
+def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Producer) -> None:
+    bodies = send(producer, "PushAgain", 20)
+    first, second = Inbox(), Inbox()
+    with consumer(cluster, "push-again", "PushAgain", first):
+        eventually(lambda: len(first.messages) == 20, "20 messages")
+    more = send(producer, "PushAgain", 5)
+    with consumer(cluster, "push-again", "PushAgain", second):
+        eventually(lambda: len(second.messages) == 5, "what came meanwhile")
+    assert sorted(first.bodies) == sorted(bodies)
+    assert sorted(second.bodies) == sorted(more)
+
+
+def test_broadcasting_and_its_file_of_offsets(cluster: JavaCluster, producer: Producer, tmp_path: Path) -> None:
+    """Each gets all; the file is RocketMQ's: the real consumer goes on where ours stopped, and ours where it did."""
+    send(producer, "PushToAll", 8)
+    settings = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": tmp_path}
+    first, second, third = Inbox(), Inbox(), Inbox()
+    with (
+        consumer(cluster, "push-to-all", "PushToAll", first, instance_name="one", **settings) as one,
+        consumer(cluster, "push-to-all", "PushToAll", second, instance_name="two", **settings),
+    ):
+        eventually(lambda: len(first.messages) == 8 == len(second.messages), "8 messages for both")
+        ours = one.client_id
+    theirs = ["--broadcast", "--offsets", str(tmp_path), "--instance", "one"]
+    # The real consumer may find another address of this machine: its file is where its client id is.
+    (tmp_path / f"127.0.0.1@{ours.partition('@')[2]}").mkdir(exist_ok=True)
+    with JavaConsumer(cluster, "PushToAll", "push-to-all", *theirs) as java:
+        other = java.of("ready")[0]["clientId"]
+    same = tmp_path / other / "push-to-all" / "offsets.json"
+    if other != ours:
+        same.parent.mkdir(parents=True, exist_ok=True)
+        same.write_bytes((tmp_path / ours / "push-to-all" / "offsets.json").read_bytes())
+    more = send(producer, "PushToAll", 4)
+    with JavaConsumer(cluster, "PushToAll", "push-to-all", *theirs) as java:
+        eventually(lambda: len(java.of("message")) == 4, "what is new, to the real one")
+    if other != ours:
+        (tmp_path / ours / "push-to-all" / "offsets.json").write_bytes(same.read_bytes())
+    with consumer(cluster, "push-to-all", "PushToAll", third, instance_name="one", **settings):
+        last = send(producer, "PushToAll", 4)
+        eventually(lambda: len(third.messages) >= 4, "what is new, to ours")
+    assert sorted(third.bodies) == sorted(last)
+    assert len(more) == 4
