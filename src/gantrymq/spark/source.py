@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from gantrymq.errors import ConfigError
+from gantrymq.spark.cluster_writer import ClusterBatchWriter, ClusterStreamWriter
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.reader import FilteringReader, RocketMQReader
 from gantrymq.spark.schema import check_schema, schema_ddl
@@ -64,11 +65,13 @@ class RocketMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that appends a DataFrame; raises ConfigError."""
-        return StoreBatchWriter(_checked_write(self.options, schema, overwrite=overwrite), schema)
+        options = _checked_write(self.options, schema, overwrite=overwrite)
+        return StoreBatchWriter(options, schema) if options.path else ClusterBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer that appends micro-batches; raises ConfigError."""
-        return StoreStreamWriter(_checked_write(self.options, schema, overwrite=overwrite), schema)
+        options = _checked_write(self.options, schema, overwrite=overwrite)
+        return StoreStreamWriter(options, schema) if options.path else ClusterStreamWriter(options)
 
 
 def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:

@@ -32,6 +32,9 @@ class WriteOptions:
     namespace: str | None = None
     access_key: str | None = None
     secret_key: str | None = None
+    producer_group: str = "GANTRYMQ_SPARK"
+    send_msg_timeout_ms: int = 3000
+    retry_times_when_send_failed: int = 10
     store_keys: tuple[tuple[str, str], ...] = field(default=())
 
     @classmethod
@@ -54,6 +57,7 @@ class WriteOptions:
             values[attribute] = read(shown, text)
         if ("path" in values) == ("nameserver" in values):
             raise ConfigError("path", str(values.get("path", "")), "either path (a store) or nameserver (host:port)")
+        _check_origin(values, store_keys)
         if ("txn_app_id" in values) != ("txn_version" in values):
             raise ConfigError("txnAppId", values.get("txn_app_id", ""), "txnAppId and txnVersion are given together")
         return cls(**values, store_keys=tuple(store_keys))
@@ -62,6 +66,27 @@ class WriteOptions:
         """The settings of the store that were given, and their keys."""
         reading = read_settings(dict(self.store_keys))
         return reading.config, reading.given
+
+
+_OF_PATHS = {"txn_app_id": "txnAppId", "txn_version": "txnVersion"}
+_OF_CLUSTERS = {
+    "producer_group": "producerGroup",
+    "send_msg_timeout_ms": "sendMsgTimeout",
+    "retry_times_when_send_failed": "retryTimesWhenSendFailed",
+    "namespace": "namespace",
+}
+
+
+def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> None:
+    """Raise ConfigError for an option of a store where there is a cluster, or the other way round."""
+    there, other = ("nameserver", "path") if "nameserver" in values else ("path", "nameserver")
+    for attribute, shown in (_OF_PATHS if there == "nameserver" else _OF_CLUSTERS).items():
+        if attribute in values:
+            raise ConfigError(shown, values[attribute], f"only with {other}, and here is {there}")
+    if there == "nameserver" and store_keys:
+        raise ConfigError(f"{_STORE_KEY}{store_keys[0][0]}", store_keys[0][1], "only with path: brokers have their own")
+    if ("access_key" in values) != ("secret_key" in values):
+        raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
 
 
 def _store_key(name: str, text: str) -> str:
@@ -85,7 +110,7 @@ def _local(name: str, text: str) -> Path:
 # Option, field, and how its text is read.
 _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("path", "path", _local),
-    ("nameserver", "nameserver", texts.plain),
+    ("nameserver", "nameserver", texts.addresses),
     ("topic", "topic", texts.plain),
     ("queueNum", "queue_num", texts.count),
     ("txnAppId", "txn_app_id", texts.plain),
@@ -93,5 +118,8 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("namespace", "namespace", texts.plain),
     ("accessKey", "access_key", texts.plain),
     ("secretKey", "secret_key", texts.plain),
+    ("producerGroup", "producer_group", texts.plain),
+    ("sendMsgTimeout", "send_msg_timeout_ms", texts.count),
+    ("retryTimesWhenSendFailed", "retry_times_when_send_failed", texts.timestamp_ms),
 )
 _OPTIONS = {option.lower(): (option, attribute, read) for option, attribute, read in _TABLE}

@@ -1,4 +1,4 @@
-"""The writers, batch and streaming: executors stage rows, the driver commits them.
+"""The writers into a store, batch and streaming: executors stage rows, the driver commits them.
 
 Spark pickles a writer to its executors, and for a stream makes a new one for each commit. Which query a batch is of is
 known on the executors only (a local property of its tasks), so it comes back with what they staged.
@@ -104,8 +104,6 @@ def _stage(options: WriteOptions, app: str, batches: Iterator[pa.RecordBatch]) -
 
 
 def _prepare(options: WriteOptions) -> None:
-    if options.path is None:
-        raise ConfigError("nameserver", options.nameserver, "path: writing to a cluster is not there yet")
     _sink(options).make_store()
 
 

@@ -1,0 +1,131 @@
+"""Sending rows to a live cluster from an executor. Every message is acknowledged before a task says that it is done.
+
+At least once: what was sent and not acknowledged is sent again, and so is what a task had sent when it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TypeVar
+
+import pyarrow as pa
+
+from gantrymq.client.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.errors import MQBrokerError, MQClientError, RemotingError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.spark.outgoing_messages import OutgoingMessages, Parcel
+from gantrymq.spark.write_options import WriteOptions
+
+UNDER_WAY = 8  # parcels at the same time
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
+
+
+def producer_config(options: WriteOptions) -> ProducerConfig:
+    """The producer's settings; raises ConfigError."""
+    assert options.nameserver is not None
+    return ProducerConfig(
+        options.nameserver,
+        namespace=options.namespace or "",
+        access_key=options.access_key or "",
+        secret_key=options.secret_key or "",
+        producer_group=options.producer_group,
+        send_msg_timeout_ms=options.send_msg_timeout_ms,
+        default_topic_queue_nums=options.queue_num,
+    )
+
+
+def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
+    """Send the rows of a partition and wait for every acknowledgement; how many there were.
+
+    Raises ConfigError that names column and row for what no producer sends, MQBrokerError where a broker refuses,
+    RemotingError or MQClientError where all attempts failed. The event loop runs only while rows are being sent, and
+    rests while Spark makes the next ones.
+    """
+    config = producer_config(options)
+    with asyncio.Runner() as runner:
+        producer = runner.run(_started(config))
+        try:
+            sending = _Sending(producer, options.retry_times_when_send_failed)
+            rows = OutgoingMessages(options.topic, config, lambda topic: runner.run(sending.queues(topic)))
+            for batch in batches:
+                runner.run(sending.send(rows.parcels(batch)))
+            sending.say_what_was_weak()
+            return rows.count
+        finally:
+            runner.run(producer.close())
+
+
+async def _started(config: ProducerConfig) -> AsyncProducer:
+    producer = AsyncProducer(config)
+    producer.start()
+    return producer
+
+
+class _Sending:
+    """Sends parcels, several at the same time, those of one lane one after the other."""
+
+    def __init__(self, producer: AsyncProducer, retries: int) -> None:
+        self._producer, self._retries = producer, retries
+        self._free = asyncio.Semaphore(UNDER_WAY)
+        self._statuses: Counter[SendStatus] = Counter()
+        self._known: dict[str, Sequence[MessageQueue]] = {}
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic; the same as long as this lasts, so that a sharding key keeps its queue."""
+        if topic not in self._known:
+            self._known[topic] = await self._persist(partial(self._producer.queues, topic), topic)
+        return self._known[topic]
+
+    async def send(self, parcels: Sequence[Parcel]) -> None:
+        """Return when all are acknowledged; raises for the first one that is not."""
+        lanes = [list(lane) for _, lane in groupby(parcels, key=lambda parcel: (parcel.topic, parcel.queue))]
+        tasks = [[parcel] for lane in lanes if lane[0].queue is None for parcel in lane]
+        tasks += [lane for lane in lanes if lane[0].queue is not None]
+        running = [asyncio.create_task(self._send_lane(lane)) for lane in tasks]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _send_lane(self, lane: Sequence[Parcel]) -> None:
+        for parcel in lane:
+            async with self._free:
+                result = await self._persist(partial(self._send_once, parcel), parcel.topic)
+            self._statuses[result.status] += len(parcel.messages)
+
+    async def _send_once(self, parcel: Parcel) -> SendResult:
+        if len(parcel.messages) == 1:
+            return await self._producer.send(parcel.messages[0], parcel.queue)
+        return await self._producer.send_batch(parcel.messages, parcel.queue)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[T]], topic: str) -> T:
+        """Try again what may go well the next time, after pauses that grow."""
+        pause_s = FIRST_PAUSE_S
+        for left in reversed(range(1 + self._retries)):
+            try:
+                return await attempt()
+            except (MQBrokerError, RemotingError, MQClientError) as error:
+                final = isinstance(error, MQBrokerError) and error.response_code not in RETRY_RESPONSE_CODES
+                if final or not left:
+                    raise
+                _LOGGER.warning("topic %s, %d attempts left: %s", topic, left, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def say_what_was_weak(self) -> None:
+        """Log what is stored, but not where it would survive what the broker was set up to survive."""
+        for status, count in self._statuses.items():
+            if status is not SendStatus.SEND_OK:
+                _LOGGER.warning("%d messages were acknowledged with %s", count, status.value)

@@ -1,0 +1,142 @@
+"""Rows of a DataFrame as messages to be sent: checked, and laid out in lanes.
+
+Rows that name their queue, by ``queue_id`` or ``sharding_key``, have a lane for each queue, in which one parcel is
+acknowledged before the next goes out: so they keep their order. All others may go anywhere, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gantrymq.client.outgoing import prepare
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.errors import ConfigError, MQClientError
+from gantrymq.model.java import string_hash
+from gantrymq.model.message import Message
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.spark.outgoing_rows import SHARDING_KEY
+
+DELIVER_MS = "TIMER_DELIVER_MS"
+PARCEL_BYTES = 256 << 10
+PARCEL_ROWS = 500
+_ROW_BYTES = 300  # about what a message has beside its body
+
+Queues = Callable[[str], Sequence[MessageQueue]]
+
+
+@dataclass(slots=True)
+class Parcel:
+    """Messages of one topic that are sent as one request; ``queue`` None: to whatever queue."""
+
+    topic: str
+    queue: MessageQueue | None
+    messages: list[Message] = field(default_factory=list)
+    size_bytes: int = 0
+    alone: bool = False
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether one more message may go along."""
+        return not self.alone and len(self.messages) < PARCEL_ROWS and self.size_bytes + size_bytes <= PARCEL_BYTES
+
+
+class OutgoingMessages:
+    """Makes parcels of Spark's batches; ``queues`` gives the queues of a topic, in the order of its route."""
+
+    def __init__(self, topic: str | None, config: ProducerConfig, queues: Queues) -> None:
+        self._topic, self._config, self._queues = topic, config, queues
+        self._right_topics: set[str] = set()
+        self.count = 0
+
+    def parcels(self, batch: pa.RecordBatch) -> list[Parcel]:
+        """The rows of a batch; those of one queue are in order. Raises ConfigError that names column and row."""
+        lanes: dict[tuple[str, MessageQueue | None], list[Parcel]] = {}
+        for number, (message, queue) in enumerate(self._messages(batch)):
+            self._check(message, self.count + number)
+            size = len(message.body) + _ROW_BYTES
+            alone = self._must_go_alone(message)
+            lane = lanes.setdefault((message.topic, queue), [])
+            if alone or not lane or not lane[-1].has_room(size):
+                lane.append(Parcel(message.topic, queue, alone=alone))
+            lane[-1].messages.append(message)
+            lane[-1].size_bytes += size
+        self.count += batch.num_rows
+        return [parcel for lane in lanes.values() for parcel in lane]
+
+    def _must_go_alone(self, message: Message) -> bool:
+        """What brokers take in no batch, and what a producer compresses."""
+        return (
+            message.delay_level > 0
+            or DELIVER_MS in message.properties
+            or "DELAY" in message.properties
+            or message.topic.startswith("%RETRY%")
+            or len(message.body) >= self._config.compress_msg_body_over_howmuch
+        )
+
+    def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Message, MessageQueue | None]]:
+        nothing = [None] * batch.num_rows
+        given = {name: _values(name, batch.column(at)) for at, name in enumerate(batch.schema.names)}
+        topics = given.get("topic") or [self._topic] * batch.num_rows
+        names = ("body", "tags", "keys", "properties", "delay_level", "deliver_timestamp", "sharding_key", "queue_id")
+        columns = [given.get(name) or nothing for name in names]
+        for number, (topic, body, tags, keys, properties, delay, deliver, shard, queue_id) in enumerate(
+            zip(topics, *columns, strict=True)
+        ):
+            if topic is None or body is None:
+                name = "topic" if topic is None else "body"
+                raise ConfigError(f"column {name}", None, f"never null; row {self.count + number} of the partition is")
+            found = dict(properties or {})
+            if shard is not None:
+                found[SHARDING_KEY] = shard
+            if deliver is not None:
+                found[DELIVER_MS] = str(deliver)
+            message = Message(
+                topic, body, tags=tags or "", keys=keys or (), properties=found, delay_level=max(delay or 0, 0)
+            )
+            yield message, self._queue(topic, queue_id, shard, self.count + number)
+
+    def _queue(self, topic: str, queue_id: int | None, shard: str | None, row: int) -> MessageQueue | None:
+        """The queue that a row names: of several brokers' queues of one number, that of the first."""
+        if queue_id is None and shard is None:
+            return None
+        queues = self._queues(topic)
+        if queue_id is None:
+            return queues[abs(string_hash(shard or "")) % len(queues)]
+        found = next((queue for queue in queues if queue.queue_id == queue_id), None)
+        if found is None:
+            numbers = sorted({queue.queue_id for queue in queues})
+            allowed = f"a queue of topic {topic}, which has {numbers[0]} to {numbers[-1]}; row {row} of the partition"
+            raise ConfigError("column queue_id", queue_id, allowed)
+        return found
+
+    def _check(self, message: Message, row: int) -> None:
+        """Raise ConfigError for what no producer sends, before anything is sent of this batch."""
+        limit = self._config.max_message_size
+        if not 0 < len(message.body) <= limit:
+            allowed = f"1 to {limit} bytes; row {row} of the partition"
+            raise ConfigError("column body", f"{len(message.body)} bytes", allowed)
+        if message.topic in self._right_topics and not (message.tags or message.keys or message.properties):
+            return
+        trial = Message(message.topic, b"x", tags=message.tags, keys=message.keys, properties=message.properties)
+        try:
+            prepare(trial, "", self._config)
+        except MQClientError as error:
+            raise ConfigError("column topic, tags, keys or properties", message.topic, f"{error}; row {row}") from None
+        self._right_topics.add(message.topic)
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """The values of a column as Python has them: bodies as bytes, keys as lists, times in milliseconds."""
+    if name == "body":
+        return list(column.cast(pa.binary()).to_pylist())
+    if name == "keys" and not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return list(pc.split_pattern(column, " ").to_pylist())
+    if name == "deliver_timestamp" and pa.types.is_timestamp(column.type):
+        return list(column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist())
+    if name == "properties":
+        return list(column.to_pylist(maps_as_pydicts="strict"))
+    return list(column.to_pylist())
