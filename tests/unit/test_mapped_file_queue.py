@@ -131,6 +131,18 @@ def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, siz
     assert names(fs) == before
 
 
+def test_a_load_that_is_refused_removes_no_empty_file() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE)
+    for name in ("stranger", "zero"):
+        fs.open(DIRECTORY / name, writable=True, create=True)
+    fs.open(DIRECTORY / "stranger", writable=True).resize(1)
+    before = names(fs)
+    with pytest.raises(WrongFileSizeError):
+        new_queue(fs).load()
+    assert names(fs) == before
+
+
 def test_empty_files_at_the_end_are_removed() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)

@@ -97,6 +97,8 @@ def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
     assert (killed / "consumequeue" / "orders" / "0").exists()
     with open_store(RealFileSystem(), killed) as store:
         assert store.queues() == []
+        assert store.query_offsets("orders", "k1") == []
+    assert list((killed / "index").iterdir()) == []
 
 
 def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:

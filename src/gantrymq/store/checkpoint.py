@@ -67,9 +67,12 @@ class StoreCheckpoint:
         """Write the page and make it durable, unless it is frozen; raises DiskFullError."""
         if self._is_frozen:
             return
+        is_new = not self._fs.exists(self._path)
         file = self._fs.open(self._path, writable=True, create=True)
         try:
             file.write_at(0, encode_checkpoint(self.page))
             file.sync()
         finally:
             file.close()
+        if is_new:
+            self._fs.sync_directory(self._path.parent)

@@ -94,6 +94,13 @@ class IndexService:
         for file in self._files:
             file.end_at(end_offset)
 
+    def destroy(self) -> None:
+        """Remove the files: there is no log that they could point into."""
+        files, self._files = self._files, ()
+        for file in files:
+            file.close()
+            self._fs.remove(file.path)
+
     def _peek(self, path: Path) -> IndexHeader:
         file = self._fs.open(path)
         try:

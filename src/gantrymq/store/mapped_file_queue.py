@@ -91,8 +91,9 @@ class MappedFileQueue:
         or has a name that is no offset; nothing is changed then.
         """
         entries = [entry for entry in self._fs.scan(self.directory) if not entry.is_directory]
+        empty = []
         while entries and entries[-1].size_bytes == 0:
-            self._fs.remove(self.directory / entries.pop().name)
+            empty.append(self.directory / entries.pop().name)
         files: list[MappedFile] = []
         for entry in entries:
             path = self.directory / entry.name
@@ -106,6 +107,8 @@ class MappedFileQueue:
             file = self._mapped(offset)
             file.set_positions(self.file_size)
             files.append(file)
+        for path in empty:
+            self._fs.remove(path)
         self._files = tuple(files)
 
     def _mapped(self, offset: int) -> MappedFile:

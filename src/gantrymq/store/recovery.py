@@ -93,6 +93,8 @@ class Recovery:
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
+            if self.index_dispatcher is not None:
+                self.index_dispatcher.index.destroy()
             return report
         with self._step(report, "recoverCommitLog"):
             end = self._recover_log(report)
