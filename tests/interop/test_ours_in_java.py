@@ -56,7 +56,8 @@ def assert_same(
 ) -> list[Line]:
     """Java and our reader agree about the store at ``path``, recovered or not; returns the dump.
 
-    After a crash Java indexes only what it read again, so its answers are where ours begin.
+    After a crash Java indexes only what it read again, so its answers are where ours begin; and the last message of
+    the index files that it kept it indexes once more (IndexService asks for an offset below the end, not up to it).
     """
 
     def java() -> JavaStore:
@@ -71,7 +72,11 @@ def assert_same(
         assert java().at(times, halt=True) == [reader.offset_at(*question) for question in times]
         for (topic, key), theirs in java().query(index_questions(ours), halt=True).items():
             answer = reader.query_offsets(topic, key)
-            assert (answer if index_is_whole else answer[: len(theirs)]) == theirs, (topic, key)
+            if index_is_whole:
+                assert answer == theirs, (topic, key)
+            else:
+                once = list(dict.fromkeys(theirs))
+                assert answer[: len(once)] == once, (topic, key)
     return ours
 
 

@@ -196,6 +196,18 @@ def test_a_filled_slot_is_a_note(store: SmallStore) -> None:
     only(store, Kind.QUEUE_FILLED, Level.NOTE, queue_offset=30)
 
 
+def test_a_filled_slot_below_the_minimum_is_nothing(store: SmallStore) -> None:
+    """As a kill leaves it, when retention took the messages before their units had reached the disk."""
+    first = store.fs.scan(PATHS.commit_log)[1].name
+    store.fs.remove(PATHS.commit_log / f"{0:020d}")
+    before = store.findings()
+    slot = next(slot for slot in range(80) if store.unit(slot).phy_offset >= int(first))
+    store.write_unit(PRE_BLANK, slot - 1)
+    assert store.findings() == before
+    store.write_unit(PRE_BLANK, slot + 1)
+    assert Kind.QUEUE_FILLED in {one.kind for one in store.findings() if one not in before}
+
+
 def test_two_units_that_changed_places(store: SmallStore) -> None:
     one, other = store.unit(30), store.unit(31)
     store.write_unit(one, 31)

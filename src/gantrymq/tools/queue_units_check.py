@@ -88,9 +88,10 @@ class QueueUnitsCheck:
     def _each(self, queue: CheckedQueue) -> Iterator[Finding]:
         files = queue.files
         for low, high in queue.coverage.gaps(files.end):
+            is_head = is_before_log = low == files.first
             for begin in range(low, high, _UNITS_AT_ONCE):
                 end = min(begin + _UNITS_AT_ONCE, high)
-                verdicts = self._judge(files, begin, end, is_head=low == files.first)
+                verdicts, is_before_log = self._judge(files, begin, end, is_head, is_before_log)
                 for row in np.flatnonzero(verdicts != None).tolist():  # noqa: E711  elementwise
                     yield self._finding(files, begin + row, verdicts[row])
 
@@ -113,13 +114,17 @@ class QueueUnitsCheck:
         is_mended = not self._is_closed and kind is Kind.QUEUE_HOLE and slot >= recovered
         return Level.NOTE if is_mended else Level.DAMAGE
 
-    def _judge(self, files: QueueFiles, begin: int, end: int, *, is_head: bool) -> Verdicts:
+    def _judge(
+        self, files: QueueFiles, begin: int, end: int, is_head: bool, is_before_log: bool
+    ) -> tuple[Verdicts, bool]:
+        """The verdicts of some slots, and whether a consumer begins behind all of them.
+
+        ``is_before_log`` says so of the slots before these: what is filled there is below the queue's minimum.
+        """
         units = as_units(files.units(begin, end))
         phy_offsets, sizes, tags = (units[name].astype(np.int64) for name in ("phy_offset", "size", "tags_code"))
         verdicts = np.full(len(units), None, object)
         blank = (phy_offsets == 0) & (sizes == BLANK_UNIT_SIZE) & (tags == 0)
-        leading = np.logical_and.accumulate(blank) if begin == files.first else np.zeros(len(units), np.bool_)
-        verdicts[blank & ~leading] = Kind.QUEUE_FILLED
         empty = (phy_offsets == 0) & (sizes == 0) & (tags == 0)
         verdicts[empty] = Kind.QUEUE_HOLE
         invalid = ~empty & ((phy_offsets < 0) | (sizes <= 0))
@@ -128,13 +133,15 @@ class QueueUnitsCheck:
         expired = left & (phy_offsets < self._log.min_offset)
         if not is_head:
             verdicts[expired] = Kind.QUEUE_ENTRY_ORDER
+        before = np.logical_and.accumulate(blank | expired) & is_before_log
+        verdicts[blank & ~before] = Kind.QUEUE_FILLED
         ahead = left & (phy_offsets >= self._log.end_offset)
         verdicts[ahead] = Kind.QUEUE_ENTRY_NOWHERE if self._is_closed else Kind.QUEUE_AHEAD
         rows = np.flatnonzero(left & ~expired & ~ahead)
         lost = np.array([self._log.is_bad(offset) for offset in phy_offsets[rows].tolist()], np.bool_)
         self.unreadable += int(lost.sum())
         self._look_up(files, rows[~lost], begin, (phy_offsets, sizes, tags), verdicts)
-        return verdicts
+        return verdicts, bool(before.all())
 
     def _look_up(
         self,
