@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from gantrymq.format.record import body_crc, encode_blank, encode_record
 from gantrymq.model.host import Host
@@ -26,10 +26,14 @@ MALFORMED = [
 ]  # fmt: skip
 
 
+_FOLDERS: list[TemporaryDirectory[str]] = []  # each goes with the process
+
+
 @cache
 def golden_folder(name: str) -> Path:
     """Unpack the golden store ``name``; its directory, with ``store`` inside."""
-    return unpack(name, Path(mkdtemp(prefix=f"golden-{name}-")))
+    _FOLDERS.append(TemporaryDirectory(prefix=f"golden-{name}-"))
+    return unpack(name, Path(_FOLDERS[-1].name))
 
 
 FRESH = -1
