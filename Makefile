@@ -70,6 +70,10 @@ test: setup  ## The test suite; with Maven and a JDK also against the real Rocke
 crash: setup  ## The crash tests at full length, slow ones too
 	$(BIN)/python -m pytest tests/crash -m crash --timeout 1800
 
+.PHONY: fuzz
+fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may refuse; goes on where it stopped
+	$(BIN)/python tests/fuzz/campaign.py --count $(or $(COUNT),100000) --seed $(or $(SEED),1) --workers $(or $(WORKERS),2)
+
 .PHONY: bench
 bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in out/bench
 	$(BIN)/gantrymq bench $(BENCH_ARGS)

@@ -9,7 +9,7 @@ import pytest
 from gantrymq.errors import DiskFullError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
-from gantrymq.format.queue_ext import is_address
+from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
@@ -302,6 +302,13 @@ def test_extended_units_carry_the_tags_code() -> None:
     again = reopened(fs, ext_size=1024)
     put(again, 55, 30)
     assert [again.tags_code(entry) for entry in units(again) if entry] == [number * 7 for number in range(85)]
+
+
+def test_there_is_no_extended_unit_behind_the_last_one() -> None:
+    ext = ConsumeQueueExt(MemoryFileSystem(), EXT_ROOT, "orders", 3, 1024)
+    address = ext.put(QueueExtUnit(7, 0, b""))
+    assert ext.get(address + 20) is None
+    assert ext.get(address + 100) is None, "a queue may point there after a power cut"
 
 
 def test_extended_units_are_cut_with_their_queue() -> None:

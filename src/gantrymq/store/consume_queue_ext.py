@@ -62,7 +62,8 @@ class ConsumeQueueExt:
         if file is None:
             return None
         position = to_offset(address) - file.file_from_offset
-        return decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, file.wrote_position - position)))
+        left = file.wrote_position - position
+        return decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, left))) if left > 0 else None
 
     def recover(self) -> None:
         """Find the end: hop over units by their sizes, through every file."""
