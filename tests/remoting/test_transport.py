@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -371,5 +371,26 @@ def test_a_port_that_is_taken(run: Callable[[Scenario], None]) -> None:
         async with serving() as (_, address):
             with pytest.raises(RemotingError, match="cannot listen on"):
                 await RemotingServer(RequestDispatcher()).start("127.0.0.1", split_address(address)[1])
+
+    run(scenario)
+
+
+def test_who_comes_while_a_server_closes_is_not_left_waiting(run: Callable[[Scenario], None]) -> None:
+    """Accepted, but nobody's: such a connection would stay open without an answer for as long as the process lives."""
+
+    async def scenario() -> None:
+        for turns in range(6):
+            server = RemotingServer(RequestDispatcher())
+            port = await server.start()
+            coming = [asyncio.ensure_future(asyncio.open_connection("127.0.0.1", port)) for _ in range(20)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            for came in await asyncio.gather(*coming, return_exceptions=True):
+                if isinstance(came, tuple):
+                    with suppress(ConnectionError):
+                        assert await asyncio.wait_for(came[0].read(), 10) == b""
+                    came[1].close()
+            assert not server.channels
 
     run(scenario)

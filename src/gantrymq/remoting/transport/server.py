@@ -44,6 +44,7 @@ class RemotingServer:
         self._max_buffered_bytes = max_buffered_bytes
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._closing = False
         self.channels: set[Channel] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -61,9 +62,11 @@ class RemotingServer:
 
     async def close(self) -> None:
         """Stop listening and close every connection once what was sent is written."""
+        self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._server is not None:
+            await self._accept_no_more(self._server)
             self._server.close()
         for channel in list(self.channels):
             channel.close()
@@ -77,8 +80,20 @@ class RemotingServer:
             await self._server.wait_closed()
             self._server = None
 
+    @staticmethod
+    async def _accept_no_more(server: asyncio.Server) -> None:
+        """Let those come in that are on the threshold: asyncio forgets them, open, where the door is shut meanwhile."""
+        loop = asyncio.get_running_loop()
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(2):
+            await asyncio.sleep(0)
+
     def connected(self, channel: Channel) -> None:
-        """A channel says that it stands."""
+        """A channel says that it stands; one that was accepted while we closed would stay open for ever."""
+        if self._closing:
+            channel.abort()
+            return
         if len(self.channels) >= self._max_connections:
             log.warning("connection refused: there are too many", address=channel.address, limit=self._max_connections)
             channel.abort()
