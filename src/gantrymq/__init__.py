@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
     from gantrymq.client.consumer.contexts import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from gantrymq.client.consumer.lite_pull import LitePullConsumer as LitePullConsumer
     from gantrymq.client.consumer.push import PushConsumer as PushConsumer
     from gantrymq.client.consumer.settings import ConsumeFromWhere as ConsumeFromWhere
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
     from gantrymq.client.producer import Producer as Producer
     from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
+    from gantrymq.embedded.async_broker import AsyncEmbeddedBroker as AsyncEmbeddedBroker
+    from gantrymq.embedded.broker import EmbeddedBroker as EmbeddedBroker
     from gantrymq.model.message import Message as Message
     from gantrymq.model.message import StoredMessage as StoredMessage
     from gantrymq.store.message_store import MessageStore as MessageStore
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AsyncEmbeddedBroker": "gantrymq.embedded.async_broker",
+    "EmbeddedBroker": "gantrymq.embedded.broker",
     "Message": "gantrymq.model.message",
     "StoredMessage": "gantrymq.model.message",
     "MessageStoreConfig": "gantrymq.config.settings",
@@ -30,6 +35,7 @@ _HOME = {
     "Producer": "gantrymq.client.producer",
     "PullClient": "gantrymq.client.pull_client",
     "PushConsumer": "gantrymq.client.consumer.push",
+    "LitePullConsumer": "gantrymq.client.consumer.lite_pull",
     "ConsumeConcurrentlyStatus": "gantrymq.client.consumer.contexts",
     "ConsumeOrderlyStatus": "gantrymq.client.consumer.contexts",
     "ConsumeFromWhere": "gantrymq.client.consumer.settings",
@@ -37,9 +43,12 @@ _HOME = {
 }
 
 __all__ = [
+    "AsyncEmbeddedBroker",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
     "ConsumeOrderlyStatus",
+    "EmbeddedBroker",
+    "LitePullConsumer",
     "Message",
     "MessageModel",
     "MessageStore",

@@ -48,3 +48,23 @@ class ManualClock:
     def advance(self, by_ms: int) -> None:
         """Move the clock forward by ``by_ms`` milliseconds."""
         self._now_ms += by_ms
+
+
+class ShiftedClock:
+    """The system's clock, moved by what a test says: it goes on by itself. Any thread may move and read it."""
+
+    def __init__(self) -> None:
+        self._system = SystemClock()
+        self._ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """The system's time and how far we are ahead of it."""
+        return self._system.now_ms() + self._ahead_ms
+
+    def monotonic_s(self) -> float:
+        """The system's; moving the clock does not make anything take longer."""
+        return self._system.monotonic_s()
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock forward by ``by_ms`` milliseconds, or back."""
+        self._ahead_ms += by_ms

@@ -229,6 +229,26 @@ class BrokerServer:
         await self._client.close()
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 
+    async def abandon(self) -> None:
+        """End as a killed process ends: connections break, nobody is told anything, no table is saved.
+
+        What the store would still write at its close its file system has to refuse; see gantrymq.fs.mortal.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        for channel in list(self._server.channels):
+            channel.abort()
+        for answer in self._answers:
+            answer.cancel()
+        await self._schedule.stop()
+        self.holds.stop()
+        await self._server.close()
+        await self._client.close()
+        self.kept.close()
+        with suppress(Exception):
+            await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
     # Who tells whom
 
     def _topics_changed(self, topics: list[TopicConfig]) -> None:

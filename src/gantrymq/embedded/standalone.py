@@ -114,6 +114,12 @@ class Standalone:
         if self.namesrv is not None:
             await self.namesrv.shutdown()
 
+    async def abandon(self) -> None:
+        """End as a killed process ends; the broker's ``fs`` has to be one that takes nothing any more."""
+        await self.broker.abandon()
+        if self.namesrv is not None:
+            await self.namesrv.shutdown()
+
     async def _route_answers(self) -> None:
         """Ask as a client would, over a socket, until the broker has a route."""
         client, name = RemotingClient(), self.config.broker.broker_name

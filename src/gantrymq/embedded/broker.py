@@ -1,0 +1,159 @@
+"""RocketMQ inside a Python program: a name server and a broker in a thread, on free ports of 127.0.0.1.
+
+    with EmbeddedBroker() as broker:
+        with Producer(broker.namesrv) as producer:
+            producer.send(Message("orders", b"hello"))
+        broker.wait_for_messages("orders", 1)
+
+Any RocketMQ client works against it, of whatever language.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.clock import ShiftedClock
+from gantrymq.embedded import stored
+from gantrymq.embedded.life import BrokerLife, Settings
+from gantrymq.embedded.logs import log_through_logging
+from gantrymq.model.message import StoredMessage
+
+_LOOK_AGAIN_S = 0.02
+
+
+class EmbeddedBroker:
+    """A broker to test against, or to ship inside a program. Thread rule: any thread.
+
+    ``store`` is its directory, made where it is missing; without one it is temporary and goes with :meth:`close`.
+    ``settings`` are keys of RocketMQ's broker, store and name server, over :data:`gantrymq.embedded.life.DEFAULTS`
+    (raises ConfigError). Ports 0 are free ones. ``clock`` is the broker's: moving it makes delayed messages due.
+
+    Ready when the broker's route answers. Raises what BrokerServer.start raises: StoreLockedError, RemotingError, …
+    """
+
+    def __init__(
+        self,
+        store: str | Path | None = None,
+        *,
+        settings: Settings | None = None,
+        namesrv_port: int = 0,
+        listen_port: int = 0,
+    ) -> None:
+        path = Path(store or "")
+        self._life = BrokerLife(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
+        self._temporary: TemporaryDirectory[str] | None = None
+        if store is None:
+            self._temporary = TemporaryDirectory(prefix="gantrymq-", ignore_cleanup_errors=True)
+            self._life.store_path = Path(self._temporary.name)
+        self._loop: LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        """Started."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closed."""
+        self.close()
+
+    # Where it is
+
+    @property
+    def namesrv(self) -> str:
+        """The name server's address, for clients."""
+        return self._life.pair.namesrv_address
+
+    @property
+    def address(self) -> str:
+        """The broker's address."""
+        return self._life.pair.broker_address
+
+    @property
+    def store_path(self) -> Path:
+        """The store's directory."""
+        return self._life.store_path
+
+    @property
+    def clock(self) -> ShiftedClock:
+        """The broker's clock: ``clock.advance(3_600_000)`` makes it an hour later for the broker and its store."""
+        return self._life.clock
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._life.is_running
+
+    # Its lives
+
+    def start(self) -> None:
+        """Start it; harmless where it runs."""
+        if self._life.is_running:
+            return
+        log_through_logging()
+        self._thread().run(self._life.start())
+
+    def stop(self) -> None:
+        """Shut it down cleanly; it can be started again on the same store and ports."""
+        self._thread().run(self._life.stop())
+
+    def kill(self) -> None:
+        """End it as SIGKILL ends a process: connections break, and nothing more is written.
+
+        What was written stays, as the page cache keeps it; offsets and topics that were not yet saved, the checkpoint
+        that would have been, are lost, and the next start recovers.
+        """
+        self._thread().run(self._life.kill())
+
+    def restart(self) -> None:
+        """Stop it where it runs, and start it again on the same store and ports."""
+        self._thread().run(self._life.restart())
+
+    def close(self) -> None:
+        """Stop it, and remove its directory where that is temporary. Closing twice is harmless."""
+        loop, self._loop = self._loop, None
+        try:
+            if loop is not None:
+                loop.close(self._life.stop())
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    # What is in it
+
+    def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
+        """Make a topic, or give it another number of queues; returns when it has a route. Raises MQBrokerError."""
+        self._thread().run(self._life.create_topic(topic, queues, order=order))
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed."""
+        store = self._life.store
+        return stored.messages_of(store, topic) if store is not None else stored.read_messages(self.store_path, topic)
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """The bodies of :meth:`messages` as they were sent: decompressed where the producer compressed them."""
+        return [stored.body_of(message) for message in self.messages(topic)]
+
+    def wait_for_messages(self, topic: str, count: int, *, timeout_s: float = 10) -> list[StoredMessage]:
+        """Wait until ``count`` messages are stored under a topic, and no more; raises AssertionError showing them."""
+        deadline = time.monotonic() + timeout_s
+        while len(found := self.messages(topic)) < count and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN_S)
+        if len(found) != count:
+            raise AssertionError(f"{topic} has {len(found)} messages, not {count}:\n{stored.table(found)}")
+        return found
+
+    def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """How far a group has consumed a topic: the next offset by queue, as the broker knows it now."""
+        return self._thread().run(self._life.consumer_offsets(group, topic))
+
+    def _thread(self) -> LoopThread:
+        if self._loop is None:
+            self._loop = LoopThread("embedded broker")
+        return self._loop

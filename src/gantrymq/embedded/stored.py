@@ -1,0 +1,57 @@
+"""What is in a store, for people who test: the messages of a topic, and an error that shows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gantrymq.client.compression import decompress
+from gantrymq.errors import NotAStoreError
+from gantrymq.model.flags import COMPRESSED
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.reader import StoreReader
+
+_CATCH_UP_S = 0.001
+_MESSAGES_A_READ = 1000
+_SHOWN = 20
+_BODY_SHOWN = 60
+
+
+def messages_of(store: MessageStore, topic: str) -> list[StoredMessage]:
+    """All messages of a topic in a store that is open, those included that were put a moment ago."""
+    while store.dispatch_behind_bytes and not store.failures:
+        time.sleep(_CATCH_UP_S)
+    found: list[StoredMessage] = []
+    for name, queue_id, offset, max_offset in store.queues():
+        while name == topic and offset < max_offset:
+            result = store.get(topic, queue_id, offset, max_msgs=_MESSAGES_A_READ)
+            found += result.messages
+            offset = max(result.next_begin_offset, offset + 1)
+    return found
+
+
+def read_messages(store: Path, topic: str) -> list[StoredMessage]:
+    """The same of a store that nobody has open, or whose broker was killed: what a recovery would leave."""
+    try:
+        with StoreReader.open(store) as reader:
+            return list(reader.messages(topic))
+    except NotAStoreError:
+        return []
+
+
+def body_of(message: StoredMessage) -> bytes:
+    """The body as it was sent: decompressed where the producer compressed it. Raises ValueError where it cannot be."""
+    return decompress(message.body, message.sys_flag) if message.sys_flag & COMPRESSED else message.body
+
+
+def table(messages: Sequence[StoredMessage]) -> str:
+    """The messages as lines for a person."""
+    lines = [
+        f"  queue {one.queue_id} offset {one.queue_offset} tags {one.tags!r} keys {one.keys} "
+        f"{len(one.body)} bytes {one.body[:_BODY_SHOWN]!r}"
+        for one in messages[:_SHOWN]
+    ]
+    more = len(messages) - len(lines)
+    return "\n".join([*lines, *([f"  … and {more} more"] if more > 0 else [])]) or "  nothing"

@@ -1,0 +1,130 @@
+"""A file system that can be taken away, as SIGKILL takes it away from a process.
+
+Up to :meth:`MortalFileSystem.kill` it is the one within; from then on whoever wants to change anything gets a
+DiskError, and what was written stays as it was: in the page cache, for the next to open it. Only descriptors and the
+lock can still be given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gantrymq.errors import DiskError
+from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem
+
+
+class MortalFile:
+    """A file of a :class:`MortalFileSystem`; see :class:`gantrymq.fs.api.File`."""
+
+    def __init__(self, inner: File, require_alive: Callable[[Path], None]) -> None:
+        self._inner, self._require_alive = inner, require_alive
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._inner.path
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self._inner.size()
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """As the inner file."""
+        return self._inner.read_at(position, length)
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.write_at(position, data)
+
+    def zero(self, position: int, length: int) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.zero(position, length)
+
+    def resize(self, size_bytes: int) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.resize(size_bytes)
+
+    def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.reserve(position, length, leave=leave)
+
+    def map(self) -> Bytes:
+        """As the inner file; what is written to a mapping reaches it, so its writers have to stop by themselves."""
+        return self._inner.map()
+
+    def sync(self) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        """As the inner file."""
+        self._inner.close()
+
+
+class MortalFileSystem:
+    """``inner`` until :meth:`kill`; see :class:`gantrymq.fs.api.FileSystem`. Safe from any thread."""
+
+    def __init__(self, inner: FileSystem) -> None:
+        self._inner = inner
+        self.is_dead = False
+
+    def kill(self) -> None:
+        """Let nobody change anything any more."""
+        self.is_dead = True
+
+    def _require_alive(self, path: Path) -> None:
+        if self.is_dead:
+            raise DiskError(path, "its process was killed")
+
+    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> MortalFile:
+        """As the inner file system, while there is one."""
+        self._require_alive(path)
+        return MortalFile(self._inner.open(path, writable=writable, create=create), self._require_alive)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """As the inner file system."""
+        return self._inner.scan(path)
+
+    def exists(self, path: Path) -> bool:
+        """As the inner file system."""
+        return self._inner.exists(path)
+
+    def make_directory(self, path: Path) -> None:
+        """As the inner file system, while there is one."""
+        self._require_alive(path)
+        self._inner.make_directory(path)
+
+    def remove(self, path: Path) -> None:
+        """As the inner file system, while there is one."""
+        self._require_alive(path)
+        self._inner.remove(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """As the inner file system, while there is one."""
+        self._require_alive(path)
+        self._inner.remove_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As the inner file system, while there is one."""
+        self._require_alive(source)
+        self._inner.rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        """As the inner file system, while there is one."""
+        self._require_alive(path)
+        self._inner.sync_directory(path)
+
+    def used_ratio(self, path: Path) -> float:
+        """As the inner file system."""
+        return self._inner.used_ratio(path)
+
+    def lock(self, path: Path, text: bytes) -> FileLock:
+        """As the inner file system, while there is one; the lock can be given back afterwards too."""
+        self._require_alive(path)
+        return self._inner.lock(path, text)

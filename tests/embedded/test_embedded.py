@@ -1,0 +1,250 @@
+"""The embedded broker: up in a moment, used by clients, killed, started again, its clock moved."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gantrymq import AsyncEmbeddedBroker, EmbeddedBroker, Message, MessageStore, Producer, StoreReader
+from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreLockedError
+from gantrymq.fs.mortal import MortalFileSystem
+from gantrymq.fs.real import RealFileSystem
+
+DELAY_LEVEL_18_MS = 2 * 3_600_000
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+def send(broker: EmbeddedBroker, topic: str, *bodies: bytes, **of: object) -> None:
+    with Producer(broker.namesrv) as producer:
+        for body in bodies:
+            producer.send(Message(topic, body, **of))  # type: ignore[arg-type]
+
+
+def test_it_serves_what_it_was_sent(broker: EmbeddedBroker) -> None:
+    send(broker, "orders", b"one", b"two", tags="paid", keys=["k"])
+    found = broker.wait_for_messages("orders", 2)
+    assert sorted(one.body for one in found) == [b"one", b"two"]
+    assert {(one.tags, *one.keys) for one in found} == {("paid", "k")}
+    assert broker.messages("nothing") == []
+    assert broker.is_running
+
+
+def test_bodies_are_as_they_were_sent(broker: EmbeddedBroker) -> None:
+    send(broker, "long", b"x" * 10_000)
+    assert broker.bodies("long") == [b"x" * 10_000]
+    assert len(broker.messages("long")[0].body) < 10_000
+
+
+def test_what_is_missing_is_shown(broker: EmbeddedBroker) -> None:
+    send(broker, "orders", b"a body")
+    with pytest.raises(AssertionError, match=r"orders has 1 messages, not 2:\n  queue \d offset 0 .*b'a body'"):
+        broker.wait_for_messages("orders", 2, timeout_s=0.1)
+    with pytest.raises(AssertionError, match=r"nowhere has 0 messages, not 1:\n  nothing"):
+        broker.wait_for_messages("nowhere", 1, timeout_s=0)
+    with pytest.raises(AssertionError, match="orders has 1 messages, not 0"):
+        broker.wait_for_messages("orders", 0)
+
+
+def test_topics_are_there_when_they_were_made(broker: EmbeddedBroker) -> None:
+    broker.create_topic("two", 2)
+    with Producer(broker.namesrv) as producer:
+        assert len(producer.queues("two")) == 2
+        broker.create_topic("two", 3)
+    with Producer(broker.namesrv) as producer:
+        assert len(producer.queues("two")) == 3
+    with pytest.raises(MQBrokerError):
+        broker.create_topic("no/topic")
+
+
+# Its lives
+
+
+def test_after_a_kill_everything_acknowledged_is_there(broker: EmbeddedBroker) -> None:
+    addresses = broker.namesrv, broker.address
+    send(broker, "T", *(b"%d" % number for number in range(50)))
+    broker.kill()
+    assert not broker.is_running
+    assert (broker.store_path / "abort").exists()
+    assert len(broker.messages("T")) == 50  # read from its files
+    with pytest.raises(RemotingError, match="does not run"):
+        _ = broker.namesrv
+    broker.restart()
+    assert (broker.namesrv, broker.address) == addresses
+    send(broker, "T", b"after")
+    assert sorted(broker.bodies("T")) == sorted([b"%d" % number for number in range(50)] + [b"after"])
+
+
+def test_a_kill_writes_nothing(broker: EmbeddedBroker) -> None:
+    send(broker, "T", b"one")
+    broker.wait_for_messages("T", 1)
+    checkpoint = broker.store_path / "checkpoint"
+    before = checkpoint.read_bytes(), checkpoint.stat().st_mtime_ns
+    broker.kill()
+    assert (checkpoint.read_bytes(), checkpoint.stat().st_mtime_ns) == before
+    broker.start()
+    broker.stop()
+    assert checkpoint.stat().st_mtime_ns != before[1]
+    assert not (broker.store_path / "abort").exists()
+
+
+def test_a_kill_breaks_off_what_clients_do(broker: EmbeddedBroker) -> None:
+    failed = threading.Event()
+
+    def keep_sending(producer: Producer) -> None:
+        try:
+            while True:
+                producer.send(Message("T", b"x"), timeout_ms=2_000)
+        except Exception:
+            failed.set()
+
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("T", b"x"))
+        sender = threading.Thread(target=keep_sending, args=(producer,))
+        sender.start()
+        broker.kill()
+        assert failed.wait(20)
+        sender.join()
+
+
+def test_a_restart_keeps_what_a_clean_stop_saved(broker: EmbeddedBroker) -> None:
+    broker.create_topic("kept", 7)
+    send(broker, "kept", b"one")
+    broker.restart()
+    broker.restart()
+    with Producer(broker.namesrv) as producer:
+        assert len(producer.queues("kept")) == 7
+    broker.wait_for_messages("kept", 1)
+
+
+def test_closing_ends_it_all() -> None:
+    threads = threading.active_count()
+    broker = EmbeddedBroker()
+    assert not broker.is_running
+    broker.start()
+    broker.start()
+    host, port = broker.namesrv.split(":")
+    broker.close()
+    broker.close()
+    assert not broker.store_path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    assert threading.active_count() <= threads + 1  # asyncio's own pool may keep one
+
+
+# Its settings
+
+
+def test_a_store_of_ones_own_stays(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "store", settings={"flushDiskType": "SYNC_FLUSH"}) as broker:
+        send(broker, "T", b"kept")
+        with pytest.raises(StoreLockedError):
+            MessageStore.open(tmp_path / "store")
+        with pytest.raises(StoreLockedError), EmbeddedBroker(tmp_path / "store"):
+            pass
+    with StoreReader.open(tmp_path / "store") as reader:
+        assert [one.body for one in reader.messages("T")] == [b"kept"]
+
+
+def test_settings_are_rocketmqs_keys() -> None:
+    with EmbeddedBroker(settings={"autoCreateTopicEnable": False, "defaultTopicQueueNums": 2}) as broker:
+        with Producer(broker.namesrv) as producer, pytest.raises(Exception, match="T"):
+            producer.send(Message("T", b"x"))
+        assert broker.messages("T") == []
+    with pytest.raises(ConfigError, match="autoCreateTopicEnabled"):
+        EmbeddedBroker(settings={"autoCreateTopicEnabled": True})
+    with pytest.raises(ConfigError, match="flushDiskType"):
+        EmbeddedBroker(settings={"flushDiskType": "SOMETIMES"})
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        broker = EmbeddedBroker(listen_port=port)
+        with pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{port}"):
+            broker.start()
+        assert not broker.is_running
+    broker.start()
+    assert broker.address.endswith(f":{port}")
+    broker.close()
+
+
+# Its clock
+
+
+def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+    send(broker, "later", b"in two hours", delay_level=18)
+    assert broker.messages("later") == []
+    broker.clock.advance(DELAY_LEVEL_18_MS + 1_000)
+    [message] = broker.wait_for_messages("later", 1)
+    assert message.store_timestamp_ms - message.born_timestamp_ms >= DELAY_LEVEL_18_MS
+
+
+# On asyncio, and in somebody else's program
+
+
+@pytest.mark.asyncio
+async def test_the_awaited_face_is_the_same() -> None:
+    async with AsyncEmbeddedBroker() as broker:
+        await broker.create_topic("T", 1)
+        await asyncio.to_thread(send, broker.blocking, "T", b"one")
+        assert [one.body for one in await broker.wait_for_messages("T", 1)] == [b"one"]
+        await broker.kill()
+        assert await broker.bodies("T") == [b"one"]
+        await broker.restart()
+        assert await broker.consumer_offsets("nobody", "T") == {}
+        store = broker.store_path
+    assert not store.exists()
+
+
+def test_log_lines_go_to_logging_and_not_to_stdout(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="gantrymq"), EmbeddedBroker():
+        pass
+    assert capsys.readouterr().out == ""
+    assert "a broker registered" in caplog.text
+
+
+# The file system below a kill
+
+
+def test_a_dead_file_system_takes_nothing_more(tmp_path: Path) -> None:
+    fs = MortalFileSystem(RealFileSystem())
+    file = fs.open(tmp_path / "f", writable=True, create=True)
+    file.write_at(0, b"before")
+    lock = fs.lock(tmp_path / "lock", b"me")
+    fs.kill()
+    for change in (
+        lambda: file.write_at(0, b"after"),
+        lambda: file.resize(0),
+        lambda: file.zero(0, 1),
+        lambda: file.reserve(0, 1),
+        file.sync,
+        lambda: fs.open(tmp_path / "g", create=True),
+        lambda: fs.remove(tmp_path / "f"),
+        lambda: fs.rename(tmp_path / "f", tmp_path / "h"),
+        lambda: fs.make_directory(tmp_path / "d"),
+        lambda: fs.remove_directory(tmp_path),
+        lambda: fs.sync_directory(tmp_path),
+        lambda: fs.lock(tmp_path / "other", b""),
+    ):
+        with pytest.raises(DiskError, match="its process was killed"):
+            change()
+    assert file.read_at(0, 10) == b"before"
+    assert [entry.name for entry in fs.scan(tmp_path)] == ["f", "lock"]
+    lock.release()
+    file.close()
+    RealFileSystem().lock(tmp_path / "lock", b"next").release()
