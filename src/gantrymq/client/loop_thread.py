@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -33,6 +33,14 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """A coroutine's result, or what it raises."""
         return self.submit(work).result()
+
+    def do(self, act: Callable[[], T]) -> T:
+        """Call a plain function in the loop's thread; what it returns or raises."""
+
+        async def work() -> T:
+            return act()
+
+        return self.run(work())
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run what is left to do, then end the thread; what it raises is raised. Twice is once."""

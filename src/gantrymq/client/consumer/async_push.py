@@ -1,9 +1,9 @@
 """The push consumer over asyncio.
 
-consumer = AsyncPushConsumer(PushConsumerConfig("127.0.0.1:9876", consumer_group="invoices"))
-consumer.subscribe("TopicTest", "TagA || TagB")
-consumer.listen(handle)  # def or async def handle(messages, context)
-async with consumer:
+async with AsyncPushConsumer(PushConsumerConfig("127.0.0.1:9876", consumer_group="invoices")) as consumer:
+    consumer.subscribe("TopicTest", "TagA || TagB")
+    consumer.listen(handle)  # def or async def handle(messages, context)
+    await consumer.start()
     ...
 
 Source: DefaultMQPushConsumer, DefaultMQPushConsumerImpl.
@@ -53,7 +53,8 @@ _Make = Callable[[ConsumptionGround, QueueLocks | None], Consumption]
 
 
 class AsyncPushConsumer:
-    """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once.
+    """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once;
+    ``async with`` closes it.
 
     Delivery is at least once. Raises MQClientError where it is used wrongly, RemotingError from :meth:`start` where no
     name server answers. Thread rule: the event loop's thread.
@@ -66,7 +67,9 @@ class AsyncPushConsumer:
         self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
-        self._rebalancing = Rebalancing(self._member, self._take_over, self._keep_topics)
+        self._rebalancing = Rebalancing(
+            self._member, self._member.topics, self._member.divide, self._take_over, self._keep_topics
+        )
         self._queues_changed: MessageQueueListener | None = None
         self._tasks = BackgroundTasks()
         self._make: tuple[_Make, bool] | None = None
@@ -80,7 +83,6 @@ class AsyncPushConsumer:
         BrokerRequests(answers).register(dispatcher)
 
     async def __aenter__(self) -> Self:
-        await self.start()
         return self
 
     async def __aexit__(

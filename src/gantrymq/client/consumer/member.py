@@ -84,6 +84,10 @@ class GroupMember:
         """Want a topic no longer."""
         self.subscriptions.pop(wrap_namespace(self.config.namespace, topic), None)
 
+    def topics(self) -> set[str]:
+        """The topics that are subscribed."""
+        return set(self.subscriptions)
+
     def renew(self, topic: str) -> None:
         """Give a subscription a new version: with what brokers know of it something is to change."""
         if topic in self.subscriptions:

@@ -40,6 +40,7 @@ class ProcessQueue:
         self.consuming = False  # whether somebody takes its messages in order
         self.in_listener = False  # whether a listener has messages of it right now
         self.paused = False
+        self.position: int | None = None  # up to where a lite-pull consumer was given all
         self.try_unlock_times = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
         self._waiting: dict[int, ReceivedMessage] = {}

@@ -11,9 +11,8 @@ Source: DefaultMQPushConsumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
@@ -21,8 +20,6 @@ from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.model.message_queue import MessageQueue
-
-T = TypeVar("T")
 
 
 class PushConsumer:
@@ -35,7 +32,7 @@ class PushConsumer:
     def __init__(self, name_servers: str, **settings: Any) -> None:
         config = PushConsumerConfig(name_servers, **settings)
         self._loop = LoopThread("push-consumer")
-        self._consumer = self._loop.run(_made(config))
+        self._consumer = self._loop.do(lambda: AsyncPushConsumer(config))
 
     def __enter__(self) -> Self:
         return self
@@ -52,23 +49,23 @@ class PushConsumer:
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
-        self._on_loop(lambda: self._consumer.subscribe(topic, expression, expression_type))
+        self._loop.do(lambda: self._consumer.subscribe(topic, expression, expression_type))
 
     def unsubscribe(self, topic: str) -> None:
         """Want a topic no longer."""
-        self._on_loop(lambda: self._consumer.unsubscribe(topic))
+        self._loop.do(lambda: self._consumer.unsubscribe(topic))
 
     def listen(self, listener: ConcurrentListener) -> None:
         """Consume with up to ``consume_thread_max`` listeners at once, in no order."""
-        self._on_loop(lambda: self._consumer.listen(listener))
+        self._loop.do(lambda: self._consumer.listen(listener))
 
     def listen_orderly(self, listener: OrderlyListener) -> None:
         """Consume each queue in order, by one member of the group alone."""
-        self._on_loop(lambda: self._consumer.listen_orderly(listener))
+        self._loop.do(lambda: self._consumer.listen_orderly(listener))
 
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
         """Be told of a topic's queues and of our share when it changed; it may not block."""
-        self._on_loop(lambda: self._consumer.register_message_queue_listener(listener))
+        self._loop.do(lambda: self._consumer.register_message_queue_listener(listener))
 
     def start(self) -> None:
         """Join the group; returns when the first share is taken over."""
@@ -80,30 +77,20 @@ class PushConsumer:
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`."""
-        self._on_loop(self._consumer.suspend)
+        self._loop.do(self._consumer.suspend)
 
     def resume(self) -> None:
         """Go on pulling."""
-        self._on_loop(self._consumer.resume)
+        self._loop.do(self._consumer.resume)
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now, those of the retry topic among them."""
-        return self._on_loop(self._consumer.assignment)
+        return self._loop.do(self._consumer.assignment)
 
     def offsets(self) -> dict[MessageQueue, int]:
         """How far each queue is consumed."""
-        return self._on_loop(self._consumer.offsets)
+        return self._loop.do(self._consumer.offsets)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic."""
         return self._loop.run(self._consumer.queues(topic))
-
-    def _on_loop(self, act: Callable[[], T]) -> T:
-        async def work() -> T:
-            return act()
-
-        return self._loop.run(work())
-
-
-async def _made(config: PushConsumerConfig) -> AsyncPushConsumer:
-    return AsyncPushConsumer(config)

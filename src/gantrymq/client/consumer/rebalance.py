@@ -27,14 +27,23 @@ log = structlog.get_logger()
 class Rebalancing:
     """Divides every topic anew when the group or a route changes, and every 20 s.
 
-    ``apply`` takes over a division, ``keep_topics`` is told before each round which topics are subscribed. Thread rule:
-    the event loop's thread.
+    ``topics`` are those to divide, ``divide`` says how, ``apply`` takes over a division, ``keep_topics`` is told
+    before each round which topics there are. Thread rule: the event loop's thread.
     """
 
-    def __init__(self, member: GroupMember, apply: Apply, keep_topics: Callable[[set[str]], Awaitable[None]]) -> None:
-        self._member, self._apply, self._keep_topics = member, apply, keep_topics
+    def __init__(
+        self,
+        member: GroupMember,
+        topics: Callable[[], set[str]],
+        divide: Callable[[str], Awaitable[Division | None]],
+        apply: Apply,
+        keep_topics: Callable[[set[str]], Awaitable[None]],
+    ) -> None:
+        self._member, self._topics, self._divide = member, topics, divide
+        self._apply, self._keep_topics = apply, keep_topics
         self.wanted = asyncio.Event()
         self.suspended = False
+        self._dividing = asyncio.Lock()
 
     async def run(self) -> None:
         """Go on until it is cancelled."""
@@ -43,12 +52,16 @@ class Rebalancing:
             await wait_or_timeout(self.wanted, WAIT_SECONDS if balanced else SOON_SECONDS)
 
     async def once(self) -> bool:
-        """Divide every topic; whether all came out as it should."""
-        await self._keep_topics(set(self._member.subscriptions))
+        """Divide every topic; whether all came out as it should. One round waits for the other."""
+        async with self._dividing:
+            return await self._round()
+
+    async def _round(self) -> bool:
+        await self._keep_topics(self._topics())
         balanced = True
-        for topic in list(self._member.subscriptions):
+        for topic in sorted(self._topics()):
             try:
-                division = await self._member.divide(topic)
+                division = await self._divide(topic)
                 if division is not None:
                     balanced &= await self._apply(division)
             except Exception as error:
@@ -67,7 +80,7 @@ class Rebalancing:
         due = loop.time() + interval_s
         while True:
             await asyncio.sleep(min(_MISSING_ROUTE_SECONDS, interval_s))
-            topics = list(self._member.subscriptions)
+            topics = sorted(self._topics())
             if loop.time() >= due:
                 due = loop.time() + interval_s
             else:

@@ -1,0 +1,388 @@
+"""The lite-pull consumer over asyncio.
+
+async with AsyncLitePullConsumer(LitePullConsumerConfig("127.0.0.1:9876", consumer_group="audit")) as consumer:
+    await consumer.subscribe("TopicTest")
+    for message in await consumer.poll():
+        ...
+
+Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, AssignedMessageQueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from gantrymq.client import calls
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.assigned import AssignedQueues
+from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
+from gantrymq.client.consumer.contexts import MessageQueueListener
+from gantrymq.client.consumer.group_calls import GroupPull
+from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.consumer.offsets import offset_store
+from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.pulling import Puller, PullOwner
+from gantrymq.client.consumer.rebalance import Rebalancing
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.running_info import running_info
+from gantrymq.client.consumer.settings import LitePullConsumerConfig
+from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.consumer.subscription import TAG, subscription
+from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+_ANY_SIZE = 0x7FFFFFFF
+
+# Told the queues of a topic whenever they are others than before.
+TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
+
+log = structlog.get_logger()
+
+
+class AsyncLitePullConsumer:
+    """Gives messages to whoever polls: of topics it shares with its group (:meth:`subscribe`), or of queues it is
+    told (:meth:`assign`), one or the other.
+
+    Messages are fetched ahead. With ``auto_commit`` a poll commits what earlier polls gave out, every
+    ``auto_commit_interval_ms``; what the last polls gave out before :meth:`close` comes again. Raises MQClientError
+    where it is used wrongly, RemotingError and MQBrokerError where brokers do not answer or refuse. Thread rule: the
+    event loop's thread.
+    """
+
+    def __init__(self, config: LitePullConsumerConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        dispatcher = RequestDispatcher()
+        self._member = GroupMember(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
+        self._offsets = offset_store(self._member)
+        self._statistics = ConsumerStatistics()
+        self._assignment: dict[str, frozenset[MessageQueue]] | None = None
+        self._expressions: dict[str, str] = {}
+        self._cache: deque[tuple[ProcessQueue, list[ReceivedMessage]]] = deque()
+        self._arrived = asyncio.Event()
+        self._listeners: dict[str, TopicMessageQueueChangeListener] = {}
+        self._queues_changed: MessageQueueListener | None = None
+        self._assigned = AssignedQueues(self._member, self._offsets, None, self._puller().run, self._share_changed)
+        self._rebalancing = Rebalancing(
+            self._member, self._topics, self._divide, self._assigned.take_over, self._assigned.keep_topics
+        )
+        self._tasks = BackgroundTasks()
+        self._running = self._closed = False
+        self._commit_due_ms = self._started_ms = 0
+        answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
+        BrokerRequests(answers).register(dispatcher)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """What the brokers know this consumer by."""
+        return self._member.client_id
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group, and begin to fetch what is subscribed or assigned."""
+        if self._running or self._closed:
+            raise MQClientError("The PullConsumer service state not OK, maybe started once")
+        self._started_ms = self._clock.now_ms()
+        self._running = True
+        self._member.heartbeats.start()
+        await self._refresh()
+        self._tasks.start(self._rebalancing.run())
+        self._tasks.start(self._rebalancing.follow_routes())
+        self._tasks.start(self._persist_regularly())
+        for topic, listener in self._listeners.items():
+            self._tasks.start(self._watch(topic, listener))
+
+    async def close(self) -> None:
+        """Persist what was committed, and leave the group. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._running:
+            self._running = False
+            await self._tasks.cancel()
+            await self._assigned.close()
+            await self._offsets.persist(list(self._assigned.table), wait=True)
+        await self._member.close()
+
+    # What to consume
+
+    async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
+        """Share a topic with the group: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        if self._assignment is not None:
+            raise MQClientError("Subscribe and assign are mutually exclusive.")
+        self._member.subscribe(topic, expression, expression_type)
+        if self._running:
+            await self._refresh()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Want a topic no longer."""
+        self._member.unsubscribe(topic)
+        await self._assigned.keep_topics(self._topics())
+
+    async def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Fetch these queues and no others, whoever else does."""
+        if not queues:
+            raise MQClientError("Message queues can not be null or empty.")
+        if self._member.subscriptions:
+            raise MQClientError("Subscribe and assign are mutually exclusive.")
+        by_topic: dict[str, set[MessageQueue]] = {}
+        for queue in map(self._member.full, queues):
+            by_topic.setdefault(queue.topic, set()).add(queue)
+        self._assignment = {topic: frozenset(several) for topic, several in by_topic.items()}
+        if self._running:
+            await self._refresh()
+
+    def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
+        """Of assigned queues of a topic, want only these tags."""
+        full = wrap_namespace(self._config.namespace, topic)
+        self._expressions[full] = subscription(full, expression, TAG, 0).sub_string or "*"
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are fetched now."""
+        return sorted(self._member.shown(queue) for queue, one in self._assigned.table.items() if not one.dropped)
+
+    def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
+        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        self._queues_changed = listener
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: TopicMessageQueueChangeListener
+    ) -> None:
+        """Be told the queues of a topic, now and whenever they change, looked at every
+        ``topic_metadata_check_interval_ms``; it may not block.
+        """
+        self._listeners[topic] = listener
+        if self._running:
+            self._tasks.start(self._watch(topic, listener))
+
+    async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic; raises MQClientError where there is no such topic."""
+        route = await self._member.find_route(wrap_namespace(self._config.namespace, topic))
+        if route is None:
+            raise MQClientError(f"The topic[{topic}] not exist")
+        return tuple(map(self._member.shown, route.subscribe))
+
+    # Messages
+
+    async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
+        """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told)."""
+        self._check_running()
+        if self._config.auto_commit and self._clock.now_ms() >= self._commit_due_ms:
+            self._commit_due_ms = self._clock.now_ms() + self._config.auto_commit_interval_ms
+            self._commit_positions(self._held())
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._config.poll_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        while True:
+            messages = self._next()
+            left_s = deadline - loop.time()
+            if messages or left_s <= 0:
+                return messages
+            await wait_or_timeout(self._arrived, left_s)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Give out nothing more of these queues, and fetch nothing."""
+        for queue in self._among(queues):
+            queue.paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with these queues."""
+        for queue in self._among(queues):
+            queue.paused = False
+        self._arrived.set()
+
+    # Offsets
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Give out a queue's messages from ``offset`` on."""
+        before = self._needed(queue)
+        low, high = await self._min_offset(before.queue), await self._max_offset(before.queue)
+        if not low <= offset <= high:
+            raise MQClientError(f"Seek offset illegal, seek offset = {offset}, min offset = {low}, max offset = {high}")
+        after = ProcessQueue(before.queue, self._clock.now_ms())
+        after.position, after.paused = offset, before.paused
+        self._assigned.begin(after, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Give out a queue from its first message on."""
+        await self.seek(queue, await self._min_offset(self._needed(queue).queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Give out only what comes to a queue from now on."""
+        await self.seek(queue, await self._max_offset(self._needed(queue).queue))
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:
+        """What was given out, of these queues or of all, is consumed; with ``persist`` the brokers know it then."""
+        held = self._held() if queues is None else self._among(queues)
+        self._commit_positions(held)
+        if persist:
+            await self._offsets.persist([one.queue for one in held], wait=True)
+
+    async def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
+        """Everything before these offsets is consumed."""
+        held = {self._needed(queue).queue: offset for queue, offset in offsets.items()}
+        for queue, offset in held.items():
+            self._offsets.update(queue, offset)
+        if persist:
+            await self._offsets.persist(held, wait=True)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Up to where the group has consumed a queue; None where it never committed."""
+        full = self._member.full(queue)
+        known = self._offsets.read(full)
+        return known if known is not None else await self._offsets.read_from_store(full)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        full = self._member.full(queue)
+        return await self._member.ask(full, calls.search_offset(full, timestamp_ms))
+
+    # Within
+
+    def _puller(self) -> Puller:
+        config = self._config
+        rules = GroupPull(
+            self._member.group, config.pull_batch_size, _ANY_SIZE, config.broker_suspend_max_time_ms, lite=True,
+            post_subscription=True,
+        )  # fmt: skip
+        owner = PullOwner(
+            self._may_pull, self._deliver, self._wanted, lambda queue: None, self._matched_none, self._moved
+        )
+        return Puller(
+            self._member, rules, owner, interval_ms=0, failure_ms=config.pull_time_delay_ms_when_exception,
+            timeout_ms=config.consumer_timeout_ms_when_suspend,
+        )  # fmt: skip
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise MQClientError("The consumer not running, please start it first.")
+
+    def _topics(self) -> set[str]:
+        return set(self._assignment) if self._assignment is not None else self._member.topics()
+
+    async def _divide(self, topic: str) -> Division | None:
+        if self._assignment is None:
+            return await self._member.divide(topic)
+        mine = self._assignment.get(topic, frozenset())
+        return Division(topic, tuple(sorted(mine)), mine)
+
+    async def _refresh(self) -> None:
+        for topic in self._topics():
+            await self._member.find_route(topic)
+        await self._member.check_filters()
+        await self._member.heartbeats.beat()
+        await self._rebalancing.once()
+
+    async def _share_changed(self, division: Division) -> None:
+        self._member.renew(division.topic)
+        await self._member.heartbeats.beat()
+        if self._queues_changed is not None:
+            shown = self._member.shown
+            topic = without_namespace(self._config.namespace, division.topic)
+            self._queues_changed(topic, tuple(map(shown, division.all)), frozenset(map(shown, division.mine)))
+
+    def _held(self) -> list[ProcessQueue]:
+        return [one for one in self._assigned.table.values() if not one.dropped]
+
+    def _among(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue]:
+        found = [self._assigned.table.get(self._member.full(queue)) for queue in queues]
+        return [one for one in found if one is not None and not one.dropped]
+
+    def _needed(self, queue: MessageQueue) -> ProcessQueue:
+        self._check_running()
+        found = self._among([queue])
+        if not found:
+            more = "" if self._assignment is not None else ", may be rebalancing"
+            raise MQClientError(f"The message queue is not in assigned list{more}, message queue: {queue}")
+        return found[0]
+
+    async def _min_offset(self, queue: MessageQueue) -> int:
+        return await self._member.ask(queue, calls.min_offset(queue))
+
+    async def _max_offset(self, queue: MessageQueue) -> int:
+        return await self._member.ask(queue, calls.max_offset(queue))
+
+    def _next(self) -> list[ReceivedMessage]:
+        self._cache = deque(one for one in self._cache if not one[0].dropped)
+        ready = next((one for one in self._cache if not one[0].paused), None)
+        if ready is None:
+            return []
+        self._cache.remove(ready)
+        queue, messages = ready
+        queue.position = queue.remove(messages, self._clock.now_ms())
+        for message in messages:
+            message.topic = without_namespace(self._config.namespace, message.topic)
+        if self._cache:
+            self._arrived.set()
+        return messages
+
+    def _commit_positions(self, queues: Iterable[ProcessQueue]) -> None:
+        for one in queues:
+            if one.position is not None:
+                self._offsets.update(one.queue, one.position)
+
+    async def _persist_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.persist_consumer_offset_interval_ms / 1000)
+            await self._offsets.persist([one.queue for one in self._held()])
+
+    async def _watch(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
+        before: frozenset[MessageQueue] | None = None
+        while self._listeners.get(topic) is listener:
+            try:
+                queues = frozenset(await self.fetch_message_queues(topic))
+                if queues != before:
+                    before = queues
+                    listener(topic, queues)
+            except GantrymqError as error:
+                log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
+            await asyncio.sleep(self._config.topic_metadata_check_interval_ms / 1000)
+
+    # What a queue's pulling asks
+
+    def _may_pull(self, queue: ProcessQueue) -> bool:
+        config = self._config
+        limits = FlowLimits(
+            config.pull_threshold_for_queue, config.pull_threshold_size_for_queue, config.consume_max_span
+        )
+        fetched = sum(one.count for one in self._assigned.table.values())
+        return not queue.paused and not queue.is_full(limits) and fetched <= config.pull_threshold_for_all
+
+    def _wanted(self, topic: str) -> SubscriptionData | None:
+        if self._assignment is None:
+            return self._member.subscriptions.get(topic)
+        return subscription(topic, self._expressions.get(topic, "*"), TAG, 0)
+
+    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
+        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, self._clock.now_ms())
+        self._cache.append((queue, messages))
+        self._arrived.set()
+
+    def _matched_none(self, queue: ProcessQueue, offset: int) -> None:
+        if queue.count == 0:
+            queue.position = offset
+
+    async def _moved(self, queue: ProcessQueue, offset: int) -> bool:
+        return True
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        return running_info(self._member, self._held(), self._offsets, self._statistics, self._started_ms, {})
