@@ -1,6 +1,7 @@
-"""A process in which one producer's sync is held up until many others wait: for ``strace`` to count what they cost.
+"""A process in which producers wait for the disk: for ``strace`` to count what they cost.
 
-python waiting_producers.py STORE COUNT
+python waiting_producers.py STORE COUNT     one producer's sync is held up until all the others wait
+python waiting_producers.py STORE COUNT N   each puts N messages, one after the other; nothing is held up
 """
 
 import os
@@ -16,7 +17,23 @@ SYNC = MessageStoreConfig(
 )
 
 
-def main(path: str, count: int) -> None:
+def at_work(path: str, count: int, each: int) -> None:
+    statuses: list[str] = []
+
+    def produce(number: int) -> None:
+        for _ in range(each):
+            statuses.append(store.put(Message("orders", b"%d" % number)).status.name)
+
+    with MessageStore.open(path, SYNC, given={"mappedFileSizeCommitLog"}, housekeeping=False) as store:
+        producers = [threading.Thread(target=produce, args=(number,)) for number in range(count)]
+        for producer in producers:
+            producer.start()
+        for producer in producers:
+            producer.join()
+    print(statuses.count("PUT_OK"))
+
+
+def held_up_once(path: str, count: int) -> None:
     statuses: list[str] = []
     sync, arrived, everybody_waits = os.fdatasync, threading.Event(), threading.Event()
 
@@ -46,4 +63,4 @@ def main(path: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    (held_up_once if len(sys.argv) == 3 else at_work)(sys.argv[1], *map(int, sys.argv[2:]))
