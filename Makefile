@@ -67,8 +67,8 @@ test: setup  ## The test suite; with Maven and a JDK also against the real Rocke
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: crash
-crash: setup  ## The crash tests at full length, slow ones too
-	$(BIN)/python -m pytest tests/crash -m crash --timeout 1800
+crash: setup  ## The crash tests at full length: every operation fails once, and COUNT (20) times as many lives end
+	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash -n $(or $(WORKERS),2) --timeout 3600 $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
 fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may refuse; goes on where it stopped
