@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections import deque
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -34,24 +35,34 @@ class BlockingConnection:
         self.address = address
         self._config, self._clock = config, clock
         self._connection = Connection()
-        self._received: list[RemotingCommand] = []
+        self._received: deque[RemotingCommand] = deque()
+        self._unsent: list[bytes] = []
         self._opaque = 0
         self._socket = self._connect(tls_client(config.tls))
 
     def send(self, command: RemotingCommand) -> int:
-        """Send a request and do not wait for its answer; its opaque."""
+        """Take a request to be sent, and do not wait for its answer; its opaque.
+
+        It goes out when an answer is waited for, with all that were taken until then: for many small requests, telling
+        the system is what costs most.
+        """
         command.opaque = self._opaque
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         command.serialize_type = self._config.serialize_type
         credentials = self._config.credentials
         if credentials is not None:
             credentials.sign(command)
+        self._unsent.append(encode_command(command))
+        return command.opaque
+
+    def _send_all(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
         try:
             self._socket.settimeout(self._config.request_timeout_ms / 1000)
-            self._socket.sendall(encode_command(command))
+            self._socket.sendall(data)
         except OSError as error:
             raise RemotingConnectError(self.address, f"cannot send: {error.strerror or error}") from error
-        return command.opaque
 
     def receive(self, timeout_ms: int) -> RemotingCommand:
         """The next response; requests that come in between are passed over.
@@ -60,6 +71,8 @@ class BlockingConnection:
         """
         deadline = self._clock.monotonic_s() + timeout_ms / 1000
         while not self._received:
+            if self._unsent:
+                self._send_all()
             self._socket.settimeout(max(deadline - self._clock.monotonic_s(), 0.001))
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
@@ -70,7 +83,7 @@ class BlockingConnection:
             if not data:
                 raise RemotingConnectError(self.address, "the connection was closed")
             self._received += [command for command in self._connection.receive(data) if command.is_response]
-        return self._received.pop(0)
+        return self._received.popleft()
 
     def close(self) -> None:
         """Close the socket."""
