@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "namesrv": {"clock", "config", "fs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "model", "remoting", "service"},
     "broker": BELOW_STORE | {"store", "remoting"},
+    "pytest_plugin": {"embedded"},
     "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client"},
     "tools": BELOW_STORE | {"store"},
     "spark": BELOW_STORE | {"store", "tools", "client", "remoting"},
