@@ -56,8 +56,9 @@ def assert_same(
 ) -> list[Line]:
     """Java and our reader agree about the store at ``path``, recovered or not; returns the dump.
 
-    After a crash Java indexes only what it read again, so its answers are where ours begin; and the last message of
-    the index files that it kept it indexes once more (IndexService asks for an offset below the end, not up to it).
+    After a crash Java drops index files and indexes only what it read again, so that it may miss some of what we
+    answer; the last message of the files that it kept it indexes once more (IndexService asks for an offset below the
+    end, not up to it).
     """
 
     def java() -> JavaStore:
@@ -71,12 +72,13 @@ def assert_same(
         times = questions_of_time(ours)
         assert java().at(times, halt=True) == [reader.offset_at(*question) for question in times]
         for (topic, key), theirs in java().query(index_questions(ours), halt=True).items():
-            answer = reader.query_offsets(topic, key)
             if index_is_whole:
-                assert answer == theirs, (topic, key)
+                assert reader.query_offsets(topic, key) == theirs, (topic, key)
             else:
-                once = list(dict.fromkeys(theirs))
-                assert answer[: len(once)] == once, (topic, key)
+                # Two keys of one hash are two answers with one offset, so that only the offsets can be compared.
+                answer = dict.fromkeys(reader.query_offsets(topic, key, max_num=10_000))
+                assert list(answer)[:1] == theirs[:1], (topic, key)
+                assert [offset for offset in answer if offset in theirs] == list(dict.fromkeys(theirs)), (topic, key)
     return ours
 
 
