@@ -25,7 +25,7 @@ class Attribute(NamedTuple):
 
 def _one_of(name: str, *values: str) -> Callable[[str], str | None]:
     def verify(value: str) -> str | None:
-        return None if value in values else f"value is not in set: {set(values)}"
+        return None if value in values else f"value is not in set: [{', '.join(values)}]"
 
     return verify
 
@@ -40,7 +40,7 @@ def _between(low: int, high: int) -> Callable[[str], str | None]:
     return verify
 
 
-_MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
+_MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")  # as a HashSet
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(changeable=False, verify=_one_of("queue.type", "BatchCQ", "SimpleCQ")),

@@ -81,7 +81,6 @@ class BrokerAdminProcessor:
         table = self._store_stats.runtime_info(now_ms) | self._store_info()
         table |= {
             "brokerActive": "true",
-            "brokerVersion": str(request.response(0).version),
             "brokerVersionDesc": VERSION_TEXT,
             "msgPutTotalTodayNow": str(self._stats.put_total),
             "msgGetTotalTodayNow": str(self._stats.get_total),

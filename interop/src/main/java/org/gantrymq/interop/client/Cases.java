@@ -29,6 +29,12 @@ public final class Cases {
         RouteCases.add(cases);
         SendCases.add(cases);
         RefusedSendCases.add(cases);
+        LiteCases.add(cases);
+        QueryCases.add(cases);
+        OffsetCases.add(cases);
+        TopicAdminCases.add(cases);
+        GroupAdminCases.add(cases);
+        BrokerAdminCases.add(cases);
         return cases;
     }
 

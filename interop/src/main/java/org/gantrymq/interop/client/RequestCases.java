@@ -49,7 +49,7 @@ final class RequestCases {
     static void unanswered(Scene scene) throws Exception {
         String topic = scene.topic("questions", 1);
         DefaultMQProducer asks = scene.producer("asks", one -> { });
-        scene.refused("request", () -> asks.request(new Message(topic, SendCases.bytes("why?")), 300));
+        scene.refused("request", () -> asks.request(new Message(topic, SendCases.bytes("why?")), 1500));
         scene.fact("question", SendCases.text(scene, scene.read(scene.queue(topic, 0), 1).get(0)));
     }
 }
