@@ -1,0 +1,1 @@
+"""Administration of a cluster: topics, groups, messages, brokers, name servers."""

@@ -1,0 +1,37 @@
+"""The administration of a cluster, with a plain face.
+
+with AdminClient("127.0.0.1:9876") as admin:
+    admin.create_topic("TopicTest", read_queue_nums=4, write_queue_nums=4)
+
+Source: DefaultMQAdminExt.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from gantrymq.client.admin.groups import GroupAdmin
+from gantrymq.client.admin.messages import MessageAdmin
+from gantrymq.client.admin.servers import ServerAdmin
+from gantrymq.client.admin.topics import TopicAdmin
+from gantrymq.client.settings import ClientConfig
+
+
+class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin):
+    """All of it; each method's docstring names RocketMQ's.
+
+    ``settings`` are fields of :class:`gantrymq.client.settings.ClientConfig`. Where a method takes ``broker``, an
+    address, or ``cluster``, and neither is given, all masters are meant. Thread rule: one thread at a time.
+    """
+
+    def __init__(self, name_servers: str, **settings: Any) -> None:
+        super().__init__(ClientConfig(name_servers, **settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,120 @@
+"""What every part of the administration stands on: who to ask.
+
+Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from gantrymq.client import calls
+from gantrymq.client.blocking import BlockingClient
+from gantrymq.client.calls import Call, accepted, body_of
+from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
+from gantrymq.client.routes import TopicRoute
+from gantrymq.client.settings import ClientConfig
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.route import MASTER_ID, ClusterInfo, TopicRouteData
+from gantrymq.remoting.body import Body, decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.header import CommandHeader
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Body)
+
+
+def order(header: CommandHeader | int, body: bytes = b"") -> Call[None]:
+    """A request that is done or refused."""
+    return Call(lambda: _request(header, body), accepted)
+
+
+def question(header: CommandHeader | int, body: type[B]) -> Call[B]:
+    """A request whose answer is a body."""
+    return Call(lambda: _request(header, b""), lambda response, address: decode_body(body, body_of(response, address)))
+
+
+def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
+    return RemotingCommand(header, body=body) if isinstance(header, int) else RemotingCommand.request(header, body)
+
+
+class AdminGround:
+    """Asks brokers and name servers. Topics and groups are given without the namespace, if there is one.
+
+    Every method raises RemotingError where nobody answers, MQBrokerError where one refuses, MQClientError where there
+    is no such topic, group, broker or cluster. Thread rule: one thread at a time.
+    """
+
+    def __init__(self, config: ClientConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._client = BlockingClient(config, self._clock)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers by name, and their names by cluster (examineBrokerClusterInfo)."""
+        return self._client.ask_name_server(calls.cluster_info())
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """Where a topic is (examineTopicRouteInfo)."""
+        return self._route_of(self._full(topic))
+
+    def _full(self, name: str) -> str:
+        return wrap_namespace(self.config.namespace, name)
+
+    def _full_queue(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._full(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _route_of(self, full_topic: str) -> TopicRouteData:
+        route = self._client.ask_name_server(calls.topic_route(full_topic))
+        if route is None:
+            raise MQClientError(f"no route of topic {full_topic}: no broker has it")
+        return route
+
+    def _brokers_of(self, full_topic: str) -> dict[str, str]:
+        """Addresses by broker name: of each the master, else a slave."""
+        return TopicRoute.of(full_topic, self._route_of(full_topic)).brokers
+
+    def _brokers_of_group(self, group: str) -> dict[str, str]:
+        """The brokers a group ever consumed at: those that have its retry topic."""
+        return self._brokers_of(f"{RETRY_PREFIX}{self._full(group)}")
+
+    def _address_of(self, queue: MessageQueue) -> str:
+        return TopicRoute.of(queue.topic, self._route_of(queue.topic)).address(queue)
+
+    def _masters(self, broker: str | None, cluster: str | None) -> list[str]:
+        """One address, or the masters of a cluster, or of all clusters."""
+        if broker is not None:
+            return [broker]
+        info = self.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise MQClientError(f"there is no cluster {cluster}; known: {known}")
+        names = info.broker_addr_table.keys() if cluster is None else info.cluster_addr_table[cluster]
+        data = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
+        masters = [one.broker_addrs[MASTER_ID] for one in data if MASTER_ID in one.broker_addrs]
+        if not masters:
+            raise MQClientError("no broker is registered that is a master")
+        return masters
+
+    def _name_servers(self) -> list[str]:
+        return self.config.name_server_list
+
+    def _tell_all(self, addresses: list[str], call: Call[T]) -> list[T]:
+        """Ask each in turn; the first that refuses ends it."""
+        return [self._client.call(address, call) for address in addresses]
+
+    def _answers(self, brokers: dict[str, str], call: Call[T], *, passed_over: ResponseCode) -> Iterator[tuple[str, T]]:
+        """What each broker says, by its name; those that have nothing to say of it are passed over."""
+        for name, address in brokers.items():
+            try:
+                yield name, self._client.call(address, call)
+            except MQBrokerError as error:
+                if error.response_code != passed_over:
+                    raise

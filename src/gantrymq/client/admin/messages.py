@@ -1,0 +1,101 @@
+"""Messages found again: by key, by the producer's id, by the broker's id.
+
+Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
+"""
+
+from __future__ import annotations
+
+from gantrymq.client.admin.ground import AdminGround
+from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
+from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.namespace import without_namespace
+from gantrymq.client.records import decode_records
+from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.message import parse_message_id
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+
+FOREVER_MS = 0x7FFFFFFFFFFFFFFF
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_DAYS_BACK_MS = 3 * 24 * 60 * 60 * 1000
+
+
+class MessageAdmin(AdminGround):
+    """Single messages of a cluster."""
+
+    def query_message(
+        self, topic: str, key: str, *, max_num: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> list[ReceivedMessage]:
+        """Messages that have a key, oldest first; ``max_num`` of each broker (queryMessage)."""
+        found = self._query(topic, key, "K", max_num, begin_ms, end_ms)
+        return [message for message in found if key in message.keys]
+
+    def query_message_by_unique_key(
+        self, topic: str, unique_key: str, *, begin_ms: int | None = None, end_ms: int = FOREVER_MS
+    ) -> list[ReceivedMessage]:
+        """The message a producer gave this id, as often as it is stored; of the last three days unless told
+        (queryMessageByUniqKey).
+        """
+        begin = self._clock.now_ms() - _DAYS_BACK_MS if begin_ms is None else begin_ms
+        found = self._query(topic, unique_key, "U", 32, begin, end_ms)
+        return [message for message in found if message.msg_id == unique_key]
+
+    def view_message(self, topic: str, msg_id: str) -> ReceivedMessage:
+        """A message by the broker's id, or by the producer's (viewMessage); MQClientError where there is none."""
+        try:
+            host, offset = parse_message_id(msg_id)
+        except ValueError:
+            host = None
+        if host is not None and host.port:
+            try:
+                return self._view(str(host), self._full(topic), offset, msg_id)
+            except (MQBrokerError, MQClientError):
+                pass  # the producer's ids have as many digits
+        found = self.query_message_by_unique_key(topic, msg_id)
+        if not found:
+            raise MQClientError(f"query message by id finished, but no message: {msg_id} of topic {topic}")
+        return found[0]
+
+    def _view(self, address: str, full_topic: str, offset: int, msg_id: str) -> ReceivedMessage:
+        header = ViewMessageRequestHeader(topic=full_topic, offset=offset)
+        if address not in self._addresses():
+            raise MQClientError(f"{msg_id} names {address}, which is no broker of this cluster")
+        records = self._client.call(address, Call(lambda: RemotingCommand.request(header), body_of))
+        for message in self._decoded(records, ""):
+            return message
+        raise MQClientError(f"{address} has no message {msg_id}")
+
+    def _query(
+        self, topic: str, key: str, kind: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[ReceivedMessage]:
+        header = QueryMessageRequestHeader(
+            topic=self._full(topic), key=key, max_num=max_num, begin_timestamp=begin_ms, end_timestamp=end_ms,
+            index_type=kind,
+        )  # fmt: skip
+
+        def request() -> RemotingCommand:
+            command = RemotingCommand.request(header)
+            command.ext_fields[UNIQUE_KEY_QUERY] = "true" if kind == "U" else "false"
+            return command
+
+        found = list[ReceivedMessage]()
+        brokers = self._brokers_of(self._full(topic))
+        for name, records in self._answers(brokers, Call(request, body_of), passed_over=ResponseCode.QUERY_NOT_FOUND):
+            found += self._decoded(records, name)
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+    def _decoded(self, records: bytes, broker_name: str) -> list[ReceivedMessage]:
+        nothing = PullResult(PullStatus.FOUND, 0, 0, 0, 0, b"")
+        messages = [
+            received(stored, MessageQueue(stored.topic, broker_name, stored.queue_id), nothing)
+            for stored in decode_records(records)
+        ]
+        for message in messages:
+            message.topic = without_namespace(self.config.namespace, message.topic)
+        return messages
+
+    def _addresses(self) -> set[str]:
+        table = self.cluster_info().broker_addr_table
+        return {address for one in table.values() for address in one.broker_addrs.values()}

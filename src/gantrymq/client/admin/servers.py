@@ -1,0 +1,138 @@
+"""Brokers and name servers themselves.
+
+Source: DefaultMQAdminExtImpl, MQClientAPIImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.calls import Call, body_of, success
+from gantrymq.config.properties import parse_properties
+from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.remoting.bodies.topic import KVTable
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+
+class ServerAdmin(AdminGround):
+    """Settings and figures of servers."""
+
+    def broker_runtime_info(self, broker: str) -> dict[str, str]:
+        """What a broker's address says of itself (fetchBrokerRuntimeStats)."""
+        table = self._client.call(broker, question(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
+        return dict(sorted(table.items()))
+
+    def broker_config(self, broker: str) -> dict[str, str]:
+        """A broker's settings (getBrokerConfig)."""
+        return self._client.call(broker, _properties(RequestCode.GET_BROKER_CONFIG))
+
+    def update_broker_config(
+        self, settings: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None
+    ) -> None:
+        """Change settings of brokers while they run (updateBrokerConfig)."""
+        call = order(RequestCode.UPDATE_BROKER_CONFIG, _text(settings))
+        self._tell_all(self._masters(broker, cluster), call)
+
+    def name_server_config(self) -> dict[str, dict[str, str]]:
+        """The settings of each name server (getNameServerConfig)."""
+        call = _properties(RequestCode.GET_NAMESRV_CONFIG)
+        return {address: self._client.call(address, call) for address in self._name_servers()}
+
+    def update_name_server_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings of all name servers while they run (updateNameServerConfig)."""
+        self._tell_all(self._name_servers(), order(RequestCode.UPDATE_NAMESRV_CONFIG, _text(settings)))
+
+    def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Let producers no longer choose a broker; of each name server, how many topics (wipeWritePermOfBroker)."""
+        header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        call = Call(
+            lambda: RemotingCommand.request(header),
+            lambda response, address: (
+                success(response, address).read(WipeWritePermOfBrokerResponseHeader).wipe_topic_count
+            ),
+        )
+        return {address: self._client.call(address, call) for address in self._name_servers()}
+
+    def add_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Let producers choose a broker again; of each name server, how many topics (addWritePermOfBroker)."""
+        header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        call = Call(
+            lambda: RemotingCommand.request(header),
+            lambda response, address: (
+                success(response, address).read(AddWritePermOfBrokerResponseHeader).add_topic_count
+            ),
+        )
+        return {address: self._client.call(address, call) for address in self._name_servers()}
+
+    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value at all name servers (createAndUpdateKvConfig)."""
+        header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
+        self._tell_all(self._name_servers(), order(header))
+
+    def kv_config(self, namespace: str, key: str) -> str | None:
+        """A value kept at the name servers; None where there is none (getKVConfig)."""
+        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
+        call = Call(
+            lambda: RemotingCommand.request(header),
+            lambda response, address: success(response, address).read(GetKVConfigResponseHeader).value,
+        )
+        try:
+            return self._client.ask_name_server(call)
+        except MQBrokerError as error:
+            if error.response_code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    def kv_configs(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace (getKVListByNamespace)."""
+        call = question(GetKVListByNamespaceRequestHeader(namespace=namespace), KVTable)
+        try:
+            return self._client.ask_name_server(call).table
+        except MQBrokerError as error:
+            if error.response_code == ResponseCode.QUERY_NOT_FOUND:
+                return {}
+            raise
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Forget a value at all name servers (deleteKvConfig)."""
+        self._tell_all(self._name_servers(), order(DeleteKVConfigRequestHeader(namespace=namespace, key=key)))
+
+    def delete_expired_commit_log(self, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Let brokers delete expired files of the commit log now (deleteExpiredCommitLog)."""
+        self._tell_all(self._masters(broker, cluster), order(RequestCode.DELETE_EXPIRED_COMMITLOG))
+
+    def clean_expired_consume_queue(self, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Let brokers delete consume queues of topics that are gone (cleanExpiredConsumerQueue)."""
+        self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
+
+    def clean_unused_topic(self, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Let brokers forget queues of topics they have no configuration of (cleanUnusedTopic)."""
+        self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
+
+
+def _properties(code: RequestCode) -> Call[dict[str, str]]:
+    return Call(
+        lambda: RemotingCommand(code),
+        lambda response, address: parse_properties(decode_utf8(body_of(response, address))),
+    )
+
+
+def _text(settings: Mapping[str, str]) -> bytes:
+    for key, value in settings.items():
+        if not key or any(letter in f"{key}{value}" for letter in "\r\n"):
+            raise MQClientError(f"{key}={value!r} is no setting")
+    return encode_utf8("".join(f"{key}={value}\n" for key, value in settings.items()))

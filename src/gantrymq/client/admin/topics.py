@@ -1,0 +1,101 @@
+"""Topics.
+
+Source: DefaultMQAdminExtImpl, UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gantrymq.client import calls
+from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.group import GroupList
+from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
+from gantrymq.remoting.bodies.topic import TopicConfig, TopicList, TopicOffset, TopicStatsTable
+from gantrymq.remoting.body import by_queue
+from gantrymq.remoting.headers.consumer import QueryTopicConsumeByWhoRequestHeader
+from gantrymq.remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from gantrymq.remoting.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+
+DEFAULT_TOPIC = "TBW102"
+
+
+class TopicAdmin(AdminGround):
+    """Topics of a cluster."""
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int = 8,
+        write_queue_nums: int = 8,
+        perm: int = PERM_READ | PERM_WRITE,
+        order_topic: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        broker: str | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Make a topic or change it, at one broker, in one cluster, or in all (createAndUpdateTopicConfig).
+
+        ``attributes`` as mqadmin has them: ``{"+message.type": "FIFO"}`` sets one, ``{"-message.type": ""}`` takes it
+        away.
+        """
+        header = CreateTopicRequestHeader(
+            topic=self._full(topic),
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=read_queue_nums,
+            write_queue_nums=write_queue_nums,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order_topic,
+            attributes=",".join(f"{key}={value}" if value else key for key, value in (attributes or {}).items()),
+        )
+        self._tell_all(self._masters(broker, cluster), order(header))
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic)."""
+        full = self._full(topic)
+        self._tell_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
+        gone = DeleteTopicFromNamesrvRequestHeader(topic=full, cluster_name=cluster)
+        self._tell_all(self._name_servers(), order(gone))
+
+    def topics(self) -> list[str]:
+        """All topics, those of the system among them (fetchAllTopicList)."""
+        names = self._client.ask_name_server(calls.topic_list())
+        return sorted(names)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics of a cluster (fetchTopicsByCLuster)."""
+        call = question(GetTopicsByClusterRequestHeader(cluster=cluster), TopicList)
+        return sorted(self._client.ask_name_server(call).topic_list)
+
+    def topic_config(self, topic: str, broker: str) -> TopicConfig:
+        """A topic's configuration at a broker's address (examineTopicConfig)."""
+        header = GetTopicConfigRequestHeader(topic=self._full(topic))
+        return self._client.call(broker, question(header, TopicConfig))
+
+    def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """The bounds of each queue, and when its last message was stored (examineTopicStats)."""
+        full, stats = self._full(topic), dict[MessageQueue, TopicOffset]()
+        for address in self._brokers_of(full).values():
+            table = self._client.call(address, question(GetTopicStatsInfoRequestHeader(topic=full), TopicStatsTable))
+            stats |= by_queue(table.offset_table)
+        if not stats:
+            raise MQClientError(f"Not found the topic stats info: {full}")
+        return dict(sorted(stats.items()))
+
+    def topic_consumers(self, topic: str) -> list[str]:
+        """The groups that consume a topic, or did (queryTopicConsumeByWho)."""
+        full = self._full(topic)
+        header = QueryTopicConsumeByWhoRequestHeader(topic=full)
+        lists = self._tell_all(list(self._brokers_of(full).values()), question(header, GroupList))
+        return sorted({group for one in lists for group in one.group_list})
