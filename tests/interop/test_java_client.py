@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gantrymq import EmbeddedBroker
+
 from .client_cases import SETTINGS, names, play, recorded
 from .java import Line
 from .java_cluster import JavaCluster
@@ -31,17 +33,30 @@ def test_the_real_broker_is_as_recorded(real: dict[str, Line], case: str) -> Non
     same(real[case], case)
 
 
-@pytest.fixture(scope="module", params=["json", pytest.param("binary", marks=pytest.mark.slow)])
-def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Line]]:
+@pytest.fixture(scope="module")
+def ours() -> Iterator[dict[str, Line]]:
+    """Every case once against our broker behind our name server."""
+    with EmbeddedBroker(settings=SETTINGS) as broker:
+        yield play(broker.namesrv)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ours_are_as_the_real_ones(ours: dict[str, Line], case: str) -> None:
+    same(ours[case], case)
+
+
+@pytest.fixture(scope="module", params=["json", "binary"])
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Line]]:
     """Every case once against our broker behind the real name server, with one kind of headers."""
     store = tmp_path_factory.mktemp("ours") / "store"
     with JavaCluster(None, broker=False) as cluster, OurBroker(store, SETTINGS, namesrv=cluster.namesrv):
         yield play(cluster.namesrv, binary=request.param == "binary")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_our_broker_is_as_the_real_one(ours: dict[str, Line], case: str) -> None:
-    same(ours[case], case)
+def test_our_broker_is_as_the_real_one(mixed: dict[str, Line], case: str) -> None:
+    same(mixed[case], case)
 
 
 def same(line: Line, case: str) -> None:
