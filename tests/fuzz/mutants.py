@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store import message_store
 from gantrymq.store.message_store import MessageStore
-from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, files_of, odd_message
+from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, odd_message
 
 TINY = MessageStoreConfig(
     mapped_file_size_commit_log=4096,
@@ -134,7 +134,7 @@ IN_PLACE = (flip, flip, noise, sector, swap, number, number, number, cut, extend
 
 def mutate(fs: MemoryFileSystem, rng: random.Random) -> str:
     """One change; says what it was."""
-    paths = sorted(files_of(fs))  # sorted, so that the choice follows from the number alone
+    paths = paths_of(fs)
     folder = rng.choice(sorted({path.relative_to(ROOT).parts[0] for path in paths}))
     path = rng.choice([path for path in paths if path.relative_to(ROOT).parts[0] == folder])
     data = bytearray(fs.open(path).read_at(0, 1 << 20))
@@ -152,6 +152,11 @@ def mutate(fs: MemoryFileSystem, rng: random.Random) -> str:
     return f"{getattr(way, '__name__', way)} {path.relative_to(ROOT)}"
 
 
+def paths_of(fs: MemoryFileSystem) -> list[Path]:
+    """The files, sorted, so that a choice among them follows from the number alone."""
+    return sorted(path for path, node in fs._live.items() if not node.is_directory)
+
+
 def write(fs: MemoryFileSystem, path: Path, data: bytes) -> None:
     file = fs.open(path, writable=True, create=True)
     file.resize(len(data))
@@ -166,7 +171,7 @@ class Mutant:
     fs: MemoryFileSystem
     end: str
     changes: list[str]
-    rng: random.Random
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     @classmethod
     def make(cls, number: int) -> Mutant:

@@ -48,15 +48,19 @@ class Trial:
 def try_out(number: int, scratch: Path) -> str:
     """Make mutant ``number`` and use it in one way; returns which, and how that went. Only named errors may come."""
     mutant = Mutant.make(number)
+    return run_way(mutant.rng.choice(WAYS), mutant, scratch)
+
+
+def run_way(way: Callable[[Trial], None], mutant: Mutant, scratch: Path) -> str:
+    """Use a mutant in one way, with settings drawn from its chance."""
     rng = mutant.rng
-    way = rng.choice(WAYS)
     given = rng.choice((GEOMETRY_KEYS, frozenset[str]()))
     rule = rng.choice((RecoverRule.V5, RecoverRule.V4))
     config = settings_of(mutant.end, recover_rule=rule, message_index_safe=rng.random() < 0.2)
     name = way.__name__.replace("_", " ")
     try:
         way(Trial(mutant, config, given, scratch))
-        assert sum(len(data) for data in files_of(mutant.fs).values()) < MOST_BYTES
+        assert sum(len(node.live) for node in mutant.fs._live.values()) < MOST_BYTES
         return f"{name}: done"
     except GantrymqError as error:
         return f"{name}: {type(error).__name__}"
