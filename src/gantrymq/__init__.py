@@ -6,6 +6,7 @@ The public names below are imported on first use, so that ``import gantrymq`` st
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.client.admin.admin_client import AdminClient as AdminClient
     from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
     from gantrymq.client.consumer.contexts import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from gantrymq.client.consumer.lite_pull import LitePullConsumer as LitePullConsumer
@@ -34,6 +35,7 @@ _HOME = {
     "StoreReader": "gantrymq.store.reader",
     "Producer": "gantrymq.client.producer",
     "PullClient": "gantrymq.client.pull_client",
+    "AdminClient": "gantrymq.client.admin.admin_client",
     "PushConsumer": "gantrymq.client.consumer.push",
     "LitePullConsumer": "gantrymq.client.consumer.lite_pull",
     "ConsumeConcurrentlyStatus": "gantrymq.client.consumer.contexts",
@@ -43,6 +45,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AdminClient",
     "AsyncEmbeddedBroker",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
