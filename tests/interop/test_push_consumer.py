@@ -1,6 +1,8 @@
 """Our push consumer in groups at the real broker: alone, with others of ours, and with the real consumer."""
 
+import asyncio
 import json
+import random
 import subprocess
 import tempfile
 import threading
@@ -14,18 +16,33 @@ from typing import Any
 import pytest
 
 from gantrymq import (
+    AdminClient,
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
     Message,
     MessageModel,
     Producer,
+    PullClient,
     PushConsumer,
 )
+from gantrymq.client.consumer.allocation import (
+    AllocateMachineRoomNearby,
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueByConfig,
+    AllocateMessageQueueByMachineRoom,
+    AllocateMessageQueueConsistentHash,
+    AllocateMessageQueueStrategy,
+)
+from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.send_result import SendStatus
+from gantrymq.client.settings import ClientConfig
+from gantrymq.model.message_queue import MessageQueue
 
-from .java import MAIN, build_jar, java_program
+from .java import MAIN, build_jar, java_program, run_java
 from .java_cluster import JavaCluster
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
@@ -193,6 +210,8 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Pro
     topic, group = f"PushMixed-{orderly}", f"push-mixed-{orderly}"
     send(producer, topic, 4)
     inbox = Inbox()
+    with PullClient(ClientConfig(cluster.namesrv)) as client:  # the real one looks only every 30 s
+        eventually(lambda: topic in client.topics(), "the topic's route")
     with (
         JavaConsumer(cluster, topic, group, *(["--orderly"] if orderly else [])) as theirs,
         consumer(cluster, group, topic, inbox, orderly=orderly) as ours,
@@ -334,3 +353,117 @@ def test_broadcasting_and_its_file_of_offsets(cluster: JavaCluster, producer: Pr
         eventually(lambda: len(third.messages) >= 4, "what is new, to ours")
     assert sorted(third.bodies) == sorted(last)
     assert len(more) == 4
+
+
+def room(name: str) -> str:
+    """The machine room that the Java side sees in a broker's name, or a client's id."""
+    return name.split("@", maxsplit=1)[0].split("#", maxsplit=1)[0]
+
+
+STRATEGIES: dict[str, AllocateMessageQueueStrategy] = {
+    "averagely": AllocateMessageQueueAveragely(),
+    "circle": AllocateMessageQueueAveragelyByCircle(),
+    "room": AllocateMessageQueueByMachineRoom(frozenset(("r1", "r2"))),
+    "nearby": AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), lambda queue: room(queue.broker_name), room),
+    "hash": AllocateMessageQueueConsistentHash(),
+    "config": AllocateMessageQueueByConfig((MessageQueue("T", "r1@a", 1), MessageQueue("T", "b", 0))),
+}
+
+
+def test_shares_are_those_of_the_real_strategies(rng: random.Random, tmp_path: Path) -> None:
+    questions = []
+    for _ in range(400):
+        brokers = rng.sample(["r1@a", "r1@b", "r2@a", "r3@a", "b", "r1@", "r1@a@b"], rng.randint(1, 4))
+        queues = sorted(MessageQueue("T", name, number) for name in brokers for number in range(rng.randint(1, 7)))
+        clients = sorted(f"r{rng.randint(1, 4)}#{rng.randint(1, 99)}" for _ in range(rng.randint(1, 9)))
+        questions.append((rng.choice(list(STRATEGIES)), rng.choice([*clients, "r1#stranger"]), queues, clients))
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(question(*one)) + "\n" for one in questions))
+    answers = run_java("allocate", None, str(file))
+    for (name, me, queues, clients), answer in zip(questions, answers, strict=True):
+        ours = STRATEGIES[name].allocate(me, queues, clients)
+        assert [[one.topic, one.broker_name, one.queue_id] for one in ours] == answer["queues"], (name, me, clients)
+        assert STRATEGIES[name].name == answer["name"]
+
+
+def question(name: str, me: str, queues: list[MessageQueue], clients: list[str]) -> dict[str, Any]:
+    configured = STRATEGIES["config"].allocate("", [], [])
+    return {
+        "strategy": name, "me": me, "clients": clients, "rooms": ["r1", "r2"],
+        "queues": [[one.topic, one.broker_name, one.queue_id] for one in queues],
+        "configured": [[one.topic, one.broker_name, one.queue_id] for one in configured],
+    }  # fmt: skip
+
+
+def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer: Producer) -> None:
+    """RESET_CONSUMER_CLIENT_OFFSET, as brokers send it that do not move offsets themselves."""
+    bodies = send(producer, "PushReset", 8)
+    inbox = Inbox()
+    with AdminClient(cluster.namesrv) as admin, consumer(cluster, "push-reset", "PushReset", inbox):
+        eventually(lambda: len(inbox.messages) == 8, "all messages")
+        admin.update_broker_config({"useServerSideResetOffset": "false"})
+        try:
+            admin.reset_offset_by_time("push-reset", "PushReset", 0)
+        finally:
+            admin.update_broker_config({"useServerSideResetOffset": "true"})
+        eventually(lambda: len(inbox.messages) == 16, "all messages again")
+    assert sorted(inbox.bodies) == sorted(bodies * 2)
+
+
+def test_a_namespace_is_put_on_and_taken_off(cluster: JavaCluster) -> None:
+    def later(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus | None:
+        context.delay_level_when_next_consume = 1
+        return None if messages[0].reconsume_times else ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    inbox = Inbox(later)
+    with (
+        Producer(cluster.namesrv, namespace="NS1", send_msg_timeout_ms=20_000) as inside,
+        consumer(cluster, "push-spaced", "PushSpaced", inbox, namespace="NS1") as one,
+        AdminClient(cluster.namesrv) as admin,
+    ):
+        inside.send(Message("PushSpaced", b"spaced"))
+        eventually(lambda: len(inbox.messages) == 2, "the message, and again")
+        assert {queue.topic for queue in one.assignment()} == {"PushSpaced", "%RETRY%push-spaced"}
+        assert {"NS1%PushSpaced", "%RETRY%NS1%push-spaced"} <= set(admin.topics())
+    assert [(message.topic, times) for message, times in zip(inbox.messages, inbox.times, strict=True)] == [
+        ("PushSpaced", 0), ("PushSpaced", 1),
+    ]  # fmt: skip
+
+
+def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Producer) -> None:
+    send(producer, "PushSuspended", 4)
+    inbox = Inbox()
+    with consumer(cluster, "push-suspended", "PushSuspended", inbox) as one:
+        eventually(lambda: len(inbox.messages) == 4, "4 messages")
+        one.suspend()
+        send(producer, "PushSuspended", 4)  # ends the pulls under way
+        eventually(lambda: len(inbox.messages) == 8, "what was being pulled")
+        more = send(producer, "PushSuspended", 4)
+        time.sleep(0.5)
+        assert len(inbox.messages) == 8
+        one.resume()
+        eventually(lambda: set(more) <= set(inbox.bodies), "the rest")
+
+
+def test_coroutines_listen_too(cluster: JavaCluster, producer: Producer) -> None:
+    bodies = send(producer, "PushCoroutine", 20)
+
+    async def scenario() -> list[str]:
+        got: list[str] = []
+        both = asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            await asyncio.sleep(0)
+            got.extend(message.body.decode() for message in messages)
+            if len(got) == 20:
+                both.set()
+
+        config = PushConsumerConfig(cluster.namesrv, consumer_group="push-coroutine", **FIRST)
+        async with AsyncPushConsumer(config) as one:
+            one.subscribe("PushCoroutine")
+            one.listen(listen)
+            await one.start()
+            await asyncio.wait_for(both.wait(), 60)
+        return got
+
+    assert sorted(asyncio.run(scenario())) == sorted(bodies)
