@@ -1,6 +1,5 @@
 """Delayed messages: they wait for their time, go where they were meant to, and survive a restart."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.message_store import MessageStore
@@ -269,7 +269,7 @@ def test_an_open_store_delivers_by_itself_and_a_closed_one_when_it_opens_again()
         store.put(Message("orders", b"later", delay_level=18))
         eventually(clock, lambda: bodies(store) == [b"soon"], store)
     data = fs.open(Path(OFFSETS)).read_at(0, 1000)
-    assert json.loads(data)["offsetTable"]["1"] == 1
+    assert fastjson.loads(data.decode())["offsetTable"]["1"] == 1
     clock.advance(7_200_000)
     with open_store(fs, clock=clock, housekeeping=True) as store:
         eventually(clock, lambda: bodies(store) == [b"soon", b"later"], store)

@@ -12,12 +12,15 @@ from typing import Any
 
 import msgspec
 
+from gantrymq.broker.persisted import in_hash_map_order, persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.group import ConsumerOffsetSerializeWrapper
 
 SEPARATOR = "@"
+# The rooms of the hash maps that RocketMQ writes groupTopicMap from: their order follows from them.
+_GROUPS_AT_FIRST, _TOPICS_AT_FIRST = 128, 8
 
 _Table = dict[str, dict[int, int]]
 
@@ -172,12 +175,23 @@ class ConsumerOffsetManager:
 
     def to_json(self) -> dict[str, Any]:
         """What consumerOffset.json holds."""
-        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
-        return value
+        groups: dict[str, list[str]] = {}
+        for topic, group, _ in self.items():
+            groups.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": persisted(self._version.value),
+            "groupTopicMap": {
+                group: in_hash_map_order(groups[group], _TOPICS_AT_FIRST)
+                for group in in_hash_map_order(groups, _GROUPS_AT_FIRST)
+            },
+            "offsetTable": persisted(self._offsets),
+            "pullOffsetTable": persisted(self._pulled),
+        }
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json held; raises msgspec.ValidationError."""
         kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
         self._offsets = kept.offset_table
+        self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
         if kept.data_version is not None:
             self._version.value = kept.data_version

@@ -11,6 +11,7 @@ Source: BrokerController.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -77,12 +78,14 @@ class BrokerServer:
         clock: Clock | None = None,
         fs: FileSystem | None = None,
         tls: TlsServer | None = None,
+        client_tls: ssl.SSLContext | None = None,
         hooks: Iterable[RequestHook] = (),
         progress: Progress | None = None,
     ) -> None:
         self.config = config or LiveConfig()
         self._path, self._given, self._progress = Path(path), frozenset(given), progress
         self._clock, self._fs, self._tls = clock or SystemClock(), fs or RealFileSystem(), tls
+        self._client_tls = client_tls
         self._hooks = tuple(hooks)
         self._stopping = False
         self._answers: set[asyncio.Task[None]] = set()
@@ -137,7 +140,7 @@ class BrokerServer:
         self.stats = BrokerStatsManager()
         self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
     def _open_store(self) -> BrokerMessageStore:

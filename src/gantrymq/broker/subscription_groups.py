@@ -14,6 +14,7 @@ import msgspec
 
 from gantrymq.broker import names
 from gantrymq.broker.attributes import GROUP_ATTRIBUTES, alter
+from gantrymq.broker.persisted import persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
@@ -110,12 +111,14 @@ class SubscriptionGroupManager:
 
     def to_json(self) -> dict[str, Any]:
         """What subscriptionGroup.json holds."""
-        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
+        value: dict[str, Any] = persisted(self.to_body())
         return value
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what subscriptionGroup.json held; raises msgspec.ValidationError."""
         kept = msgspec.convert(value, SubscriptionGroupWrapper, strict=False)
-        self._table.update(kept.subscription_group_table)
+        self._table = kept.subscription_group_table | {
+            name: one for name, one in self._table.items() if name not in kept.subscription_group_table
+        }
         self._forbidden.update(kept.forbidden_table)
         self._version.value = kept.data_version

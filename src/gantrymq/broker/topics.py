@@ -14,6 +14,7 @@ import msgspec
 
 from gantrymq.broker import names
 from gantrymq.broker.attributes import TOPIC_ATTRIBUTES, WrongAttributeError, alter
+from gantrymq.broker.persisted import persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
@@ -195,13 +196,15 @@ class TopicConfigManager:
 
     def to_json(self) -> dict[str, Any]:
         """What topics.json holds."""
-        value: dict[str, Any] = msgspec.to_builtins(self.to_body())
+        value: dict[str, Any] = persisted(self.to_body())
         return value
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what topics.json held; raises RemotingCommandError or msgspec.ValidationError."""
         kept = msgspec.convert(value, TopicConfigSerializeWrapper, strict=False)
-        self._table.update(kept.topic_config_table)
+        self._table = kept.topic_config_table | {
+            name: one for name, one in self._table.items() if name not in kept.topic_config_table
+        }
         self._version.value = kept.data_version
 
 

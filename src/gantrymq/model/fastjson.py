@@ -1,10 +1,11 @@
 """JSON as RocketMQ's fastjson writes it: the keys of a map of integers stand without quotes (``{0:32,1:32}``).
 
-Source: RemotingSerializable, ConfigManager. What is written here is standard JSON, which fastjson reads as well.
+Source: RemotingSerializable, ConfigManager.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 # A string, passed over as it is (one without an end, to the end: else every quote in it would begin a search of its
@@ -23,5 +24,20 @@ def _quote_key(match: re.Match[str]) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Standard JSON, indented by tabs as RocketMQ's configuration files are."""
-    return json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
+    """JSON indented by tabs as RocketMQ's configuration files are; a key that is an int stands without quotes."""
+    return "".join(_write(value, "\n"))
+
+
+def _write(value: Any, line: str) -> Iterator[str]:
+    if not isinstance(value, dict | list) or not value:
+        yield json.dumps(value, ensure_ascii=False)
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    inner = line + "\t"
+    for place, one in enumerate(value):
+        yield (opening if not place else ",") + inner
+        if isinstance(value, dict):
+            yield f"{json.dumps(one, ensure_ascii=False)}:"
+            one = value[one]
+        yield from _write(one, inner)
+    yield line + closing

@@ -12,6 +12,7 @@ Source: ScheduleMessageService.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import QueueEntry
@@ -63,7 +64,9 @@ class ScheduleMessageService:
 
     def _load(self) -> dict[int, int]:
         """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
-        table = self._file.load().get("offsetTable", {})
+        kept = self._file.load()
+        self._version: dict[str, Any] | None = kept.get("dataVersion")
+        table = kept.get("offsetTable", {})
         offsets: dict[int, int] = {}
         for level, offset in table.items() if isinstance(table, dict) else ():
             if str(level).isdecimal() and isinstance(offset, int):
@@ -131,6 +134,8 @@ class ScheduleMessageService:
             self._waiting, self._dirty = (self._log.wrote_offset, dict(self.offsets)), False
         if self._waiting is None or not self._is_durable(self._waiting[0]):
             return
-        self._file.save({"offsetTable": {str(level): offset for level, offset in sorted(self._waiting[1].items())}})
+        if self._version is None:
+            self._version = {"counter": 0, "stateVersion": 0, "timestamp": now_ms}
+        self._file.save({"dataVersion": self._version, "offsetTable": dict(sorted(self._waiting[1].items()))})
         self._saved_ms = now_ms
         self._waiting = None

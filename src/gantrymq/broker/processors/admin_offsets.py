@@ -149,7 +149,7 @@ class OffsetAdminProcessor:
 
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""
-        table = {str(level): offset for level, offset in sorted(self._store.delay_offsets.items())}
+        table = dict(sorted(self._store.delay_offsets.items()))
         return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}).encode())
 
 

@@ -1,0 +1,97 @@
+"""Files under ``config/``: ours loads what the real broker wrote, and writes it again with the same bytes; and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS, Table
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import SystemClock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.config_file import ConfigFile
+
+from .client_cases import SETTINGS, play, recorded
+from .java_cluster import JavaCluster
+from .our_broker import OurBroker
+
+# What these leave behind: topics with attributes, groups that were altered, offsets, delayed messages.
+CASES = [
+    "offset-reset-offline",
+    "group-altered",
+    "topic-attributes",
+    "topic-altered",
+    "delay-level",
+    "offset-committed",
+]
+NAMES = [TOPICS, SUBSCRIPTION_GROUP, CONSUMER_OFFSET]
+
+
+def table(name: str) -> Table:
+    config, clock = LiveConfig(), SystemClock()
+    if name == TOPICS:
+        return TopicConfigManager(config, clock)
+    if name == SUBSCRIPTION_GROUP:
+        return SubscriptionGroupManager(config, clock)
+    return ConsumerOffsetManager(config, clock)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that the real broker has left."""
+    path = tmp_path_factory.mktemp("real") / "store"
+    with JavaCluster(path, SETTINGS) as cluster:
+        lines = play(cluster.namesrv, CASES)
+        cluster.stop()
+    assert {name: line["ok"] for name, line in lines.items()} == dict.fromkeys(CASES, True)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_java_wrote_is_written_again_byte_by_byte(store: Path, tmp_path: Path, name: str) -> None:
+    theirs, ours = store / "config" / name, tmp_path / name
+    kept = table(name)
+    kept.load(ConfigFile(RealFileSystem(), theirs).load())
+    ConfigFile(RealFileSystem(), ours).save(kept.to_json())
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.slow
+def test_each_broker_goes_on_with_the_store_of_the_other(store: Path) -> None:
+    before = {name: (store / "config" / name).read_bytes() for name in [*NAMES, "delayOffset.json"]}
+    with JavaCluster(None, broker=False) as cluster:
+        with OurBroker(store, SETTINGS, namesrv=cluster.namesrv) as ours:
+            ours.stop()
+            # Nothing was changed, so nothing is.
+            assert {name: (store / "config" / name).read_bytes() for name in before} == before
+            ours.start()
+            lines = play(cluster.namesrv, ["group-altered", "topic-altered", "offset-reset-offline", "delay-level"])
+            ours.stop()
+        assert {name: line["facts"] for name, line in lines.items()} == {name: recorded()[name] for name in lines}
+    ours_left = {name: table(name) for name in NAMES}
+    for name, one in ours_left.items():
+        one.load(ConfigFile(RealFileSystem(), store / "config" / name).load())
+    with JavaCluster(store, SETTINGS) as cluster:
+        lines = play(cluster.namesrv, ["topic-tables", "group-altered", "delay-level"])
+        cluster.stop()
+    assert {name: line["facts"] for name, line in lines.items()} == {name: recorded()[name] for name in lines}
+    for name, one in ours_left.items():  # all of it is still there
+        kept = ConfigFile(RealFileSystem(), store / "config" / name).load()
+        field = {TOPICS: "topicConfigTable", SUBSCRIPTION_GROUP: "subscriptionGroupTable"}.get(name, "offsetTable")
+        assert set(one.to_json()[field]) <= set(kept[field])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b'{"topicConfigTable":{'], ids=["empty", "zeros", "half"])
+def test_a_damaged_file_gives_way_to_its_backup(store: Path, tmp_path: Path, name: str, damage: bytes) -> None:
+    file, backup = tmp_path / name, tmp_path / f"{name}.bak"
+    backup.write_bytes((store / "config" / f"{name}.bak").read_bytes())
+    file.write_bytes(damage)
+    kept, wanted = table(name), table(name)
+    kept.load(ConfigFile(RealFileSystem(), file).load())
+    wanted.load(ConfigFile(RealFileSystem(), store / "config" / f"{name}.bak").load())
+    assert kept.to_json() == wanted.to_json()
