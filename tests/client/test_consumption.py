@@ -1,0 +1,225 @@
+"""What becomes of messages after their listener: offsets, send-back, expiry, closing. No broker is asked."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import pytest
+from pulled import QUEUE, message
+
+from gantrymq.client.consumer import concurrent as concurrent_module
+from gantrymq.client.consumer.concurrent import ConcurrentConsumption
+from gantrymq.client.consumer.consumption import ConsumptionGround
+from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
+from gantrymq.client.consumer.orderly import OrderlyConsumption
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.settings import PushConsumerConfig
+from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.clock import ManualClock
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+
+class Broker:
+    """Takes messages back, or refuses them so often."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.back_at_level: list[tuple[int, int]] = []
+        self.refusals = refusals
+
+    async def back(self, one: ReceivedMessage, delay_level: int) -> bool:
+        return await self._take(one, delay_level)
+
+    async def as_message(self, one: ReceivedMessage) -> bool:
+        return await self._take(one, -1)
+
+    async def _take(self, one: ReceivedMessage, level: int) -> bool:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            return False
+        self.back_at_level.append((one.queue_offset, level))
+        return True
+
+
+class Scene:
+    """A queue with messages and all that a way of consuming needs; made on a running loop."""
+
+    def __init__(self, messages: int, broker: Broker | None = None, **settings: Any) -> None:
+        config = PushConsumerConfig("127.0.0.1:1", consumer_group="g", **settings)
+        self.clock = ManualClock()
+        member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
+        self.offsets = RemoteBrokerOffsetStore(member)
+        self.broker = broker or Broker()
+        self.ground = ConsumptionGround(member, config, self.offsets, cast(SendBack, self.broker), ConsumerStatistics())
+        self.queue = ProcessQueue(QUEUE, self.clock.now_ms())
+        self.messages = [message(offset) for offset in range(messages)]
+        self.queue.put(self.messages, messages)
+
+    def offset(self) -> int | None:
+        return self.offsets.read(QUEUE)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(5000):
+        if true():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not become so")
+
+
+def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_a_slow_listener_holds_the_offset() -> None:
+    async def scenario() -> None:
+        scene, go_on = Scene(8), threading.Event()
+        consumption = ConcurrentConsumption(
+            scene.ground, lambda messages, context: messages[0].queue_offset == 3 and go_on.wait() and None
+        )
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.queue.count == 1)
+        assert scene.offset() == 3
+        go_on.set()
+        await until(lambda: scene.offset() == 8)
+        await consumption.close()
+
+    play(scenario)
+
+
+def test_an_expired_message_is_sent_back_and_its_answer_ignored() -> None:
+    async def scenario() -> None:
+        scene, go_on = Scene(2, consume_timeout_minutes=15), threading.Event()
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus | None:
+            if messages[0].queue_offset == 0:
+                go_on.wait()
+                return LATER
+            return None
+
+        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.queue.count == 1)
+        scene.clock.advance(15 * 60_000)
+        await consumption.clean_expired([scene.queue])
+        assert scene.broker.back_at_level == []
+        scene.clock.advance(1)
+        await consumption.clean_expired([scene.queue])
+        assert (scene.broker.back_at_level, scene.offset()) == ([(0, 3)], 2)
+        go_on.set()
+        await consumption.close()
+        assert scene.broker.back_at_level == [(0, 3)]
+
+    play(scenario)
+
+
+def test_what_cannot_be_sent_back_is_consumed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrent_module, "AGAIN_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        scene = Scene(3, Broker(refusals=2), consume_message_batch_max_size=3)
+        seen: list[tuple[int, int]] = []
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus | None:
+            seen.extend((one.queue_offset, one.reconsume_times) for one in messages)
+            return LATER
+
+        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 3)
+        assert seen == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
+        assert scene.broker.back_at_level == [(2, 0), (0, 0), (1, 0)]
+        await consumption.close()
+
+    play(scenario)
+
+
+def test_nothing_of_a_queue_that_was_given_up_is_committed() -> None:
+    async def scenario() -> None:
+        scene, go_on, begun = Scene(2, consume_thread_max=1), threading.Event(), threading.Event()
+        seen: list[int] = []
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            seen.append(messages[0].queue_offset)
+            begun.set()
+            go_on.wait()
+
+        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await asyncio.to_thread(begun.wait)
+        scene.queue.dropped = True
+        go_on.set()
+        await consumption.close()
+        assert (seen, scene.offset()) == ([0], None)
+
+    play(scenario)
+
+
+def test_closing_waits_for_listeners_and_commits() -> None:
+    async def scenario() -> None:
+        scene, go_on, begun = Scene(3, consume_thread_max=1), threading.Event(), threading.Event()
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            begun.set()
+            go_on.wait()
+
+        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await asyncio.to_thread(begun.wait)
+        closing = asyncio.ensure_future(consumption.close())
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert scene.offset() == 1  # what had begun; the other two were never given to anybody
+
+    play(scenario)
+
+
+def test_in_order_a_transaction_is_committed_or_rolled_back() -> None:
+    async def scenario() -> None:
+        scene = Scene(3, suspend_current_queue_time_ms=1)
+        answers = [
+            ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.ROLLBACK,
+            ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT,
+        ]  # fmt: skip
+        seen: list[tuple[int, int | None]] = []
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
+            context.auto_commit = False
+            seen.append((messages[0].queue_offset, scene.offset()))
+            return answers[len(seen) - 1]
+
+        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 3)
+        assert seen == [(0, None), (1, None), (2, None)] * 2
+        await consumption.close()
+
+    play(scenario)
+
+
+def test_in_order_a_failing_message_waits_until_it_is_among_the_dead_letters() -> None:
+    async def scenario() -> None:
+        scene = Scene(2, Broker(refusals=1), suspend_current_queue_time_ms=1, max_reconsume_times=1)
+        seen: list[tuple[int, int]] = []
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            seen.append((messages[0].queue_offset, messages[0].reconsume_times))
+            if messages[0].queue_offset == 0:
+                raise ValueError("never")
+
+        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 2)
+        assert seen == [(0, 0), (0, 1), (0, 2), (1, 0)]  # the broker refused it once
+        assert scene.broker.back_at_level == [(0, -1)]
+        await consumption.close()
+
+    play(scenario)

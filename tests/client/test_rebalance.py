@@ -1,0 +1,192 @@
+"""One round of rebalancing at a time, and what a division makes of the queues that are ours; offsets in a file."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gantrymq.client.consumer.assigned import AssignedQueues
+from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
+from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.queue_locks import QueueLocks
+from gantrymq.client.consumer.rebalance import Rebalancing
+from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
+from gantrymq.clock import ManualClock
+from gantrymq.errors import MQClientError, RemotingConnectError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+QUEUES = tuple(MessageQueue("T", "broker-a", number) for number in range(4))
+
+
+class Offsets:
+    """A store of offsets whose broker knows 10 for each queue; ``unreachable`` ones raise."""
+
+    def __init__(self) -> None:
+        self.persisted: list[int] = []
+        self.unreachable: set[MessageQueue] = set()
+
+    async def read_from_store(self, queue: MessageQueue) -> int:
+        await asyncio.sleep(0)
+        if queue in self.unreachable:
+            raise RemotingConnectError("a:1", "nobody")
+        return 10
+
+    async def persist(self, queues: list[MessageQueue], *, wait: bool = False) -> None:
+        self.persisted += [queue.queue_id for queue in queues]
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None: ...
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+
+class Locks:
+    """Locks all but what others hold."""
+
+    def __init__(self) -> None:
+        self.others: set[MessageQueue] = set()
+        self.unlocked: list[int] = []
+
+    async def lock(self, queues: list[ProcessQueue]) -> bool:
+        return not any(one.queue in self.others for one in queues)
+
+    async def unlock(self, queues: list[ProcessQueue]) -> None:
+        self.unlocked += [one.queue.queue_id for one in queues]
+
+
+class Scene:
+    """The queues of a member that no broker knows of."""
+
+    def __init__(self, *, locks: Locks | None = None) -> None:
+        config = ConsumerConfig(
+            "127.0.0.1:1", consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        )
+        self.clock = ManualClock()
+        self.offsets, self.pulls = Offsets(), list[tuple[int, int]]()
+        self.changes: list[set[int]] = []
+        member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
+        self.assigned = AssignedQueues(
+            member, cast(OffsetStore, self.offsets), cast("QueueLocks | None", locks), self.pull, self.changed
+        )
+
+    async def pull(self, queue: ProcessQueue, offset: int) -> None:
+        self.pulls.append((queue.queue.queue_id, offset))
+        await asyncio.Event().wait()
+
+    async def changed(self, division: Division) -> None:
+        self.changes.append({queue.queue_id for queue in division.mine})
+
+    async def take_over(self, *mine: int) -> bool:
+        complete = await self.assigned.take_over(Division("T", QUEUES, frozenset(QUEUES[one] for one in mine)))
+        await asyncio.sleep(0)
+        return complete
+
+
+def test_queues_are_taken_over_and_given_up() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        assert await scene.take_over(0, 1)
+        assert (scene.pulls, scene.changes) == ([(0, 10), (1, 10)], [{0, 1}])
+        assert await scene.take_over(0, 1)
+        assert len(scene.changes) == 1
+        zero = scene.assigned.table[QUEUES[0]]
+        assert await scene.take_over(1, 2)
+        assert (zero.dropped, scene.offsets.persisted, scene.pulls[2:]) == (True, [0], [(2, 10)])
+        scene.clock.advance(120_001)  # nobody pulls any more: begin anew
+        assert await scene.take_over(1, 2)
+        assert scene.pulls[3:] == [(1, 10), (2, 10)]
+        await scene.assigned.keep_topics([])
+        assert scene.assigned.table == {}
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_whose_offset_is_not_known_waits() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.offsets.unreachable = {QUEUES[0]}
+        assert not await scene.take_over(0, 1)
+        assert set(scene.assigned.table) == {QUEUES[1]}
+        scene.offsets.unreachable = set()
+        assert await scene.take_over(0, 1)
+        assert scene.pulls == [(1, 10), (0, 10)]
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
+def test_in_order_a_queue_waits_for_its_lock_and_for_its_listener() -> None:
+    async def scenario() -> None:
+        locks = Locks()
+        scene = Scene(locks=locks)
+        locks.others = {QUEUES[1]}
+        assert not await scene.take_over(0, 1)
+        assert set(scene.assigned.table) == {QUEUES[0]}
+        zero = scene.assigned.table[QUEUES[0]]
+        zero.in_listener = True
+        assert not await scene.take_over()
+        assert (zero.dropped, zero.try_unlock_times, locks.unlocked) == (True, 1, [])
+        zero.in_listener = False
+        assert await scene.take_over()
+        assert (locks.unlocked, scene.offsets.persisted) == ([0], [0])
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
+def test_rounds_do_not_overlap() -> None:
+    async def scenario() -> None:
+        running = most = 0
+
+        async def divide(topic: str) -> Division:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.001)
+            running -= 1
+            return Division(topic, QUEUES, frozenset(QUEUES))
+
+        async def apply(division: Division) -> bool:
+            return True
+
+        async def keep(topics: set[str]) -> None: ...
+
+        rebalancing = Rebalancing(cast(GroupMember, None), lambda: {"T"}, divide, apply, keep)
+        assert await asyncio.gather(*(rebalancing.once() for _ in range(3))) == [True] * 3
+        assert most == 1
+
+    asyncio.run(scenario())
+
+
+def stored(path: Path, act: Callable[[LocalFileOffsetStore], Any]) -> Any:
+    return asyncio.run(act(LocalFileOffsetStore(path)))
+
+
+def test_the_file_of_a_broadcasting_consumer(tmp_path: Path) -> None:
+    path = tmp_path / "client" / "group" / "offsets.json"
+
+    async def write(store: LocalFileOffsetStore, offset: int, *queues: MessageQueue) -> None:
+        for queue in queues:
+            store.update(queue, offset)
+        await store.persist(queues)
+
+    stored(path, lambda store: write(store, 3, QUEUES[0], QUEUES[1]))
+    stored(path, lambda store: write(store, 5, QUEUES[1]))
+    assert [stored(path, lambda store, one=queue: store.read_from_store(one)) for queue in QUEUES[:3]] == [3, 5, None]
+    path.write_text('{"offsetTable":{{"bro')  # torn: what was there before is beside it
+    assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 3
+    path.with_name("offsets.json.bak").write_text("[]")
+    with pytest.raises(MQClientError, match=r"offsets\.json\.bak"):
+        stored(path, lambda store: store.read_from_store(QUEUES[1]))
+
+
+def test_a_file_as_rocketmq_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"T"\n\t\t}:42\n\t}\n}'
+    )
+    assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 42
