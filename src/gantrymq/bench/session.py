@@ -25,7 +25,7 @@ class Session:
     scratch: Path
 
     def run(self, out: Path, *, as_json: bool) -> list[Outcome]:
-        """Run everything, print and keep the result; returns what failed."""
+        """Run everything, print and keep the result."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         described = machine.describe() | {"limits": machine.limits(self.scratch)}
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -46,7 +46,7 @@ class Session:
             print(whole.decode())
         else:
             self._print(outcomes, growth, described["limits"], out)
-        return [one for one in outcomes if one.error]
+        return outcomes
 
     def _keep(self, out: Path, whole: bytes, outcomes: Sequence[Outcome]) -> None:
         out.mkdir(parents=True, exist_ok=True)

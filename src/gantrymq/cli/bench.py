@@ -23,6 +23,10 @@ def bench(
     scratch: Annotated[
         Path | None, typer.Option(help="Where stores are made.", show_default="a new one in /tmp")
     ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Accepted ratios to compare with: exit 1 where half of one is gone.")
+    ] = None,
+    accept: Annotated[Path | None, typer.Option(help="Keep the ratios of this run as accepted.")] = None,
     names: Annotated[bool, typer.Option("--list", help="Print the races' names and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -36,6 +40,7 @@ def bench(
         gantrymq bench
         gantrymq bench "put 1024" SYNC --rounds 5
         gantrymq bench recovery --scale 0.1 --growth 1,2,10
+        gantrymq bench --scale 0.05 --against benchmarks/accepted.json
     """
     from importlib import import_module
 
@@ -51,8 +56,15 @@ def bench(
     if names:
         print("\n".join(race.name for race in programme))
         return
-    failed = track.race(programme, rounds, sizes, scratch, out, as_json=as_json)
+    run = track.Run(rounds, sizes, scratch, out, as_json)
+    outcomes = track.race(programme, run)
+    if accept is not None:
+        track.accept(outcomes, accept)
+    collapsed = track.compare(programme, outcomes, against, run) if against is not None else []
+    failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         say(f"{outcome.name}: {outcome.error}")
-    if failed:
+    for change in collapsed:
+        say(f"{change.name}: the ratio was {change.accepted:.2f} and is {change.now or 0:.2f}")
+    if failed or collapsed:
         raise typer.Exit(CANNOT if len(failed) == len(programme) else FINDINGS)

@@ -1,0 +1,56 @@
+"""Ratios beside those accepted: only a collapse counts, and only when it comes twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gantrymq.bench import accepted, machine, main
+from gantrymq.bench.race import JAVA, OURS, Race
+
+
+@pytest.fixture(autouse=True)
+def the_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "limits", lambda scratch: {})
+
+
+def race(name: str, *ours: float) -> Race:
+    """A race that the other side always runs at 1; ours as given, the last for ever."""
+    left = list(ours)
+    return Race(name, "x/s", {JAVA: lambda _: 1.0, OURS: lambda _: left.pop(0) if len(left) > 1 else left[0]})
+
+
+def compared(tmp_path: Path, *races: Race) -> list[str]:
+    path = tmp_path / "accepted.json"
+    path.write_text(json.dumps({"even": 4.0, "other": 2.0, "not run": 9.0}))
+    run = main.Run(1, (), tmp_path, tmp_path / "out", as_json=False)
+    return [change.name for change in main.compare(races, main.race(races, run), path, run)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "collapsed"),
+    [([4.0], []), ([2.1], []), ([2.0], ["even"]), ([1.0, 3.0], []), ([9.0], [])],
+    ids=["as before", "a bit more than half", "half", "half only once", "better"],
+)
+def test_half_is_a_collapse_when_it_comes_twice(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
+    assert compared(tmp_path, race("even", *ours), race("other", 2.0), race("new", 0.1)) == collapsed
+
+
+def test_a_race_that_fails_has_collapsed(tmp_path: Path) -> None:
+    def broken(folder: Path) -> float:
+        raise RuntimeError("no")
+
+    assert compared(tmp_path, Race("even", "x/s", {JAVA: broken, OURS: broken})) == ["even"]
+
+
+def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
+    run = main.Run(1, (), tmp_path, tmp_path / "out", as_json=True)
+    main.accept(main.race([race("even", 4.0), race("other", 2.0)], run), tmp_path / "kept.json")
+    assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a": 0}'])
+def test_a_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(accepted.AcceptedError, match=r"a\.json"):
+        accepted.load(tmp_path / "a.json")
