@@ -18,25 +18,26 @@ class Schedule:
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = False
 
     def every(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
         """Call ``do`` every ``interval_ms()`` milliseconds, the first time when one has passed."""
-        self._tasks.append(asyncio.ensure_future(_run(name, interval_ms, do)))
+        self._tasks.append(asyncio.ensure_future(self._run(name, interval_ms, do)))
 
     async def stop(self) -> None:
-        """Returns when nothing runs any more."""
+        """Returns when nothing runs any more, also where a cancellation was swallowed, as wait_for does before 3.12."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-
-async def _run(name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms() / 1000)
-        try:
-            awaited = do()
-            if awaited is not None:
-                await awaited
-        except Exception:
-            log.exception("a scheduled task failed", task=name)
+    async def _run(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
+        while not self._stopped:
+            await asyncio.sleep(interval_ms() / 1000)
+            try:
+                awaited = do()
+                if awaited is not None:
+                    await awaited
+            except Exception:
+                log.exception("a scheduled task failed", task=name)
