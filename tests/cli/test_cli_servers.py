@@ -18,6 +18,7 @@ from gantrymq import Message, Producer, StoreReader
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import cluster_info
 from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import RemotingError
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.client import RemotingClient
@@ -127,6 +128,23 @@ def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
         code, err = stop(child)
     assert code == 0
     assert "namesrvAddr=10.0.0.1:9876 has no effect without --no-namesrv" in err
+
+
+def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:
+    keys = Path(__file__).parents[1] / "remoting" / "tls"
+    said = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": keys / "server.pem",
+        "tls.server.keyPath": keys / "server.key",
+        "tls.enable": "true",
+    }
+    tls = [word for key, value in said.items() for word in ("--set", f"{key}={value}")]
+    with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL, *tls) as (ready, child):
+        with BlockingClient(ClientConfig(ready["namesrv"], tls={"tls.enable": "true"})) as client:
+            assert list(client.ask_name_server(cluster_info()).broker_addr_table) == ["broker-a"]
+        with pytest.raises(RemotingError):
+            brokers(ready["namesrv"])
+        assert stop(child)[0] == 0
 
 
 def test_what_cannot_be_is_one_line(process: Run, tmp_path: Path) -> None:

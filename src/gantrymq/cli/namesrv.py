@@ -52,7 +52,7 @@ def namesrv(
     if config is not None and not read.config_store_path:
         read = replace(read, config_store_path=str(config))
     others = {key: text for key, text in settings.entries.items() if not acts(key)}
-    server = NamesrvServer(read, others=others, tls=settings.tls())
+    server = NamesrvServer(read, others=others, tls=settings.tls(), client_tls=settings.client_tls())
     serve_until_stopped(_Announced(server), json=json, verbose=verbose)
 
 

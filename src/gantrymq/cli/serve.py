@@ -74,10 +74,11 @@ def run(
     from gantrymq.namesrv.settings import acts
 
     others = {key: text for key, text in settings.entries.items() if not acts(key)}
-    tls = settings.tls()
+    tls, client_tls = settings.tls(), settings.client_tls()
 
     def made(report: Report | None) -> Standalone:
-        extras = Extras(given=frozenset(settings.entries), others=others, tls=tls, progress=report)
+        given = frozenset(settings.entries)
+        extras = Extras(given=given, others=others, tls=tls, client_tls=client_tls, progress=report)
         return Standalone(store, live, namesrv, extras)
 
     serve_until_stopped(_Announced(made), json=json, verbose=verbose)

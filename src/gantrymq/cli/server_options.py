@@ -13,6 +13,8 @@ from gantrymq.cli.messages import warn
 from gantrymq.cli.options import read_entries
 
 if TYPE_CHECKING:
+    import ssl
+
     from gantrymq.config.broker_settings import LiveConfig
     from gantrymq.namesrv.settings import NamesrvConfig
     from gantrymq.remoting.transport.tls import TlsServer
@@ -67,6 +69,12 @@ class ServerSettings:
 
         said = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
         return tls_server(said) if said else None
+
+    def client_tls(self) -> ssl.SSLContext | None:
+        """How our servers ask others (tls.enable); None: in the clear. Raises ConfigError."""
+        from gantrymq.remoting.transport.tls import tls_client
+
+        return tls_client(self.entries)
 
 
 def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:

@@ -11,6 +11,7 @@ Source: NamesrvStartup, BrokerStartup.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,7 @@ class Extras:
     clock: Clock | None = None
     fs: FileSystem | None = None
     tls: TlsServer | None = None
+    client_tls: ssl.SSLContext | None = None
     progress: Progress | None = None
 
 
@@ -65,7 +67,11 @@ class Standalone:
         self._extras = extras = extras or Extras()
         self.store_path, self.config = Path(store), config
         home = self.store_path / NAMESRV_FOLDER
-        self.namesrv = NamesrvServer(namesrv, home=home, others=extras.others, tls=extras.tls) if namesrv else None
+        self.namesrv: NamesrvServer | None = None
+        if namesrv is not None:
+            self.namesrv = NamesrvServer(
+                namesrv, home=home, others=extras.others, tls=extras.tls, client_tls=extras.client_tls
+            )
         self.broker = BrokerServer(
             self.store_path,
             config,
@@ -73,6 +79,7 @@ class Standalone:
             clock=extras.clock,
             fs=extras.fs,
             tls=extras.tls,
+            client_tls=extras.client_tls,
             progress=extras.progress,
         )
 
@@ -105,8 +112,7 @@ class Standalone:
         except BaseException:
             await self.namesrv.shutdown()
             raise
-        if self._extras.tls is None:
-            await self._route_answers()
+        await self._route_answers()
 
     async def shutdown(self) -> None:
         """Stop the broker, which says goodbye, then the name server. Doing so twice is harmless."""
@@ -122,7 +128,7 @@ class Standalone:
 
     async def _route_answers(self) -> None:
         """Ask as a client would, over a socket, until the broker has a route."""
-        client, name = RemotingClient(), self.config.broker.broker_name
+        client, name = RemotingClient(tls=self._extras.client_tls), self.config.broker.broker_name
         try:
             async with asyncio.timeout(_READY_WITHIN_S):
                 while not await self._has_route(client, name):

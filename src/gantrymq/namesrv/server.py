@@ -11,6 +11,7 @@ Source: NamesrvController.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -43,7 +44,8 @@ class NamesrvServer:
 
     ``home`` has its files, unless the settings say where they are: ``kvConfig.json`` and, once a setting was changed by
     a tool, ``namesrv.properties``; nothing is written before there is something to keep. ``others`` are settings
-    that do not act, to be shown. ``hooks`` look at every request first: access control.
+    that do not act, to be shown. ``client_tls`` is for what we tell brokers. ``hooks`` look at every request first:
+    access control.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class NamesrvServer:
         clock: Clock | None = None,
         fs: FileSystem | None = None,
         tls: TlsServer | None = None,
+        client_tls: ssl.SSLContext | None = None,
         hooks: Iterable[RequestHook] = (),
     ) -> None:
         self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
@@ -62,7 +65,7 @@ class NamesrvServer:
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path))
         self.routes = RouteInfoManager(self._clock.now_ms, lambda: self.configuration.config)
-        self._tls, self._hooks = tls, tuple(hooks)
+        self._tls, self._client_tls, self._hooks = tls, client_tls, tuple(hooks)
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
             self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
         )
@@ -84,7 +87,7 @@ class NamesrvServer:
         """
         config = self.configuration.config
         self.kv.load()
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=self._client_tls)
         self._dispatcher = RequestDispatcher(hooks=self._hooks, when_closed=self._channel_closed)
         for processor in (
             BrokerProcessor(self.routes, self.kv, self.configuration, self._leaving.submit, self._notify),
