@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from gantrymq import Message, Producer, PullClient
+from gantrymq import AdminClient, ConsumeFromWhere, LitePullConsumer, Message, Producer, PullClient, PushConsumer
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.compression import CompressionType
 from gantrymq.client.producer_settings import ProducerConfig
@@ -27,6 +27,7 @@ from gantrymq.remoting.headers.consumer import GetProducerConnectionListRequestH
 from .java_cluster import JavaCluster
 
 T = TypeVar("T")
+FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,20 @@ def test_signed_requests(tmp_path: Path) -> None:
             batch = producer.send_batch([Message("Signed", b"y")])
             assert client.max_offset(sent.queue) >= 1
             assert client.pull(batch.queue, batch.queue_offset).records
+        got: list[bytes] = []
+        with (
+            AdminClient(own.namesrv, **keys) as admin,
+            PushConsumer(own.namesrv, consumer_group="signed-push", consume_from_where=FROM_FIRST, **keys) as consumer,
+            LitePullConsumer(own.namesrv, consumer_group="signed-lite", consume_from_where=FROM_FIRST, **keys) as lite,
+        ):
+            assert admin.topic_stats("Signed")
+            consumer.subscribe("Signed")
+            consumer.listen(lambda messages, context: got.extend(message.body for message in messages))
+            consumer.start()
+            assert eventually(lambda: sorted(got) == [b"x", b"y"])
+            lite.subscribe("Signed")
+            polled = [message.body for _ in range(2) for message in eventually(lite.poll)]
+            assert sorted(polled) == [b"x", b"y"]
         for wrong in ({}, keys | {"secret_key": "wrong"}):
             with Producer(own.namesrv, **wrong) as producer, pytest.raises(MQBrokerError):
                 producer.send(Message("Signed", b"x"), sent.queue)
