@@ -1,0 +1,121 @@
+"""Our consumers and our administration at our own broker; at the real one: tests/interop."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from gantrymq import (
+    AdminClient,
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+)
+from gantrymq.client.consumer.received import ReceivedMessage
+
+FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with EmbeddedBroker() as broker:
+        yield broker.namesrv
+
+
+@pytest.fixture(scope="module")
+def producer(namesrv: str) -> Iterator[Producer]:
+    with Producer(namesrv, send_msg_timeout_ms=20_000) as made:
+        yield made
+
+
+def eventually(ask: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not ask():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def send(producer: Producer, topic: str, count: int) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(count)]
+    for number, body in enumerate(bodies):
+        producer.send(Message(topic, body, keys=(body.decode(),)), lambda queues, at=number: queues[at % 4])
+    return bodies
+
+
+def test_retries_and_dead_letters(namesrv: str, producer: Producer) -> None:
+    seen: list[tuple[str, int]] = []
+    dead: list[ReceivedMessage] = []
+
+    def later(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus:
+        seen.append((messages[0].topic, messages[0].reconsume_times))
+        context.delay_level_when_next_consume = 1
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    send(producer, "OursRetried", 1)
+    with (
+        PushConsumer(namesrv, consumer_group="ours-retried", max_reconsume_times=1, **FIRST) as consumer,
+        PushConsumer(namesrv, consumer_group="ours-dead", **FIRST) as second,
+    ):
+        consumer.subscribe("OursRetried")
+        consumer.listen(later)
+        consumer.start()
+        second.subscribe("%DLQ%ours-retried")
+        second.listen(lambda messages, context: dead.extend(messages))
+        second.start()
+        eventually(lambda: dead, "the dead letter")
+    assert seen == [("OursRetried", 0), ("OursRetried", 1)]
+
+
+def test_order_is_shared_and_held(namesrv: str, producer: Producer) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
+        seen.extend((message.queue_id, message.queue_offset) for message in messages)
+        return ConsumeOrderlyStatus.SUCCESS
+
+    send(producer, "OursOrderly", 40)
+    with (
+        PushConsumer(namesrv, consumer_group="ours-orderly", **FIRST) as one,
+        PushConsumer(namesrv, consumer_group="ours-orderly", **FIRST) as two,
+    ):
+        for consumer in (one, two):
+            consumer.subscribe("OursOrderly")
+            consumer.listen_orderly(listen)
+            consumer.start()
+        eventually(lambda: len(seen) >= 40, "all messages")
+        eventually(
+            lambda: (
+                [len([queue for queue in each.assignment() if queue.topic == "OursOrderly"]) for each in (one, two)]
+                == [2, 2]
+            ),
+            "two halves",
+        )
+        send(producer, "OursOrderly", 8)
+        eventually(lambda: len(seen) >= 48, "more messages")
+    for number in range(4):
+        offsets = [offset for queue, offset in seen if queue == number]
+        assert offsets == list(range(12))
+
+
+def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
+    bodies = send(producer, "OursPolled", 12)
+    with LitePullConsumer(namesrv, consumer_group="ours-polled", **FIRST) as consumer, AdminClient(namesrv) as admin:
+        consumer.subscribe("OursPolled")
+        got: list[bytes] = []
+        eventually(lambda: got.extend(message.body for message in consumer.poll(100)) or len(got) >= 12, "all messages")
+        assert sorted(got) == sorted(bodies)
+        consumer.commit()
+        [connection] = admin.consumer_connection("ours-polled").connection_set
+        assert connection.client_id == consumer.client_id
+        assert [one.max_offset for one in admin.topic_stats("OursPolled").values()] == [3] * 4
+        assert [one.consumer_offset for one in admin.consume_stats("ours-polled").values()] == [3] * 4
+        eventually(lambda: admin.query_message("OursPolled", "7"), "the index")
+        [found] = admin.query_message("OursPolled", "7")
+        assert found.body == b"7"
+        assert admin.view_message("OursPolled", found.offset_msg_id).body == b"7"
