@@ -20,7 +20,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools import export
+from gantrymq.tools import export_parts
 from gantrymq.tools.export import SUCCESS, ExportSelection, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
@@ -93,9 +93,9 @@ def test_files_stand_by_topic_and_day(store: Path, tmp_path: Path) -> None:
 
 def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So little is kept waiting that the largest topic has to go again and again, and into many files.
-    monkeypatch.setattr(export, "_WAITING_BYTES", 4_000)
-    monkeypatch.setattr(export, "_WORTH_WRITING_BYTES", 3_000)
-    monkeypatch.setattr(export, "_LARGEST_FILE_BYTES", 6_000)
+    monkeypatch.setattr(export_parts, "_WAITING_BYTES", 4_000)
+    monkeypatch.setattr(export_parts, "_WORTH_WRITING_BYTES", 3_000)
+    monkeypatch.setattr(export_parts, "_LARGEST_FILE_BYTES", 6_000)
     report = export_store(store, tmp_path / "out", config=SMALL)
     assert report.files > 15
     for directory in (tmp_path / "out").glob("*/*"):
@@ -186,16 +186,16 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_WORTH_WRITING_BYTES", 1)
-    commit, committed = export.ExportFile.commit, []
+    monkeypatch.setattr(export_parts, "_WORTH_WRITING_BYTES", 1)
+    commit, committed = export_parts.ExportFile.commit, []
 
-    def fail_once_some_are_there(file: export.ExportFile) -> int:
+    def fail_once_some_are_there(file: export_parts.ExportFile) -> int:
         if len(committed) == 3:
             raise OSError(28, "No space left on device")
         committed.append(file.path)
         return commit(file)
 
-    monkeypatch.setattr(export.ExportFile, "commit", fail_once_some_are_there)
+    monkeypatch.setattr(export_parts.ExportFile, "commit", fail_once_some_are_there)
     with pytest.raises(OSError, match="No space"):
         export_store(store, tmp_path / "out", config=SMALL)
     assert list((tmp_path / "out").iterdir()) == []

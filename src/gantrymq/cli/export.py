@@ -12,10 +12,13 @@ import typer
 
 from gantrymq.cli.messages import FINDINGS, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
-from gantrymq.cli.rebuild import Engine, EngineOption, require_local
+from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
-    from gantrymq.tools.export import ExportReport
+    from gantrymq.config.properties import Reading
+    from gantrymq.tools.export import ExportSelection
+    from gantrymq.tools.export_files import ExportFormat
+    from gantrymq.tools.export_parts import ExportReport
 
 _SHOWN = 50
 
@@ -50,6 +53,7 @@ def export(
         bool, typer.Option("--compressed", help="Leave bodies as their producer compressed them.")
     ] = False,
     engine: EngineOption = Engine.LOCAL,
+    spark_conf: SparkConf = None,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -67,34 +71,43 @@ def export(
         gantrymq store export /data/store /data/orders --topic orders --begin 2026-11-01 --end 2026-12-01
         gantrymq store export /data/store /data/some --format jsonl --topic orders --queue 0 --from 100 --to 200
     """
-    require_local(engine)
-    from gantrymq.cli.progress import progress
-    from gantrymq.tools.export import ExportSelection, export_store
+    from gantrymq.tools.export import ExportSelection
     from gantrymq.tools.export_files import ExportFormat
 
-    reading = read_options(config, set_)
     selection = ExportSelection(
         frozenset(topic) if topic else None, queue, _time_ms("--begin", begin), _time_ms("--end", end), from_, to
     )
-    with progress() as bar:
-        report = export_store(
-            store,
-            out,
-            ExportFormat(format_.value),
-            selection,
-            reading.config,
-            given=reading.given,
-            decompress=not compressed,
-            progress=bar,
-        )
+    what = (store, out, ExportFormat(format_.value), selection)
+    report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
     for name in report.missing_topics:
         warn(f"there is no topic {name}")
     if json:
-        _print_json(store, out, format_, report)
+        _print_json(store, out, engine, format_, report)
     else:
         _print(store, out, report)
     if report.lost or report.undecodable:
         raise typer.Exit(FINDINGS)
+
+
+def _export(
+    what: tuple[Path, Path, ExportFormat, ExportSelection],
+    engine: Engine,
+    spark_conf: list[str] | None,
+    reading: Reading,
+    *,
+    decompress: bool,
+) -> ExportReport:
+    if engine is Engine.LOCAL:
+        from gantrymq.cli.progress import progress
+        from gantrymq.tools.export import export_store
+
+        with progress() as bar:
+            return export_store(*what, reading.config, given=reading.given, decompress=decompress, progress=bar)
+    from gantrymq.cli.spark_engine import on_spark
+    from gantrymq.spark.pipelines import export_on_spark
+
+    with on_spark(spark_conf) as spark:
+        return export_on_spark(spark, *what, reading.config, given=reading.given, decompress=decompress)
 
 
 def _time_ms(option: str, text: str | None) -> int | None:
@@ -115,7 +128,7 @@ def _time_ms(option: str, text: str | None) -> int | None:
     return int(moment.timestamp() * 1000)
 
 
-def _print_json(store: Path, out: Path, format_: Format, report: ExportReport) -> None:
+def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> None:
     from gantrymq.cli.json_lines import JsonLines
 
     with JsonLines() as lines:
@@ -123,7 +136,7 @@ def _print_json(store: Path, out: Path, format_: Format, report: ExportReport) -
             {
                 "store": str(store),
                 "out": str(out),
-                "engine": Engine.LOCAL.value,
+                "engine": engine.value,
                 "format": format_.value,
                 "messages": report.rows,
                 "files": report.files,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,28 +9,14 @@ import typer
 
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
+    from gantrymq.config.properties import Reading
     from gantrymq.tools.rebuild import RebuildReport
 
 
-class Engine(StrEnum):
-    """What does the work: this machine, or a Spark cluster whose executors share the files."""
-
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-EngineOption = Annotated[Engine, typer.Option("--engine", help="Who does the work.")]
 _WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
-
-
-def require_local(engine: Engine) -> None:
-    """Raise ConfigError for an engine that is not there."""
-    from gantrymq.errors import ConfigError
-
-    if engine is Engine.SPARK:
-        raise ConfigError("--engine", engine.value, "local; the engine for Spark comes with the Spark jobs")
 
 
 def rebuild(
@@ -39,6 +24,7 @@ def rebuild(
     queues: Annotated[bool, typer.Option("--queues", help="Make the consume queues anew.")] = False,
     index: Annotated[bool, typer.Option("--index", help="Make the index files anew.")] = False,
     engine: EngineOption = Engine.LOCAL,
+    spark_conf: SparkConf = None,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -47,44 +33,50 @@ def rebuild(
 
     Without --queues and --index both. Takes the store's lock; the old files
     are replaced when the new ones are on the disk. The log is not changed;
-    where it is damaged that is passed over, and the exit code is 1.
+    where it is damaged that is passed over, and the exit code is 1. With
+    --engine spark executors make the same files, which are swapped in here.
 
     Examples of use:
 
         gantrymq store rebuild /data/store
         gantrymq store rebuild /data/store --index --set maxHashSlotNum=5000000 --set maxIndexNum=20000000
+        gantrymq store rebuild /data/store --engine spark --spark-conf spark.master=spark://host:7077
         gantrymq store rebuild /data/store --json
     """
-    require_local(engine)
-    from gantrymq.cli.progress import progress
-    from gantrymq.tools.rebuild import rebuild_store
-
     reading = read_options(config, set_)
     everything = queues == index
-    with progress() as bar:
-        report = rebuild_store(
-            store,
-            reading.config,
-            queues=queues or everything,
-            index=index or everything,
-            given=reading.given,
-            progress=bar,
-        )
+    report = _rebuild(store, engine, spark_conf, reading, queues=queues or everything, index=index or everything)
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as out:
-            out.write(_fields(store, report))
+            out.write(_fields(store, engine, report))
     else:
         _print(store, report)
     if report.lost:
         raise typer.Exit(FINDINGS)
 
 
-def _fields(path: Path, report: RebuildReport) -> dict[str, object]:
+def _rebuild(
+    store: Path, engine: Engine, spark_conf: list[str] | None, reading: Reading, *, queues: bool, index: bool
+) -> RebuildReport:
+    if engine is Engine.LOCAL:
+        from gantrymq.cli.progress import progress
+        from gantrymq.tools.rebuild import rebuild_store
+
+        with progress() as bar:
+            return rebuild_store(store, reading.config, queues=queues, index=index, given=reading.given, progress=bar)
+    from gantrymq.cli.spark_engine import on_spark
+    from gantrymq.spark.pipelines import rebuild_on_spark
+
+    with on_spark(spark_conf) as spark:
+        return rebuild_on_spark(spark, store, reading.config, queues=queues, index=index, given=reading.given)
+
+
+def _fields(path: Path, engine: Engine, report: RebuildReport) -> dict[str, object]:
     return {
         "store": str(path),
-        "engine": Engine.LOCAL.value,
+        "engine": engine.value,
         "lastExitOk": report.last_exit_ok,
         "queuesRebuilt": report.queues_rebuilt,
         "indexRebuilt": report.index_rebuilt,

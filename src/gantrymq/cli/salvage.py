@@ -9,9 +9,10 @@ import typer
 
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
-from gantrymq.cli.rebuild import Engine, EngineOption, require_local
+from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
+    from gantrymq.config.properties import Reading
     from gantrymq.tools.salvage import SalvageReport
 
 _SHOWN = 50
@@ -21,6 +22,7 @@ def salvage(
     store: Store,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the new store: missing, or empty.")],
     engine: EngineOption = Engine.LOCAL,
+    spark_conf: SparkConf = None,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -38,29 +40,37 @@ def salvage(
         gantrymq store salvage /data/store /data/salvaged --json | jq .lost
         gantrymq store verify /data/salvaged
     """
-    require_local(engine)
-    from gantrymq.cli.progress import progress
-    from gantrymq.tools.salvage import salvage_store
-
-    reading = read_options(config, set_)
-    with progress() as bar:
-        report = salvage_store(store, out, reading.config, given=reading.given, progress=bar)
+    report = _salvage(store, out, engine, spark_conf, read_options(config, set_))
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as lines:
-            lines.write(_fields(store, out, report))
+            lines.write(_fields(store, out, engine, report))
     else:
         _print(store, out, report)
     if report.lost or report.skipped_files or report.lost_queues or report.broken_config_files:
         raise typer.Exit(FINDINGS)
 
 
-def _fields(store: Path, out: Path, report: SalvageReport) -> dict[str, object]:
+def _salvage(store: Path, out: Path, engine: Engine, spark_conf: list[str] | None, reading: Reading) -> SalvageReport:
+    if engine is Engine.LOCAL:
+        from gantrymq.cli.progress import progress
+        from gantrymq.tools.salvage import salvage_store
+
+        with progress() as bar:
+            return salvage_store(store, out, reading.config, given=reading.given, progress=bar)
+    from gantrymq.cli.spark_engine import on_spark
+    from gantrymq.spark.pipelines import salvage_on_spark
+
+    with on_spark(spark_conf) as spark:
+        return salvage_on_spark(spark, store, out, reading.config, given=reading.given)
+
+
+def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> dict[str, object]:
     return {
         "store": str(store),
         "out": str(out),
-        "engine": Engine.LOCAL.value,
+        "engine": engine.value,
         "minPhyOffset": report.min_phy_offset,
         "maxPhyOffset": report.max_phy_offset,
         "records": report.records,

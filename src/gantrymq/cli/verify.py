@@ -12,15 +12,22 @@ import typer
 
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
-    from gantrymq.cli.progress import Report
     from gantrymq.config.properties import Reading
     from gantrymq.tools.findings import Finding
     from gantrymq.tools.verify import Verification
 
 
-def verify(store: Store, config: ConfigFile = None, set_: Settings = None, json: AsJson = False) -> None:
+def verify(
+    store: Store,
+    engine: EngineOption = Engine.LOCAL,
+    spark_conf: SparkConf = None,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
     """Read everything in a store, and name what is damaged.
 
     Every record is read with its CRC; queues and index are held against the
@@ -35,15 +42,31 @@ def verify(store: Store, config: ConfigFile = None, set_: Settings = None, json:
         gantrymq store verify /data/store -c broker.conf
     """
     reading = read_options(config, set_)
-    damaged = (_print_json if json else _print_text)(store, reading)
-    if damaged:
+    took: dict[str, float] = {}
+    with _opened(store, reading, engine, spark_conf, shown=not (json and sys.stdout.isatty())) as found:
+        findings = _print_json(store, found, took) if json else _kept(found, took)
+    if not json:
+        _print_text(store, found, findings, took["tookMs"])
+    if found.summary.findings:
         raise typer.Exit(FINDINGS)
 
 
-def _open(path: Path, reading: Reading, report: Report | None) -> Verification:
-    from gantrymq.tools.verify import verify_store
+@contextmanager
+def _opened(
+    path: Path, reading: Reading, engine: Engine, spark_conf: list[str] | None, *, shown: bool
+) -> Iterator[Verification]:
+    if engine is Engine.LOCAL:
+        from gantrymq.cli.progress import progress
+        from gantrymq.tools.verify import verify_store
 
-    return verify_store(path, reading.config, given=reading.given, progress=report)
+        with progress(shown=shown) as report:
+            yield verify_store(path, reading.config, given=reading.given, progress=report)
+        return
+    from gantrymq.cli.spark_engine import on_spark
+    from gantrymq.spark.pipelines import verify_on_spark
+
+    with on_spark(spark_conf, shown=shown) as spark:
+        yield verify_on_spark(spark, path, reading.config, given=reading.given)
 
 
 @contextmanager
@@ -56,14 +79,11 @@ def _timed(fields: dict[str, float]) -> Iterator[None]:
     fields["tookMs"] = round((clock.monotonic_s() - began_s) * 1000, 3)
 
 
-def _print_json(path: Path, reading: Reading) -> int:
-    """Returns how much is damaged."""
+def _print_json(path: Path, found: Verification, took: dict[str, float]) -> list[Finding]:
+    """Each finding as it comes; none is kept."""
     from gantrymq.cli.json_lines import JsonLines
-    from gantrymq.cli.progress import progress
 
-    took: dict[str, float] = {}
-    with JsonLines() as out, progress(shown=not sys.stdout.isatty()) as report:
-        found = _open(path, reading, report)
+    with JsonLines() as out:
         with _timed(took):
             for finding in found:
                 out.write(finding.as_json())
@@ -88,26 +108,18 @@ def _print_json(path: Path, reading: Reading) -> int:
                 **took,
             }
         )
-    return summary.findings
+    return []
 
 
-def _print_text(path: Path, reading: Reading) -> int:
-    """Returns how much is damaged."""
-    from gantrymq.cli.progress import progress
+def _print_text(path: Path, found: Verification, findings: list[Finding], took_ms: float) -> None:
     from gantrymq.cli.text import count_text, print_pairs, size_text, span_text
 
-    took: dict[str, float] = {}
-    with progress(shown=not sys.stdout.isatty() or sys.stderr.isatty()) as report:
-        found = _open(path, reading, report)
-        with _timed(took):
-            findings = _kept(found)
     for finding in findings:
         print(_line(finding))
     summary = found.summary
     more = summary.findings + summary.notes - len(findings)
     if more:
         print(f"… and {count_text(more, 'finding')} more (--json prints all)")
-    took_ms = took["tookMs"]
     rate = f", {size_text(summary.record_bytes * 1000 / took_ms)}/s" if summary.record_bytes > _WORTH_A_RATE else ""
     lost = summary.unreadable_messages
     pairs = [
@@ -122,19 +134,19 @@ def _print_text(path: Path, reading: Reading) -> int:
     verdict = count_text(summary.findings, "finding") if summary.findings else "nothing is damaged"
     notes = f", {count_text(summary.notes, 'note')}" if summary.notes else ""
     print_pairs(f"{path}: {verdict}{notes}", pairs)
-    return summary.findings
 
 
 _SHOWN = 200
 _WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
 
 
-def _kept(found: Verification) -> list[Finding]:
+def _kept(found: Verification, took: dict[str, float]) -> list[Finding]:
     """The first findings; all are gone through."""
     kept: list[Finding] = []
-    for finding in found:
-        if len(kept) < _SHOWN:
-            kept.append(finding)
+    with _timed(took):
+        for finding in found:
+            if len(kept) < _SHOWN:
+                kept.append(finding)
     return kept
 
 

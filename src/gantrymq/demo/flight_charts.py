@@ -10,8 +10,9 @@ import altair as alt
 import pyarrow as pa
 
 from gantrymq.demo.airlines import airline
-from gantrymq.demo.chart import Figure, Rows, airport_colour, data, finished
+from gantrymq.demo.chart import airport_colour
 from gantrymq.demo.questions import ON_TIME_MINUTES
+from gantrymq.page.figure import Figure, Rows, data, finished
 
 YEAR = 2013
 _ROUTES_SHOWN = 15

@@ -1,27 +1,17 @@
-"""The report: one HTML file that needs nothing else, neither a network nor a file beside it.
-
-The page is page/page.html.j2; here is what goes into it. Charts are Vega-Lite with its library put into the page, so
-that they fit any width, tell their numbers when touched, and follow the reader's choice of light and dark.
-"""
+"""The report: what goes into page/page.html.j2 (see :mod:`gantrymq.page`)."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-import orjson
-import vl_convert
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
-from gantrymq.demo.chart import Figure
 from gantrymq.demo.flight_charts import flight_figures, worst_days
 from gantrymq.demo.screen import next_commands
 from gantrymq.demo.storing import Episode
 from gantrymq.demo.story import Story
 from gantrymq.demo.story_charts import story_figures
+from gantrymq.page import html
 
 _WORDS = {0: "no kill", 1: "one kill", 2: "two kills", 3: "three kills", 4: "four kills", 5: "five kills"}
 _DAYS_SHOWN = 5
@@ -34,14 +24,14 @@ def write_report(story: Story) -> None:
 
 def render(story: Story) -> str:
     """The page."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     tables = story.answers.tables
-    return environment.from_string(_page("page.html.j2")).render(
+    return html.render(
+        (files("gantrymq.demo") / "page" / "page.html.j2").read_text("utf-8"),
         headline=f"{story.rows:,} flights, {_WORDS.get(story.kills, f'{story.kills} kills')}, nothing lost",
         lede=_lede(story),
-        tiles=_tiles(story),
-        story_figures=[_shown(figure) for figure in story_figures(story)],
-        flight_figures=[_shown(figure) for figure in flight_figures(tables)],
+        tiles_shown=_tiles(story),
+        story_figures=[html.shown(figure) for figure in story_figures(story)],
+        flight_figures=[html.shown(figure) for figure in flight_figures(tables)],
         episodes=[_episode(number, one) for number, one in enumerate(story.episodes, 1)],
         worst_days=worst_days(tables["days"].to_pylist(), _DAYS_SHOWN),
         totals=_totals(story),
@@ -51,29 +41,7 @@ def render(story: Story) -> str:
         commands=next_commands(story),
         replay=story.replay,
         versions=story.versions,
-        css=Markup(_page("page.css")),
-        js=Markup(_page("page.js")),
-        vega=Markup(_vega()),
     )
-
-
-def _page(name: str) -> str:
-    return (files("gantrymq.demo") / "page" / name).read_text("utf-8")
-
-
-def _vega() -> str:
-    """The library that draws. What would end the element it stands in, within a text of it, is spelt otherwise."""
-    return re.sub(r"</(?=script)", r"<\\/", vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"), flags=re.I)
-
-
-def _shown(figure: Figure) -> dict[str, Any]:
-    return {
-        "title": figure.title,
-        "note": figure.note,
-        "is_wide": figure.is_wide,
-        # An HTML parser must find no "<" in it.
-        "json": Markup(orjson.dumps(figure.spec).decode().replace("<", "\\u003c")),
-    }
 
 
 def _lede(story: Story) -> str:
@@ -92,21 +60,17 @@ def _tiles(story: Story) -> list[dict[str, str]]:
     topics = len({row["topic"] for row in answers.tables["queues"].to_pylist()})
     queues = answers.tables["queues"].num_rows
     return [
-        _tile(
+        html.tile(
             f"{story.rows:,}",
             "messages",
             f"{topics} topics, {queues} queues, {story.body_bytes / 1e6:,.0f} MB of bodies",
         ),
-        _tile("0", "lost or doubled", _found(story.unacknowledged)),
-        _tile(f"{story.rows_per_s:,.0f}", "rows a second", "acknowledged, while a writer was writing"),
-        _tile(f"{max(recoveries, default=0):.2f} s", "to recover, at most", _recoveries(recoveries)),
-        _tile(f"{answers.read_s:.1f} s", "to read it in Spark", "its workers' start and the JSON included"),
-        _tile(f"{story.numbers:,}", "numbers checked", "all equal to those of the input"),
+        html.tile("0", "lost or doubled", _found(story.unacknowledged)),
+        html.tile(f"{story.rows_per_s:,.0f}", "rows a second", "acknowledged, while a writer was writing"),
+        html.tile(f"{max(recoveries, default=0):.2f} s", "to recover, at most", _recoveries(recoveries)),
+        html.tile(f"{answers.read_s:.1f} s", "to read it in Spark", "its workers' start and the JSON included"),
+        html.tile(f"{story.numbers:,}", "numbers checked", "all equal to those of the input"),
     ]
-
-
-def _tile(value: str, what: str, more: str) -> dict[str, str]:
-    return {"value": value, "what": what, "more": more}
 
 
 def _found(unacknowledged: int) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import altair as alt
 
-from gantrymq.demo.chart import Figure, data, finished
 from gantrymq.demo.spark_job import SLICE_MS
 from gantrymq.demo.story import Story
 from gantrymq.demo.work_time import RECOVERING, WRITING, WorkTime
+from gantrymq.page.figure import Figure, data, finished
 
 _BANDS = {WRITING: "rgba(76, 141, 214, 0.12)", RECOVERING: "rgba(229, 72, 77, 0.45)"}
 _AXIS_TITLE = "seconds in which the store was written to or recovered"

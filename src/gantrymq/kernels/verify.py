@@ -24,7 +24,7 @@ from gantrymq.kernels.machine import load_i32, load_i64
 _MAGIC_V1, _MAGIC_V2 = MAGIC_V1 - 2**32, MAGIC_V2 - 2**32
 _FIRST_MAGIC_BYTE = MAGIC_V1 >> 24
 _HEAD_BYTES = PHY_OFFSET_AT + 8
-_SURELY_BEHIND = 8  # so many entries in a row that point further on are no accident
+SURELY_BEHIND = 8  # so many entries in a row that point further on are no accident
 
 
 @kernel
@@ -84,7 +84,7 @@ def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int
 @helper
 def _lies_behind(entries: Bytes, at: int, stop: int, end_offset: int) -> bool:
     """Whether this entry and those that follow point at or behind ``end_offset``: one alone may be damaged."""
-    for ahead in range(at, min(at + _SURELY_BEHIND * ENTRY_SIZE, stop), ENTRY_SIZE):
+    for ahead in range(at, min(at + SURELY_BEHIND * ENTRY_SIZE, stop), ENTRY_SIZE):
         if load_i64(entries, ahead + 4) < end_offset:
             return False
     return True

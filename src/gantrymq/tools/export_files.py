@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import errno
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -54,7 +55,7 @@ class ExportFile:
     def __init__(self, path: Path, kind: ExportFormat) -> None:
         self.path = path
         self.rows = 0
-        self._hidden = path.with_name(f".{path.name}.tmp")
+        self._hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._stream = self._hidden.open("wb")
         self._writer = _WRITERS[kind](self._stream)

@@ -9,7 +9,7 @@ Thread rule: :meth:`IndexCheck.see` from one thread, the rest before or after it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,21 +28,23 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.arrays import read_only
+from gantrymq.kernels.verify import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.record_lookup import RecordLookup
 
 _ENTRIES_AHEAD = 65_536
-_KEPT = 262_144
-_SHOWN = 4096  # findings of one kind in one file; the rest is a count
 _CHAIN_KINDS = {
     codes.CHAIN_LOOP: (Kind.INDEX_CHAIN_LOOP, "the entry's chain goes on with itself or a newer entry"),
     codes.CHAIN_BROKEN: (Kind.INDEX_CHAIN_BROKEN, "the entry's chain does not go on with the one before it"),
     codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
 }
 _NO_TIMES = -1
+_PHY_OFFSET_AT = 4
+_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -63,19 +65,6 @@ class CheckedIndexFile:
     def entry(self, number: int) -> IndexEntry:
         """One entry."""
         return decode_entry(self.array[self.at(number) : self.at(number + 1)].data, 0)
-
-
-@dataclass(slots=True)
-class _Strays:
-    """(file, entry number) of entries that did not fit where they stood; the first ones are kept, all are counted."""
-
-    places: list[tuple[int, int]] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, file: int, numbers: list[int]) -> None:
-        room = _KEPT - len(self.places)
-        self.places += [(file, number) for number in numbers[:room]]
-        self.count += len(numbers)
 
 
 class IndexCheck:
@@ -100,12 +89,8 @@ class IndexCheck:
         self._is_closed = is_closed
         self._files = [self._checked(path, array) for path, array in arrays]
         self._current = 0
-        self._strays = _Strays()
-        self._wrong: list[Finding] = []
-        self._excused_places: set[int] = set()
         self._excused_hashes: set[int] = set()
-        self._unseen: list[tuple[int, int]] = []
-        self._unseen_count = 0
+        self.compared = IndexComparison()
 
     def _checked(self, path: Path, array: Bytes) -> CheckedIndexFile:
         header = decode_header(array[:HEADER_SIZE].data)
@@ -121,19 +106,22 @@ class IndexCheck:
     # Each file in itself
 
     def see_files(self) -> Iterator[Finding]:
-        """Headers and chains."""
-        newest = np.zeros(self._slots, np.int64)
-        for file in self._files:
-            newest[:] = 0
-            found = np.zeros((2, _SHOWN), np.int64)
-            wrong, used = index_chains(file.array, self._slots, file.header.index_count, newest, found)
-            for number, code in found[:, : min(wrong, _SHOWN)].T.tolist():
-                kind, text = _CHAIN_KINDS[code]
-                yield self._finding(kind, file, text, entry=number)
-            if wrong > _SHOWN:
-                text = f"{wrong - _SHOWN} more chains or slots are wrong"
-                yield self._finding(Kind.INDEX_CHAIN_BROKEN, file, text, count=wrong - _SHOWN)
-            yield from self._header(file, used, is_chained=not wrong)
+        """Headers and chains of all files."""
+        for number in range(len(self._files)):
+            yield from self.see_file(number)
+
+    def see_file(self, number: int) -> Iterator[Finding]:
+        """The header and the chains of one file."""
+        file = self._files[number]
+        newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
+        wrong, used = index_chains(file.array, self._slots, file.header.index_count, newest, found)
+        for entry, code in found[:, : min(wrong, SHOWN)].T.tolist():
+            kind, text = _CHAIN_KINDS[code]
+            yield self._finding(kind, file, text, entry=entry)
+        if wrong > SHOWN:
+            text = f"{wrong - SHOWN} more chains or slots are wrong"
+            yield self._finding(Kind.INDEX_CHAIN_BROKEN, file, text, count=wrong - SHOWN)
+        yield from self._header(file, used, is_chained=not wrong)
 
     def _header(self, file: CheckedIndexFile, used: int, *, is_chained: bool) -> Iterator[Finding]:
         raw = int.from_bytes(file.array[36:HEADER_SIZE].tobytes(), "big", signed=True)
@@ -175,6 +163,55 @@ class IndexCheck:
                 return int(column[codes.STORE_TIMESTAMP])
         return None
 
+    # In parts
+
+    @property
+    def begins_ms(self) -> list[int]:
+        """The time that each file's entries are reckoned from; -1 where :meth:`see_file` found that it is wrong."""
+        return [file.begin_ms for file in self._files]
+
+    @begins_ms.setter
+    def begins_ms(self, begins_ms: list[int]) -> None:
+        for file, begin_ms in zip(self._files, begins_ms, strict=True):
+            file.begin_ms = begin_ms
+
+    def first_entries(self, number: int, phy_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each of ``phy_offsets`` (rising) the entry of a file at which :meth:`see_until` stops; 0: none."""
+        file = self._files[number]
+        count = file.header.index_count - 1
+        if count < 1:
+            return np.zeros(len(phy_offsets), np.int64)
+        raw = file.array[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
+        places = np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
+        # One entry alone may be damaged: those that follow must point as far.
+        behind = np.concatenate([places, np.full(SURELY_BEHIND - 1, _FAR)])
+        least = np.lib.stride_tricks.sliding_window_view(behind, SURELY_BEHIND).min(axis=1)
+        found = np.searchsorted(np.maximum.accumulate(least), phy_offsets)
+        return np.where(found < count, found + 1, 0)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(file, entry) to go on with; what is in front has been compared."""
+        at = self._current
+        return at, self._files[at].next_entry if at < len(self._files) else 0
+
+    @position.setter
+    def position(self, position: tuple[int, int]) -> None:
+        self._current, entry = position
+        for file in self._files[: self._current]:
+            file.next_entry = file.header.index_count
+        if self._current < len(self._files):
+            self._files[self._current].next_entry = entry
+
+    def see_until(self, phy_offset: int) -> None:
+        """Up to ``phy_offset`` there are no more records: entries that point there are out of place."""
+        nothing = np.empty(0, np.int64)
+        while self._current < len(self._files):
+            expected = (nothing, nothing, nothing)
+            if self._compare(self._files[self._current], expected, phy_offset, np.empty(0, np.uint8)):
+                return
+            self._current += 1
+
     # Against the log
 
     def see(self, batch: RecordBatch) -> None:
@@ -211,7 +248,7 @@ class IndexCheck:
 
     def _note_wrong(self, file: CheckedIndexFile, found: NDArray[np.int64]) -> None:
         numbers = (found[0] - file.at(0)) // ENTRY_SIZE
-        self._strays.add(self._files.index(file), numbers[found[1] == codes.ENTRY_STRAY].tolist())
+        self.compared.strays.add(self._files.index(file), numbers[found[1] == codes.ENTRY_STRAY].tolist())
         for number in numbers[found[1] == codes.ENTRY_HASH].tolist():
             self._wrong_hash(file, number)
         for number in numbers[found[1] == codes.ENTRY_TIME].tolist():
@@ -221,13 +258,13 @@ class IndexCheck:
 
     def _wrong_hash(self, file: CheckedIndexFile, number: int) -> None:
         phy_offset = file.entry(number).phy_offset
-        self._excused_places.add(phy_offset)
+        self.compared.excused_places.add(phy_offset)
         text = "the record that it points at has no key of this hash"
         self._add(self._finding(Kind.INDEX_ENTRY_HASH, file, text, entry=number, phy_offset=phy_offset))
 
     def _add(self, finding: Finding) -> None:
-        if len(self._wrong) < _KEPT:
-            self._wrong.append(finding)
+        if len(self.compared.wrong) < KEPT:
+            self.compared.wrong.append(finding)
 
     def _note_unseen(
         self, batch: RecordBatch, hashes: NDArray[np.int64], phy_offsets: NDArray[np.int64], seen: Bytes
@@ -241,35 +278,35 @@ class IndexCheck:
         rank = np.arange(len(hashes)) - np.searchsorted(phy_offsets, phy_offsets)
         keys = np.searchsorted(with_keys, phy_offsets, "right") - np.searchsorted(with_keys, phy_offsets)
         rows = np.flatnonzero((seen == 0) & (rank < keys))
-        self._unseen_count += len(rows)
-        room = _SHOWN - len(self._unseen)
-        self._unseen += list(zip(phy_offsets[rows[:room]].tolist(), hashes[rows[:room]].tolist(), strict=True))
+        self.compared.unseen_count += len(rows)
+        room = SHOWN - len(self.compared.unseen)
+        self.compared.unseen += list(zip(phy_offsets[rows[:room]].tolist(), hashes[rows[:room]].tolist(), strict=True))
 
     # Afterwards
 
     def finish(self) -> Iterator[Finding]:
         """Entries that did not fit where they stood, and keys without an entry."""
         for number, file in enumerate(self._files):
-            self._strays.add(number, list(range(file.next_entry, file.header.index_count)))
+            self.compared.strays.add(number, list(range(file.next_entry, file.header.index_count)))
             file.next_entry = file.header.index_count
-        for begin in range(0, len(self._strays.places), _SHOWN):
-            self._see_strays(self._strays.places[begin : begin + _SHOWN])
+        for begin in range(0, len(self.compared.strays.places), SHOWN):
+            self._see_strays(self.compared.strays.places[begin : begin + SHOWN])
         yield from _joined(
-            sorted(self._wrong, key=lambda finding: (finding.path, finding.kind.value, finding.entry or 0))
+            sorted(self.compared.wrong, key=lambda finding: (finding.path, finding.kind.value, finding.entry or 0))
         )
-        more = self._strays.count - len(self._strays.places)
+        more = self.compared.strays.count - len(self.compared.strays.places)
         if more > 0:
             text = f"{more} more entries are out of place, and were not looked at"
             yield self._finding(Kind.INDEX_ENTRY_NOWHERE, self._files[-1], text, count=more)
-        unseen = [one for one in self._unseen if not self._is_excused(*one)]
+        unseen = [one for one in self.compared.unseen if not self._is_excused(*one)]
         if unseen:
-            count = self._unseen_count - len(self._unseen) + len(unseen)
+            count = self.compared.unseen_count - len(self.compared.unseen) + len(unseen)
             text = "keys of messages are not in the index; queries by key do not find these"
             path = (self._files[-1].path if self._files else self._root / "index").relative_to(self._root)
             yield Finding(Kind.INDEX_INCOMPLETE, path, text, Level.NOTE, phy_offset=unseen[0][0], count=count)
 
     def _is_excused(self, phy_offset: int, code: int) -> bool:
-        return phy_offset in self._excused_places or code in self._excused_hashes
+        return phy_offset in self.compared.excused_places or code in self._excused_hashes
 
     def _see_strays(self, places: list[tuple[int, int]]) -> None:
         entries = [self._files[file].entry(number) for file, number in places]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,17 +34,45 @@ _STANDS = {
 }
 
 
+@dataclass(slots=True)
+class RecordFacts:
+    """What a check of the log needs to know of some records that follow each other.
+
+    ``findings`` are certain where there is a whole record, which ``end_offset`` is behind (None: there is none);
+    ``suspects`` come behind it.
+    """
+
+    end_offset: int | None = None
+    newest_ms: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    suspects: list[Finding] = field(default_factory=list)
+
+    def absorb(self, following: RecordFacts) -> bool:
+        """Become the facts of these records and the following ones, unless there is something to tell in between."""
+        if self.suspects or following.findings or following.suspects or following.end_offset is None:
+            return False
+        self.end_offset, self.newest_ms = following.end_offset, max(self.newest_ms, following.newest_ms)
+        self.records += following.records
+        self.record_bytes += following.record_bytes
+        return True
+
+
+LogFact = RecordFacts | Broken | Unreadable | FileEnd
+
+
 class LogCheck:
     """Hears of everything in the log, in order (:meth:`see`), and says what is wrong with it.
 
     ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``newest_ms`` is the latest
-    storeTimestamp.
+    storeTimestamp, ``file_size`` how long the files are to be.
     """
 
     def __init__(self, root: Path, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
         self._root = root
         self._files = files
-        self._file_size = file_size
+        self.file_size = file_size
         self._is_closed = is_closed
         self._ends: list[FileEnd] = []
         self._suspects: list[Finding] = []
@@ -71,18 +99,18 @@ class LogCheck:
     def see_files(self) -> Iterator[Finding]:
         """What is wrong with names, sizes and the run of the files."""
         for file in self._files:
-            if file.size_bytes != self._file_size:
+            if file.size_bytes != self.file_size:
                 is_left = file.size_bytes == 0 and file is self._files[-1]
                 level = Level.NOTE if is_left and not self._is_closed else Level.DAMAGE
-                text = f"is {file.size_bytes} bytes long, the others {self._file_size}"
+                text = f"is {file.size_bytes} bytes long, the others {self.file_size}"
                 yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
-            if file.base % self._file_size:
-                text = f"its name is no multiple of the file size {self._file_size}"
+            if file.base % self.file_size:
+                text = f"its name is no multiple of the file size {self.file_size}"
                 yield self._finding(Kind.FOREIGN_FILE, file.path, text)
         for before, after in pairwise(self._files):
-            expected = before.base + self._file_size
+            expected = before.base + self.file_size
             if after.base > expected:
-                count = -(-(after.base - expected) // self._file_size)
+                count = -(-(after.base - expected) // self.file_size)
                 self._mark_bad(expected, after.base)
                 text = f"{count} file{'s' * (count > 1)} missing in front of it"
                 place = {"phy_offset": expected, "length_bytes": after.base - expected}
@@ -97,14 +125,22 @@ class LogCheck:
 
     def see(self, event: LogEvent) -> list[Finding]:
         """Take note of one event; returns what is certain now."""
-        if isinstance(event, RecordBatch):
-            return self._see_records(event)
-        if isinstance(event, FileEnd):
-            return self._see_end(event)
-        if isinstance(event, Unreadable):
-            text = f"the disk does not give these bytes back: {event.error}"
-            return [self._range(Kind.FILE_UNREADABLE, event.path, event.start, event.end, text)]
-        return [*self._certain(), self._broken(event.path, event)]
+        return self.take(self.fact(event))
+
+    def fact(self, event: LogEvent) -> LogFact:
+        """What there is to take note of, which is small and may come from elsewhere; no state is looked at."""
+        return self._record_facts(event) if isinstance(event, RecordBatch) else event
+
+    def take(self, fact: LogFact) -> list[Finding]:
+        """Take note of a fact, in the order of the log; returns what is certain now."""
+        if isinstance(fact, RecordFacts):
+            return self._see_records(fact)
+        if isinstance(fact, FileEnd):
+            return self._see_end(fact)
+        if isinstance(fact, Unreadable):
+            text = f"the disk does not give these bytes back: {fact.error}"
+            return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
+        return [*self._certain(), self._broken(fact.path, fact)]
 
     def _broken(self, path: Path, event: Broken | FileEnd) -> Finding:
         start, end = (event.start, event.end) if isinstance(event, Broken) else (event.offset, event.file.end)
@@ -114,28 +150,37 @@ class LogCheck:
         text = f"the chain of records breaks off: there is {_STANDS[event.stop]}"
         return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
 
-    def _see_records(self, batch: RecordBatch) -> list[Finding]:
+    def _record_facts(self, batch: RecordBatch) -> RecordFacts:
         file = self.file_at(batch.start_offset)
         path = file.path if file else self._root
         columns = batch.columns[:, : batch.count]
-        findings: list[Finding] = []
+        facts = RecordFacts(records=batch.count, record_bytes=int(columns[codes.SIZE].sum()))
         is_right = columns[codes.CRC_OK] == 1
         torn = list(torn_rows(batch))
         is_right[torn] = False
         rights = np.flatnonzero(is_right)
+        last = int(rights[-1]) if len(rights) else -1
         if len(rights):
-            findings += self._certain()
-            self.end_offset = batch.base + int(columns[codes.POS, rights[-1]] + columns[codes.SIZE, rights[-1]])
-            self.newest_ms = max(self.newest_ms, int(columns[codes.STORE_TIMESTAMP, rights].max()))
+            facts.end_offset = batch.base + int(columns[codes.POS, last] + columns[codes.SIZE, last])
+            facts.newest_ms = int(columns[codes.STORE_TIMESTAMP, rights].max())
         for row in np.flatnonzero(~is_right).tolist():
             suspect = self._bad_record(path, batch, row, is_torn=row in torn)
-            (findings if len(rights) and row < rights[-1] else self._suspects).append(suspect)
+            (facts.findings if row < last else facts.suspects).append(suspect)
         wrong_place = is_right & (columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base)
         for row in np.flatnonzero(wrong_place).tolist():
             text = f"the record says that it lies at {columns[codes.PHY_OFFSET, row]}"
-            findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
-        self.records += batch.count
-        self.record_bytes += int(columns[codes.SIZE].sum())
+            facts.findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
+        return facts
+
+    def _see_records(self, facts: RecordFacts) -> list[Finding]:
+        findings: list[Finding] = []
+        if facts.end_offset is not None:
+            findings = [*self._certain(), *facts.findings]
+            self.end_offset = facts.end_offset
+            self.newest_ms = max(self.newest_ms, facts.newest_ms)
+        self._suspects += facts.suspects
+        self.records += facts.records
+        self.record_bytes += facts.record_bytes
         return findings
 
     def _bad_record(self, path: Path, batch: RecordBatch, row: int, *, is_torn: bool) -> Finding:

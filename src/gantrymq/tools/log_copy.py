@@ -72,8 +72,7 @@ class LogCopy:
 
     def _end_file(self) -> None:
         assert self._file is not None
-        rest = self._base + self._file_size - self.position
-        self._file.write_at(self.position - self._base, encode_blank(rest))
+        self._file.write_at(*_blank(self.position - self._base, self._file_size))
         self._close()
 
     def _close(self) -> None:
@@ -119,3 +118,20 @@ class LogCopy:
         if len(raw) != size:
             raise StoreError(self._directory, f"no filler of {size} bytes can be made")
         return raw
+
+
+def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: int) -> None:
+    """End the file of a copy, or make it, with a blank at the physical offset ``end``. Raises DiskFullError."""
+    fs.make_directory(directory)
+    file = fs.open(directory / offset_name(base), writable=True, create=True)
+    try:
+        file.resize(file_size)
+        file.write_at(*_blank(end - base, file_size))
+        file.sync()
+    finally:
+        file.close()
+
+
+def _blank(position: int, file_size: int) -> tuple[int, bytes]:
+    """(where, what) ends a file."""
+    return position, encode_blank(file_size - position)

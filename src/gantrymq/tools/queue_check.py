@@ -9,7 +9,7 @@ Thread rule: belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,13 +92,30 @@ class QueueCheck:
 
     def _add_queue(self, topic: bytes, queue_id: int) -> None:
         name = decode_utf8(topic)
-        if queue_id < 0 or not is_topic_storable(name):
-            self._by_number.append(None)
-            return
-        if (name, queue_id) not in self._queues:
-            files = QueueFiles(self._fs, self._directory / name / str(queue_id), name, queue_id, self._file_size)
-            self._queues[name, queue_id] = CheckedQueue(files, Coverage(0))
-        self._by_number.append(self._queues[name, queue_id])
+        is_queue = queue_id >= 0 and is_topic_storable(name)
+        self._by_number.append(self._queue(name, queue_id) if is_queue else None)
+
+    def _queue(self, topic: str, queue_id: int) -> CheckedQueue:
+        if (topic, queue_id) not in self._queues:
+            files = QueueFiles(self._fs, self._directory / topic / str(queue_id), topic, queue_id, self._file_size)
+            self._queues[topic, queue_id] = CheckedQueue(files, Coverage(0))
+        return self._queues[topic, queue_id]
+
+    def compare(self, topic: str, queue_id: int, batches: Iterable[QueueUnits]) -> CheckedQueue:
+        """Look for all units of one queue, batch by batch; the check has not been loaded."""
+        queue = self._queue(topic, queue_id)
+        queue.files.load()
+        queue.coverage = Coverage(queue.files.first)
+        for grouped in batches:
+            self._compare(queue, grouped, 0, len(grouped.queue_offsets))
+        return queue
+
+    def take(
+        self, topic: str, queue_id: int, coverage: Coverage, without_entry: list[tuple[int, int]], count: int
+    ) -> None:
+        """Take over what :meth:`compare` found elsewhere."""
+        queue = self._queue(topic, queue_id)
+        queue.coverage, queue.without_entry, queue.without_entry_count = coverage, without_entry, count
 
     def _compare(self, queue: CheckedQueue, grouped: QueueUnits, begin: int, end: int) -> None:
         offsets, files = grouped.queue_offsets[begin:end], queue.files

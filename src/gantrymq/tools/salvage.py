@@ -9,7 +9,6 @@ knows the queue's next offset. The JSON of ``config/`` comes along where it can 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,27 +18,20 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_crc_property
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
-from gantrymq.format.record import PHY_OFFSET_AT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.kernels import codes
-from gantrymq.model.message import PROPERTY_CRC32
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
-from gantrymq.store.log_scanner import RecordBatch, one_ahead
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.intact_records import IntactRecords, LostRange
-from gantrymq.tools.log_copy import LogCopy
+from gantrymq.tools.intact_records import LostRange
 from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
-from gantrymq.tools.rebuild import RebuildReport, rebuild_store
+from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
 from gantrymq.tools.verify import Progress
 
-STEP = "Salvaging"
-_CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 
 
@@ -84,6 +76,8 @@ class _Salvage:
         target: Path,
         config: MessageStoreConfig,
         given: Collection[str],
+        copy: CopyLog,
+        build: Build,
         progress: Progress | None,
     ) -> None:
         self._fs = fs
@@ -91,6 +85,8 @@ class _Salvage:
         self._target = StorePaths(target)
         self._config = config
         self._given = given
+        self._copy = copy
+        self._build = build
         self._progress = progress
         self._report = SalvageReport()
 
@@ -100,7 +96,9 @@ class _Salvage:
         self._mark_unfinished()
         self._copy_log(files, sizes.mapped_file_size_commit_log)
         self._copy_config()
-        rebuilt = rebuild_store(self._target.root, sizes, given=_SIZE_KEYS, fs=self._fs, progress=self._progress)
+        rebuilt = rebuild_store(
+            self._target.root, sizes, given=_SIZE_KEYS, fs=self._fs, build=self._build, progress=self._progress
+        )
         self._note_rebuilt(rebuilt)
         self._keep_queues(sizes.mapped_file_size_consume_queue)
         self._fs.remove(self._target.abort)
@@ -134,86 +132,17 @@ class _Salvage:
         self._fs.open(self._target.abort, writable=True, create=True).close()
         self._fs.sync_directory(self._target.root)
 
-    # The log
-
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:
-        records = IntactRecords(self._fs, files)
-        copy: LogCopy | None = None
-        for batch in one_ahead(records):
-            if copy is None:
-                append_crc = self._config.enabled_append_prop_crc or _has_crc_property(batch)
-                copy = LogCopy(self._fs, self._target.commit_log, file_size, append_crc=append_crc)
-                self._report.min_phy_offset = batch.start_offset - batch.start_offset % file_size
-            self._copy_batch(copy, batch)
-            if self._progress is not None:
-                self._progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
-        if copy is None:
+        append_crc = self._config.enabled_append_prop_crc
+        order = CopyOrder(files, self._source.commit_log, self._target.commit_log, file_size, append_crc)
+        found, copied = self._copy(self._fs, order, self._progress)
+        if not found.records:
             raise StoreError(self._source.commit_log, "there is no whole record in the commit log")
-        copy.finish()
         report = self._report
-        report.max_phy_offset = copy.position
-        report.lost += records.found.lost()
-        report.lost.sort(key=lambda one: one.start)
-        report.tail_bytes = sum(one.end - one.start for one in records.found.tail() if one.reason != "zeros")
-
-    def _copy_batch(self, copy: LogCopy, batch: RecordBatch) -> None:
-        """Copy run by run of records that follow each other."""
-        columns = batch.columns[:, : batch.count]
-        starts = columns[codes.POS]
-        ends = starts + columns[codes.SIZE]
-        buffer = self._mended(batch, starts)
-        cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-        for rows in np.split(np.arange(batch.count), cuts):
-            self._copy_run(copy, batch, buffer, rows, starts, ends)
-
-    def _copy_run(
-        self,
-        copy: LogCopy,
-        batch: RecordBatch,
-        buffer: NDArray[np.uint8],
-        rows: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-    ) -> None:
-        base = batch.base
-        # Only of a file of an odd size: a record that leaves no room for what must stand before or behind it.
-        while len(rows) and not copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[0]])):
-            rows = self._drop(rows, base, starts, ends, first=True)
-        while len(rows) and not copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[-1]])):
-            rows = self._drop(rows, base, starts, ends, first=False)
-        if not len(rows):
-            return
-        start, end = int(starts[rows[0]]), int(ends[rows[-1]])
-        stored_ms = int(batch.columns[codes.STORE_TIMESTAMP, rows[0]])
-        copy.write(base + start, buffer[start:end].data, stored_ms)
-        self._report.records += len(rows)
-        self._report.record_bytes += end - start
-
-    def _drop(
-        self, rows: NDArray[np.int64], base: int, starts: NDArray[np.int64], ends: NDArray[np.int64], *, first: bool
-    ) -> NDArray[np.int64]:
-        row = rows[0 if first else -1]
-        reason = "no room for filler in front of it" if first else "no room for a blank behind it"
-        lost = LostRange(self._source.commit_log, base + int(starts[row]), base + int(ends[row]), reason)
-        self._report.lost.append(lost)
-        return rows[1:] if first else rows[:-1]
-
-    def _mended(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The bytes of the batch, with every record saying where it lies."""
-        wrong = np.flatnonzero(batch.columns[codes.PHY_OFFSET, : batch.count] != starts + batch.base)
-        if not len(wrong):
-            return batch.buffer
-        buffer = batch.buffer.copy()
-        for row in wrong.tolist():
-            at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
-            place = (batch.base + at).to_bytes(8, "big")
-            buffer[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = np.frombuffer(place, np.uint8)
-            end = at + size
-            if buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY):
-                crc = zlib.crc32(buffer[at : end - CRC_PROPERTY_SIZE].tobytes()) & 0x7FFFFFFF
-                buffer[end - CRC_PROPERTY_SIZE : end] = np.frombuffer(encode_crc_property(crc), np.uint8)
-        self._report.mended += len(wrong)
-        return buffer
+        report.records, report.record_bytes, report.mended = copied.records, copied.record_bytes, copied.mended
+        report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
+        report.lost = sorted([*copied.dropped, *found.lost()], key=lambda one: one.start)
+        report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != "zeros")
 
     # What stands around it
 
@@ -273,12 +202,6 @@ class _Salvage:
         self._fs.sync_directory(path.parent)
 
 
-def _has_crc_property(batch: RecordBatch) -> bool:
-    """Whether the store closes its records with a CRC of the whole."""
-    end = int(batch.columns[codes.POS, 0] + batch.columns[codes.SIZE, 0])
-    return batch.buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY)
-
-
 def salvage_store(
     source: str | Path,
     target: str | Path,
@@ -286,11 +209,14 @@ def salvage_store(
     *,
     given: Collection[str] = (),
     fs: FileSystem | None = None,
+    copy: CopyLog = copy_here,
+    build: Build = build_here,
     progress: Progress | None = None,
 ) -> SalvageReport:
     """Make a clean store at ``target`` of every whole record at ``source``; arguments as with ``MessageStore.open``.
 
-    ``target`` must be missing or an empty directory; ``source`` is only read, and its lock is not taken. Raises
+    ``target`` must be missing or an empty directory; ``source`` is only read, and its lock is not taken.
+    ``copy`` and ``build`` do what is large. Raises
     StoreError where there is nothing to salvage or ``target`` is not empty, DiskFullError, StorePermissionError.
     After an error ``target`` holds what there was until then, marked as not closed.
     """
@@ -301,4 +227,4 @@ def salvage_store(
         raise StoreError(target, "is not empty; a salvaged store needs a directory of its own")
     if target.absolute().is_relative_to(source.absolute()):
         raise StoreError(target, "lies in the store that is to be salvaged, which is only read")
-    return _Salvage(fs, source, target, config or MessageStoreConfig(), given, progress).run()
+    return _Salvage(fs, source, target, config or MessageStoreConfig(), given, copy, build, progress).run()

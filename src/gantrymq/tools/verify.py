@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
@@ -62,6 +63,87 @@ class VerifySummary:
     kinds: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True, slots=True)
+class VerifyPlan:
+    """What is read, and how it is to be understood; ``index_paths`` is None where there is no index to look at."""
+
+    root: Path
+    config: MessageStoreConfig
+    files: list[LogFile]
+    log_file_size: int
+    queue_file_size: int
+    is_closed: bool
+    index_paths: list[Path] | None
+    index_slots: int
+    index_entries: int
+
+    def log_check(self) -> LogCheck:
+        """A check that has seen nothing yet."""
+        return LogCheck(self.root, self.files, self.log_file_size, is_closed=self.is_closed)
+
+    def queue_check(self, fs: FileSystem) -> QueueCheck:
+        """A check that has not been loaded."""
+        directory, levels = StorePaths(self.root).consume_queue, self.config.delay_levels_ms
+        return QueueCheck(fs, self.root, directory, self.queue_file_size, levels)
+
+    def index_check(self, fs: FileSystem, log: LogCheck, lookup: RecordLookup) -> IndexCheck | None:
+        """A check of all index files, which are mapped."""
+        if self.index_paths is None:
+            return None
+        arrays = [(path, _map(fs, path)) for path in self.index_paths]
+        slots, entries = self.index_slots, self.index_entries
+        return IndexCheck(self.root, arrays, slots, entries, log, lookup, is_closed=self.is_closed)
+
+
+class VerifyEngine(Protocol):
+    """Who reads what is large."""
+
+    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+        """Each index file in itself."""
+        ...
+
+    def read_log(
+        self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
+    ) -> Iterator[Finding]:
+        """Let the checks hear of the log."""
+        ...
+
+
+class VerifyHere:
+    """The engine that needs nothing but three threads of this machine."""
+
+    def __init__(self, fs: FileSystem, progress: Progress | None) -> None:
+        self._fs = fs
+        self._progress = progress
+
+    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+        """Each index file in itself."""
+        return index.see_files()
+
+    def read_log(
+        self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
+    ) -> Iterator[Finding]:
+        """Let the checks hear of the log, batch by batch."""
+        files = plan.files
+        total, begin = sum(file.size_bytes for file in files), files[0].base if files else 0
+        with ThreadPoolExecutor(1, "IndexCheck") as pool:
+            for event in one_ahead(log_events(self._fs, files)):
+                yield from log.see(event)
+                if isinstance(event, RecordBatch):
+                    self._compare(pool, event, queues, index)
+                    if self._progress is not None:
+                        self._progress(STEP, event.end_offset - begin, total)
+
+    @staticmethod
+    def _compare(pool: Executor, batch: RecordBatch, queues: QueueCheck, index: IndexCheck | None) -> None:
+        comparing = pool.submit(index.see, batch) if index is not None else None
+        try:
+            queues.see(batch)
+        finally:
+            if comparing is not None:
+                comparing.result()
+
+
 class Verification:
     """One verification of the store at ``path``; iterate over it once. Make one with :func:`verify_store`."""
 
@@ -71,7 +153,7 @@ class Verification:
         config: MessageStoreConfig,
         given: Collection[str],
         fs: FileSystem,
-        progress: Progress | None,
+        engine: VerifyEngine,
         now_ms: int,
     ) -> None:
         require_store(fs, path)
@@ -80,7 +162,7 @@ class Verification:
         self._config = config
         self._given = given
         self._fs = fs
-        self._progress = progress
+        self._engine = engine
         self._now_ms = now_ms
 
     def __iter__(self) -> Iterator[Finding]:
@@ -111,38 +193,28 @@ class Verification:
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
         yield from self._see_index_names(index_files)
-        index, more = self._index(index_files, log, lookup, checkpoint, is_closed=is_closed)
+        names, more = self._index_names(index_files, checkpoint, is_closed=is_closed)
         yield from more
-        yield from self._read_log(files, log, queues, index)
+        plan = VerifyPlan(
+            paths.root,
+            config,
+            files,
+            log.file_size,
+            queue_size,
+            is_closed,
+            None if names is None else [index_files.directory / name for name in names],
+            index_files.slots,
+            index_files.entries,
+        )
+        index = plan.index_check(fs, log, lookup)
+        yield from self._engine.see_index(plan, index) if index is not None else ()
+        yield from self._engine.read_log(plan, log, queues, index)
         yield from log.finish()
         yield from see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
         yield from index.finish() if index is not None else ()
         lookup.close()
         self._sum_up(log, queues, index, index_files)
-
-    # The log, and everything that is held against it
-
-    def _read_log(
-        self, files: list[LogFile], log: LogCheck, queues: QueueCheck, index: IndexCheck | None
-    ) -> Iterator[Finding]:
-        total, begin = sum(file.size_bytes for file in files), files[0].base if files else 0
-        with ThreadPoolExecutor(1, "IndexCheck") as pool:
-            for event in one_ahead(_all_events(self._fs, files)):
-                yield from log.see(event)
-                if isinstance(event, RecordBatch):
-                    self._compare(pool, event, queues, index)
-                    if self._progress is not None:
-                        self._progress(STEP, event.end_offset - begin, total)
-
-    @staticmethod
-    def _compare(pool: Executor, batch: RecordBatch, queues: QueueCheck, index: IndexCheck | None) -> None:
-        comparing = pool.submit(index.see, batch) if index is not None else None
-        try:
-            queues.see(batch)
-        finally:
-            if comparing is not None:
-                comparing.result()
 
     def _see_queues(
         self, queues: QueueCheck, log: LogCheck, lookup: RecordLookup, *, is_closed: bool
@@ -179,10 +251,10 @@ class Verification:
             )
             yield Finding(Kind.INDEX_HEADER, files.directory.relative_to(root), text)
 
-    def _index(
-        self, files: IndexFiles, log: LogCheck, lookup: RecordLookup, checkpoint: bytes | None, *, is_closed: bool
-    ) -> tuple[IndexCheck | None, list[Finding]]:
-        """The check of the files that count, and what is to be said of them before the log is read."""
+    def _index_names(
+        self, files: IndexFiles, checkpoint: bytes | None, *, is_closed: bool
+    ) -> tuple[list[str] | None, list[Finding]]:
+        """The files that count, None without an index; and what is to be said of them before they are read."""
         names, findings = files.names, []
         if files.is_readable and not is_closed:
             names = names[: count_kept(self._fs, files, decode_checkpoint(checkpoint or b"").index_msg_timestamp_ms)]
@@ -193,16 +265,7 @@ class Verification:
                 findings.append(Finding(Kind.INDEX_WILL_BE_REBUILT, path, text, Level.NOTE, count=count))
         if (files.names and not files.is_readable) or not (files.names or self._config.message_index_enable):
             return None, findings
-        arrays = [(files.directory / name, self._map(files.directory / name)) for name in names]
-        index = IndexCheck(self._paths.root, arrays, files.slots, files.entries, log, lookup, is_closed=is_closed)
-        return index, findings + list(index.see_files())
-
-    def _map(self, path: Path) -> Bytes:
-        file = self._fs.open(path)
-        try:
-            return file.map()
-        finally:
-            file.close()
+        return names, findings
 
     def _sum_up(self, log: LogCheck, queues: QueueCheck, index: IndexCheck | None, files: IndexFiles) -> None:
         summary = self.summary
@@ -213,7 +276,15 @@ class Verification:
         summary.index_entries = index.entries if index is not None else 0
 
 
-def _all_events(fs: FileSystem, files: Iterable[LogFile]) -> Iterator[LogEvent]:
+def _map(fs: FileSystem, path: Path) -> Bytes:
+    file = fs.open(path)
+    try:
+        return file.map()
+    finally:
+        file.close()
+
+
+def log_events(fs: FileSystem, files: Iterable[LogFile]) -> Iterator[LogEvent]:
     """Everything in the log. A file that went away meanwhile is passed over: retention, or somebody's hand."""
     for file in files:
         try:
@@ -230,14 +301,18 @@ def verify_store(
     fs: FileSystem | None = None,
     progress: Progress | None = None,
     now_ms: int | None = None,
+    engine: VerifyEngine | None = None,
 ) -> Verification:
     """Verify the store at ``path``: iterate over the result for its findings; ``summary`` is complete then.
 
     ``given`` names RocketMQ keys whose value in ``config`` must hold, as with ``MessageStore.open``; other sizes are
     what most files say. ``fs`` may be any file system, ``now_ms`` says what counts as the future, and
-    ``progress(step, done_bytes, total_bytes)`` is told of the log. A healthy store has no finding.
+    ``progress(step, done_bytes, total_bytes)`` is told of the log. ``engine`` reads what is large; without one this
+    process does. A healthy store has no finding.
 
     Raises NotAStoreError, StorePermissionError, AmbiguousGeometryError (from the iteration).
     """
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
-    return Verification(Path(path), config or MessageStoreConfig(), given, fs or RealFileSystem(), progress, now_ms)
+    fs = fs or RealFileSystem()
+    engine = engine or VerifyHere(fs, progress)
+    return Verification(Path(path), config or MessageStoreConfig(), given, fs, engine, now_ms)

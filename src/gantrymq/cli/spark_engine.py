@@ -1,0 +1,158 @@
+"""``--engine spark``: the options that go with it, and the session that the work is done in."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Engine(StrEnum):
+    """What does the work: this machine, or Spark, whose executors share the files."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Who does the work: this process, or Spark, whose executors share the files.")
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf",
+        metavar="KEY=VALUE",
+        help="With --engine spark: a setting such as spark.master=spark://host:7077. May be given more than once.",
+    ),
+]
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_MASTER = "spark.master"
+
+
+@contextmanager
+def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
+    """A session for the ``with`` block, on all cores of this machine unless Spark's settings name a master.
+
+    One that this process has already is taken as it is, and left.
+    Raises ConfigError where PySpark is not there or a setting is none, GantrymqError where Spark does not start.
+    """
+    settings = _settings(assignments)
+    if (running := _running()) is not None:
+        yield running
+        return
+    with tempfile.TemporaryDirectory(prefix="gantrymq-spark-") as work:
+        session = _start(settings, Path(work))
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def on_spark(assignments: list[str] | None, *, shown: bool = True) -> Iterator[SparkSession]:
+    """The same, with a bar for its tasks where somebody sees it."""
+    from gantrymq.cli.progress import progress
+    from gantrymq.spark.pipelines.jobs import watched
+
+    with spark_session(assignments) as session, progress("tasks", shown=shown) as bar, watched(session, bar):
+        yield session
+
+
+def _settings(assignments: list[str] | None) -> dict[str, str]:
+    from gantrymq.errors import ConfigError
+
+    settings = {}
+    for assignment in assignments or ():
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ConfigError("--spark-conf", assignment, "KEY=VALUE with a key that begins with spark.")
+        settings[key] = value
+    return settings
+
+
+def _running() -> SparkSession | None:
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _start(given: dict[str, str], work: Path) -> SparkSession:
+    from gantrymq.errors import ConfigError, GantrymqError
+
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError(
+            "--engine", "spark", "local; for Spark install PySpark: pip install 'gantrymq[spark]'"
+        ) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("gantrymq")
+    for key, value in (_quiet(work) | _here(given, work) | given).items():
+        builder = builder.config(key, value)
+    log = work / "start.log"
+    try:
+        with _stderr_into(log):
+            session: SparkSession = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        reason = said[-1] if said else str(error)
+        raise GantrymqError(f"Spark does not start: {reason}; it needs Java 17 or newer, see JAVA_HOME") from error
+    return session
+
+
+def _quiet(work: Path) -> dict[str, str]:
+    """What stands on stderr is one line, and a bar."""
+    log4j = work / "log4j2.properties"
+    log4j.write_text(_LOG4J, "utf-8")
+    return {
+        _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={log4j.as_uri()}"',
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
+    }
+
+
+def _here(given: dict[str, str], work: Path) -> dict[str, str]:
+    """For a Spark of this machine alone; nothing where a master is configured."""
+    defaults = Path(os.environ.get("SPARK_CONF_DIR", "/nowhere")) / "spark-defaults.conf"
+    is_elsewhere = _MASTER in given or "MASTER" in os.environ
+    if is_elsewhere or (defaults.exists() and _MASTER in defaults.read_text("utf-8")):
+        return {}
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {_MASTER: "local[*]", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(work)}
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """What is started in the ``with`` block says what it has to say into ``log``."""
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

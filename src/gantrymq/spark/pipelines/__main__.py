@@ -1,0 +1,38 @@
+"""``python -m gantrymq.spark.pipelines STORE REPORT.html``: what is in a store, as a page.
+
+Spark's settings come from where ``spark-submit`` and ``SPARK_CONF_DIR`` have them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from gantrymq.errors import GantrymqError
+
+_USAGE = "usage: python -m gantrymq.spark.pipelines STORE REPORT.html"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page; returns the exit code."""
+    if len(arguments) != 2:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    from pyspark.sql import SparkSession
+
+    from gantrymq.spark.pipelines.report import write_analysis
+
+    store, report = arguments
+    session = SparkSession.builder.appName("gantrymq").getOrCreate()
+    try:
+        write_analysis(session, store, report)
+    except (GantrymqError, OSError) as error:
+        print(f"gantrymq: {error}", file=sys.stderr)
+        return 3
+    finally:
+        session.stop()
+    print(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

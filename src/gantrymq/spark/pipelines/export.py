@@ -1,0 +1,94 @@
+"""Exporting on Spark: the rows of :mod:`gantrymq.tools.export`, below the same directories.
+
+The driver finds out which part of the log is wanted; executors write it, each task the files of some neighbouring log
+files. So there are more files than one machine makes, and their names in a directory still follow the log. A file has
+its name when it is whole; a task that is repeated writes the same files again.
+
+Thread rule: the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
+from gantrymq.tools.export import ExportPlan, ExportSelection, RecordExport, export_store
+from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.export_parts import ExportParts, ExportReport
+from gantrymq.tools.intact_records import FoundRecords, joined
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.verify import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Neighbouring files of the log, for one task."""
+
+    number: int
+    files: list[LogFile]
+
+
+def export_on_spark(
+    spark: SparkSession,
+    path: str | Path,
+    target: str | Path,
+    kind: ExportFormat = ExportFormat.PARQUET,
+    selection: ExportSelection | None = None,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+    decompress: bool = True,
+) -> ExportReport:
+    """As :func:`gantrymq.tools.export.export_store`; raises StoreError too, where Spark gives up."""
+    path, target = Path(path).absolute(), Path(target).absolute()
+    export = partial(_export, spark)
+    return export_store(path, target, kind, selection, config, given=given, decompress=decompress, export=export)
+
+
+def _export(
+    spark: SparkSession,
+    root: Path,
+    kind: ExportFormat,
+    plan: ExportPlan,
+    report: ExportReport,
+    progress: Progress | None,
+) -> FoundRecords:
+    cut = worth_a_task(plan.files, lambda file: file.size_bytes)
+    groups = [_Group(number, files) for number, files in enumerate(cut)]
+    done = each(spark, groups, partial(_export_group, root, kind, plan), lambda _: TASK_BYTES)
+    for part, _ in done:
+        report.rows += part.rows
+        report.files += part.files
+        report.file_bytes += part.file_bytes
+        report.undecodable += part.undecodable
+        for topic, rows in part.topics.items():
+            report.topics[topic] = report.topics.get(topic, 0) + rows
+    for left in root.glob("*/*/.*.tmp"):  # of attempts that were killed
+        left.unlink(missing_ok=True)
+    return joined(plan.files, [found for _, parts in done for found in parts])
+
+
+# On executors
+
+
+def _export_group(
+    root: Path, kind: ExportFormat, plan: ExportPlan, group: _Group
+) -> tuple[ExportReport, list[FoundRecords]]:
+    report = ExportReport()
+    parts = ExportParts(root, kind, report, f"part-{group.number:05d}-")
+    try:
+        export = RecordExport(plan, parts, report)
+        found = [export.run([file]) for file in group.files]
+        parts.finish()
+        return report, found
+    except BaseException:
+        parts.abandon()
+        raise

@@ -1,0 +1,150 @@
+"""Index entries on shared files, in the order of the log, and the runs of them that fill an index file each.
+
+The entries of each log file are staged in a file of their own. How many there are then says which entries each index
+file has, and so its tasks need nothing of each other: a header only wants to know where the file before ended.
+
+Thread rule: a task's own; :func:`plan_runs` is the driver's.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskFullError
+from gantrymq.format.index import IndexHeader, file_size
+from gantrymq.format.names import following_index_name, index_name
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.index_entries import index_entries
+from gantrymq.store.index_file import IndexFile
+from gantrymq.store.log_scanner import RecordBatch
+
+_FIELDS = 3  # hash, physical offset, store time
+_ENTRY_BYTES = _FIELDS * 8
+_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEntries:
+    """A file of ``count`` entries."""
+
+    path: Path
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRun:
+    """The entries of one index file, as (staged file, first entry, how many); ``before`` is the last one in front."""
+
+    name: str
+    pieces: tuple[tuple[Path, int, int], ...]
+    before: IndexHeader
+
+
+class EntryStage:
+    """Writes the entries of one log file, below ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / uuid.uuid4().hex
+        self._count = 0
+
+    def __enter__(self) -> EntryStage:
+        """Begin."""
+        self._file: BinaryIO = self._path.open("wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add(self, batch: RecordBatch) -> None:
+        """The entries of a batch whose places are believed; raises DiskFullError."""
+        entries = np.stack(index_entries(batch), axis=1)
+        try:
+            self._file.write(entries.tobytes())
+        except OSError as error:
+            raise DiskFullError(self._path, entries.nbytes) from error
+        self._count += len(entries)
+
+    def staged(self) -> StagedEntries:
+        """What has been written."""
+        self._file.flush()
+        return StagedEntries(self._path, self._count)
+
+
+def plan_runs(stages: Sequence[StagedEntries], entries_a_file: int) -> list[IndexRun]:
+    """Which entries go into which index file, of room for ``entries_a_file``; reads a number or two for each."""
+    runs: list[IndexRun] = []
+    before, name = IndexHeader(), ""
+    for pieces in _cut(stages, entries_a_file):
+        (_, _, first_ms), (_, last_offset, last_ms) = _entry(pieces[0], 0), _entry(pieces[-1], -1)
+        wanted = index_name(first_ms)
+        name = wanted if wanted > name else following_index_name(name)
+        runs.append(IndexRun(name, tuple(pieces), before))
+        before = IndexHeader(end_phy_offset=last_offset, end_timestamp_ms=last_ms)
+    return runs
+
+
+def _cut(stages: Sequence[StagedEntries], size: int) -> Iterator[list[tuple[Path, int, int]]]:
+    pieces: list[tuple[Path, int, int]] = []
+    room = size
+    for stage in stages:
+        at = 0
+        while at < stage.count:
+            count = min(stage.count - at, room)
+            pieces.append((stage.path, at, count))
+            at, room = at + count, room - count
+            if not room:
+                yield pieces
+                pieces, room = [], size
+    if pieces:
+        yield pieces
+
+
+def _entry(piece: tuple[Path, int, int], number: int) -> tuple[int, int, int]:
+    path, first, count = piece
+    with path.open("rb") as file:
+        file.seek((first + number % count) * _ENTRY_BYTES)
+        key_hash, phy_offset, stored_ms = np.frombuffer(file.read(_ENTRY_BYTES), np.int64).tolist()
+    return key_hash, phy_offset, stored_ms
+
+
+def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig) -> tuple[Path, int]:
+    """Make the file of a run, durable, in a directory of its own below ``directory``.
+
+    Returns its path and the store time of its last entry (ms). Raises DiskFullError.
+    """
+    fs, slots, entries = RealFileSystem(), config.max_hash_slot_num, config.max_index_num
+    target = directory / f"index-{uuid.uuid4().hex}"
+    fs.make_directory(target)
+    opened = fs.open(target / run.name, writable=True, create=True)
+    opened.resize(file_size(slots, entries))
+    file = IndexFile(opened, slots, entries)
+    file.begin_after(run.before)
+    for chunk in _chunks(run):
+        columns = [np.ascontiguousarray(column) for column in chunk.T]
+        file.reserve(columns[0])
+        file.put(columns[0], columns[1], columns[2], 0)
+    file.flush()
+    ended_ms = file.header.end_timestamp_ms
+    file.close()
+    return target / run.name, ended_ms
+
+
+def _chunks(run: IndexRun) -> Iterator[NDArray[np.int64]]:
+    for path, first, count in run.pieces:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), first * _ENTRY_BYTES, count * _ENTRY_BYTES, os.POSIX_FADV_SEQUENTIAL)
+            file.seek(first * _ENTRY_BYTES)
+            for done in range(0, count, _AT_ONCE):
+                raw = file.read(min(count - done, _AT_ONCE) * _ENTRY_BYTES)
+                yield np.frombuffer(raw, np.int64).reshape(-1, _FIELDS)

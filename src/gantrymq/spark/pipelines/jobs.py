@@ -1,0 +1,170 @@
+"""Work for executors: a task for each item, and what the tasks found out brought back.
+
+A result is one pickled value for each item, so it must not grow with the messages. An error of gantrymq comes back as
+it was raised, with no second try: a full disk, say, is as full the next time. Anything else is Spark's: it tries again
+and in the end the job fails.
+
+Thread rule: the driver's thread.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from gantrymq.errors import GantrymqError, StoreError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+STEP = "Spark's tasks"
+_RESULT = "result"
+TASK_BYTES = 256 << 20  # what a task costs Spark is some 100 MB of reading
+_TASKS_A_CORE = 3
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error on its way to the driver: exceptions with a constructor of their own do not pickle."""
+
+    kind: type[GantrymqError]
+    text: str
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: GantrymqError) -> _Failure:
+        return cls(type(error), str(error), vars(error))
+
+    def error(self) -> GantrymqError:
+        error = self.kind.__new__(self.kind, self.text)
+        error.args = (self.text,)
+        error.__dict__.update(self.fields)
+        return error
+
+
+def packed(value: object) -> bytes:
+    """A result on its way to the driver."""
+    return pickle.dumps(value)
+
+
+def guarded(results: Callable[[], Iterable[Value]], pack: Callable[[Value | _Failure], Any]) -> Iterator[Any]:
+    """``pack`` of each result, and of the error that ended them."""
+    try:
+        yield from map(pack, results())
+    except GantrymqError as error:
+        yield pack(_Failure.of(error))
+
+
+def each(
+    spark: SparkSession, items: Sequence[Item], task: Callable[[Item], Value], size_bytes: Callable[[Item], int]
+) -> list[Value]:
+    """``task(item)`` of every item, in their order; each runs on some executor, perhaps more than once.
+
+    ``size_bytes(item)`` is how much a task reads or writes. Raises what ``task`` raises of gantrymq's, StoreError where
+    Spark gives up.
+    """
+    groups = worth_a_task(items, size_bytes)
+    if not groups:
+        return []
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in item_numbers(batches):
+            values = list(guarded(partial(map, task, groups[number]), packed))
+            columns = [pa.array([number] * len(values), pa.int64()), pa.array(values, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, ["number", _RESULT])
+
+    found = collected(numbers(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number")
+    return [value for _, value in sorted(found, key=itemgetter(0))]
+
+
+def worth_a_task(items: Sequence[Item], size_bytes: Callable[[Item], int]) -> list[list[Item]]:
+    """The items in groups of neighbours, each enough work to start a task for."""
+    groups: list[list[Item]] = []
+    room = 0
+    for item in items:
+        if room <= 0:
+            groups.append([])
+            room = TASK_BYTES
+        groups[-1].append(item)
+        room -= size_bytes(item)
+    return groups
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """The numbers of ``count`` items, each in a partition of its own."""
+    return spark.range(0, count, 1, count)
+
+
+def item_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    """What :func:`numbers` gives a task."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def collected(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """(columns ``names`` …, result) of every row; raises the first error among the results."""
+    from pyspark.errors import PySparkException
+
+    try:
+        table = frame.select(*names, _RESULT).toArrow()
+    except PySparkException as error:
+        raise StoreError("spark", f"the job failed: {_last_line(error)}") from error
+    values = [pickle.loads(raw) for raw in table.column(_RESULT).to_pylist()]
+    for value in values:
+        if isinstance(value, _Failure):
+            raise value.error()
+    return list(zip(*(table.column(name).to_pylist() for name in names), values, strict=True))
+
+
+def reduce_tasks(spark: SparkSession, read_tasks: int) -> int:
+    """Into how many partitions to shuffle what so many tasks read."""
+    return min(read_tasks, spark.sparkContext.defaultParallelism * _TASKS_A_CORE)
+
+
+def _last_line(error: Exception) -> str:
+    """The line of a Python worker's traceback that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if "Error" in line.split(":", 1)[0] and not line.startswith(("at ", "["))]
+    return (named or lines or [type(error).__name__])[-1]
+
+
+@contextmanager
+def watched(spark: SparkSession, report: Callable[[str, int, int], None] | None) -> Iterator[None]:
+    """Tell ``report(step, done, total)`` of the tasks that the ``with`` block lets Spark do."""
+    if report is None:
+        yield
+        return
+    group, ended = f"gantrymq-{uuid.uuid4().hex}", threading.Event()
+    context = spark.sparkContext
+    context.setJobGroup(group, "gantrymq")
+    watching = threading.Thread(target=_watch, args=(context, group, report, ended), name="SparkProgress", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _watch(context: SparkContext, group: str, report: Callable[[str, int, int], None], ended: threading.Event) -> None:
+    tracker = context.statusTracker()
+    counts: dict[int, tuple[int, int]] = {}
+    while not ended.wait(_LOOK_EVERY_S):
+        for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)):
+            for stage in map(tracker.getStageInfo, job.stageIds if job else ()):
+                if stage is not None:
+                    counts[stage.stageId] = (stage.numCompletedTasks, stage.numTasks)
+        report(STEP, sum(done for done, _ in counts.values()), sum(total for _, total in counts.values()))

@@ -1,0 +1,142 @@
+"""Rebuilding on Spark: the same bytes as :mod:`gantrymq.tools.rebuild` makes on one machine.
+
+The driver holds the store's lock, and lets the new files take the places of the old ones when all of them are on the
+disk. In between executors work below ``rebuild.tmp``:
+
+1. a task for each log file reads it, stages its index entries, and gives the units of its records to a shuffle;
+2. tasks that get all units of some queues, in the order of the log, write the queues' files;
+3. a task for each index file writes it from its run of the staged entries.
+
+Each attempt of a task writes into a directory of its own, and only what the successful ones report is used: tasks may
+be repeated, and run twice at once. A job that fails leaves the store as it was.
+
+Thread rule: one rebuild of a store at a time, which its lock sees to.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.index import file_size
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.spark.pipelines.index_runs import EntryStage, StagedEntries, plan_runs, write_index_file
+from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_dispatch import append_units
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.rebuild import Build, BuildOrder, Built, RebuildReport, rebuild_store
+from gantrymq.tools.verify import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENTRIES = "entries"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileRead:
+    """What a task found in one log file; ``last_record`` is (store time in ms, physical offset) of one with a unit."""
+
+    base: int
+    found: FoundRecords
+    entries: StagedEntries | None
+    last_record: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuesWritten:
+    """What a task wrote, below ``root``."""
+
+    root: StorePaths
+    queues: int
+    units: int
+
+
+def rebuild_on_spark(
+    spark: SparkSession,
+    path: str | Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    queues: bool = True,
+    index: bool = True,
+    given: Collection[str] = (),
+) -> RebuildReport:
+    """As :func:`gantrymq.tools.rebuild.rebuild_store`; raises StoreError too, where Spark gives up."""
+    path = Path(path).absolute()
+    return rebuild_store(path, config, queues=queues, index=index, given=given, build=build_on(spark))
+
+
+def build_on(spark: SparkSession) -> Build:
+    """What makes the files, for :func:`gantrymq.tools.rebuild.rebuild_store`."""
+    return partial(_build, spark)
+
+
+def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
+    fs.make_directory(order.work.root)
+    results = by_queue(spark, order.files, partial(_read, order), partial(_write, order))
+    read = sorted((one for one in results if isinstance(one, _FileRead)), key=lambda one: one.base)
+    written = [one for one in results if isinstance(one, _QueuesWritten) and one.queues]
+    built = Built(joined(order.files, [one.found for one in read]), [one.root for one in written])
+    built.queues, built.queue_units = sum(one.queues for one in written), sum(one.units for one in written)
+    for one in read:
+        if one.last_record is not None:
+            built.queued_timestamp_ms, built.queued_phy_offset = one.last_record
+    if order.index:
+        _build_index(spark, fs, order, [one.entries for one in read if one.entries is not None], built)
+    return built
+
+
+def _build_index(
+    spark: SparkSession, fs: FileSystem, order: BuildOrder, stages: list[StagedEntries], built: Built
+) -> None:
+    config, work = order.config, order.work
+    runs = plan_runs(stages, config.max_index_num - 1)
+    size_bytes = file_size(config.max_hash_slot_num, config.max_index_num)
+    made = each(spark, runs, partial(write_index_file, directory=work.root, config=config), lambda _: size_bytes)
+    fs.make_directory(work.index)
+    for path, _ in made:
+        fs.rename(path, work.index / path.name)
+    fs.sync_directory(work.index)
+    built.index_files, built.index_entries = len(runs), sum(stage.count for stage in stages)
+    built.index_timestamp_ms = made[-2][1] if len(made) > 1 else 0
+
+
+# On executors
+
+
+def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
+    records, rows = IntactRecords(RealFileSystem(), [file]), UnitRows(order.config.delay_levels_ms)
+    with EntryStage(order.work.root / _ENTRIES) as stage:
+        for batch in one_ahead(records):
+            batch.believe_places()
+            if order.index:
+                stage.add(batch)
+            if order.queues:
+                yield from rows.of(batch)
+        yield result(_FileRead(file.base, records.found, stage.staged() if order.index else None, rows.last_record))
+
+
+def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWritten]:
+    fs, root = RealFileSystem(), StorePaths(order.work.root / f"queues-{uuid.uuid4().hex}")
+    count = units = 0
+    for topic, queue_id, batches in queues:
+        opened = ConsumeQueues(fs, root, order.config)
+        queue = opened.get_or_create(topic, queue_id)
+        for grouped in batches:
+            append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True)
+        units += queue.max_offset
+        count += 1
+        opened.flush()
+        opened.close()
+    yield _QueuesWritten(root, count, units)

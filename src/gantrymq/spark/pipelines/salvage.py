@@ -1,0 +1,110 @@
+"""Salvaging on Spark: the store that :mod:`gantrymq.tools.salvage` makes on one machine.
+
+Records keep their places, so a task for each log file makes one new file and needs to know nothing of the others. What
+a file ends with depends on whether there is one behind it: the driver writes these last eight bytes. Then queues and
+index are made by :mod:`gantrymq.spark.pipelines.rebuild`.
+
+An attempt that is repeated writes the same bytes to the same places.
+
+Thread rule: the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.rebuild import build_on
+from gantrymq.store.log_scanner import one_ahead
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
+from gantrymq.tools.log_copy import end_file
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.log_salvage import CopiedRecords, CopyOrder, RecordCopier, has_crc_property
+from gantrymq.tools.salvage import SalvageReport, salvage_store
+from gantrymq.tools.verify import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HEAD_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _FileCopied:
+    """What came of one file."""
+
+    base: int
+    found: FoundRecords
+    copied: CopiedRecords
+
+
+def salvage_on_spark(
+    spark: SparkSession,
+    source: str | Path,
+    target: str | Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+) -> SalvageReport:
+    """As :func:`gantrymq.tools.salvage.salvage_store`; raises StoreError too, where Spark gives up."""
+    source, target = Path(source).absolute(), Path(target).absolute()
+    copy, build = partial(_copy, spark), build_on(spark)
+    return salvage_store(source, target, config, given=given, copy=copy, build=build)
+
+
+def _copy(
+    spark: SparkSession, fs: FileSystem, order: CopyOrder, progress: Progress | None
+) -> tuple[FoundRecords, CopiedRecords]:
+    append_crc = order.append_crc or _has_crc(spark, order.files)
+    task = partial(_copy_file, order, append_crc)
+    parts = each(spark, order.files, task, lambda file: file.size_bytes)
+    found, copied = joined(order.files, [one.found for one in parts]), CopiedRecords()
+    for one in parts:
+        copied.records += one.copied.records
+        copied.record_bytes += one.copied.record_bytes
+        copied.mended += one.copied.mended
+        copied.dropped += one.copied.dropped
+    written = [one for one in parts if one.copied.records]
+    if written:
+        copied.min_phy_offset = next(one for one in parts if one.found.records).copied.min_phy_offset
+        copied.max_phy_offset = written[-1].copied.max_phy_offset
+        _end_files(fs, order, written)
+    return found, copied
+
+
+def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> None:
+    """Blanks for all but the last file, also for those between of which nothing is left."""
+    ends = {one.base: one.copied.max_phy_offset for one in written}
+    for base in range(written[0].base, written[-1].base, order.file_size):
+        end_file(fs, order.target, base, ends.get(base, base), order.file_size)
+    fs.sync_directory(order.target)
+
+
+def _has_crc(spark: SparkSession, files: list[LogFile]) -> bool:
+    """Whether the first record of the log closes with a CRC of the whole."""
+    said = each(spark, files, _first_has_crc, lambda file: min(file.size_bytes, _HEAD_BYTES))
+    return next((one for one in said if one is not None), False)
+
+
+# On executors
+
+
+def _first_has_crc(file: LogFile) -> bool | None:
+    first = next(iter(IntactRecords(RealFileSystem(), [file])), None)
+    return None if first is None else has_crc_property(first)
+
+
+def _copy_file(order: CopyOrder, append_crc: bool, file: LogFile) -> _FileCopied:
+    fs = RealFileSystem()
+    records, copier = IntactRecords(fs, [file]), RecordCopier(fs, order, append_crc=append_crc)
+    for batch in one_ahead(records):
+        copier.add(batch)
+    copier.finish()
+    return _FileCopied(file.base, records.found, copier.copied)

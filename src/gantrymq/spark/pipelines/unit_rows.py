@@ -1,0 +1,203 @@
+"""Units of consume queues on their way through Spark's shuffle: from the order of the log to that of each queue.
+
+A row is what one batch of the log has for one queue, some thousand units at most, so that no row is large and the
+shuffle moves some 36 bytes a message. Each queue's rows go to one task, sorted as the log is. Rows without a topic
+carry results of the tasks that read the log past all that.
+
+Topics are told apart by their bytes, queues by their names: two topics of malformed UTF-8 may have one name.
+
+Thread rule: a task's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.kernels import codes
+from gantrymq.model.java import decode_utf8
+from gantrymq.spark.pipelines.jobs import collected, guarded, item_numbers, numbers, packed, reduce_tasks, worth_a_task
+from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.queue_numbers import QueueNumbers
+from gantrymq.store.queue_units import QueueUnits, queue_units
+from gantrymq.tools.log_files import LogFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("queue_id", pa.int32()),
+        pa.field("batch", pa.int64()),
+        pa.field("first", pa.int64()),
+        pa.field("raw_topic", pa.binary()),
+        pa.field("units", pa.binary()),
+        pa.field("queue_offsets", pa.binary()),
+        pa.field("store_times_ms", pa.binary()),
+        pa.field("result", pa.binary()),
+    ]
+)
+_DDL = (
+    "topic string, queue_id int, batch long, first long, raw_topic binary, units binary, queue_offsets binary, "
+    "store_times_ms binary, result binary"
+)
+_NO_QUEUE = (None,) * (len(_SCHEMA) - 1)
+_ROWS_A_BATCH = 256
+
+QueueRows = tuple[str, int, Iterator[QueueUnits]]
+"""Topic, queue id, and the queue's units batch by batch."""
+
+
+class UnitRow(NamedTuple):
+    """The units of one queue out of one batch of the log; ``first`` is where their first record lies."""
+
+    topic: str
+    queue_id: int
+    batch: int
+    first: int
+    raw_topic: bytes
+    units: bytes
+    queue_offsets: bytes
+    store_times_ms: bytes
+    result: None = None
+
+    def queue_units(self) -> QueueUnits:
+        """The units as the dispatcher has them."""
+        units = np.frombuffer(self.units, np.uint8)
+        fields = units.view(UNIT_DTYPE)
+        offsets, times = (np.frombuffer(raw, np.int64) for raw in (self.queue_offsets, self.store_times_ms))
+        places, sizes = (fields[name].astype(np.int64) for name in ("phy_offset", "size"))
+        return QueueUnits(units, offsets, places, sizes, times, np.array([0, len(fields)], np.int64))
+
+
+class UnitRows:
+    """Makes the rows of one log file, batch by batch. Like a dispatcher, with rows in the place of queues."""
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._numbers = QueueNumbers()
+        self._queues: list[tuple[bytes, str, int] | None] = []
+        self.last_record: tuple[int, int] | None = None
+        """(store time in ms, physical offset) of the last record that has a unit."""
+
+    def of(self, batch: RecordBatch) -> Iterator[UnitRow]:
+        """The rows of a batch; afterwards PHY_OFFSET of its records is where they lie."""
+        batch.believe_places()
+        start = batch.start_offset
+        found = self._numbers.assign(batch, self._add_queue)
+        if (found < 0).any():
+            batch, found = batch.take(found >= 0), found[found >= 0]
+        if not batch.count:
+            return
+        grouped = queue_units(batch, found, len(self._queues), self._delay_levels_ms)
+        for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
+            if (queue := self._queues[number]) is not None:
+                yield self._row(queue, start, grouped, slice(*grouped.starts[number : number + 2].tolist()))
+        last = batch.columns[:, batch.count - 1]
+        self.last_record = int(last[codes.STORE_TIMESTAMP]), int(last[codes.PHY_OFFSET])
+
+    @staticmethod
+    def _row(queue: tuple[bytes, str, int], start: int, grouped: QueueUnits, some: slice) -> UnitRow:
+        raw, name, queue_id = queue
+        units = grouped.units[some.start * UNIT_SIZE : some.stop * UNIT_SIZE].tobytes()
+        offsets, times = grouped.queue_offsets[some].tobytes(), grouped.store_times_ms[some].tobytes()
+        return UnitRow(name, queue_id, start, int(grouped.phy_offsets[some.start]), raw, units, offsets, times)
+
+    def _add_queue(self, topic: bytes, queue_id: int) -> None:
+        name = decode_utf8(topic)
+        storable = is_topic_storable(name) and queue_id >= 0
+        self._queues.append((topic, name, queue_id) if storable else None)
+
+
+def by_queue(
+    spark: SparkSession,
+    files: Sequence[LogFile],
+    read: Callable[[LogFile], Iterator[UnitRow | bytes]],
+    write: Callable[[Iterator[QueueRows]], Iterator[Any]],
+) -> list[Any]:
+    """Run ``read(file)`` for every file of the log, shuffle its rows, run ``write`` over the queues of each task.
+
+    Returns the results of both; those of ``read`` are what it yields as :func:`result`, in no order. Raises what they
+    raise of gantrymq's, StoreError where Spark gives up.
+    """
+    groups = worth_a_task(files, lambda file: file.size_bytes)
+
+    def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in item_numbers(batches):
+            for file in groups[number]:
+                yield from _batches(guarded(partial(read, file), _read_row))
+
+    def run_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results: list[bytes] = []
+        results += guarded(lambda: write(_queues(_rows(batches, results))), packed)
+        yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], ["result"])
+
+    frame = (
+        numbers(spark, len(groups))
+        .mapInArrow(run_read, _DDL)
+        .repartition(reduce_tasks(spark, len(groups)), "topic", "queue_id")
+        .sortWithinPartitions("topic", "queue_id", "batch", "first")
+        .mapInArrow(run_write, "result binary")
+    )
+    return [value for (value,) in collected(frame)]
+
+
+def result(value: object) -> bytes:
+    """What a reading task found out, among its rows."""
+    return packed(value)
+
+
+def _read_row(row: Any) -> tuple[Any, ...]:
+    if isinstance(row, UnitRow):
+        return row
+    return (*_NO_QUEUE, row if isinstance(row, bytes) else packed(row))
+
+
+def _batches(rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[Any, ...]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == _ROWS_A_BATCH:
+            yield _batch(held)
+            held = []
+    if held:
+        yield _batch(held)
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
+    """The rows with units; what comes along goes to ``results``."""
+    for batch in batches:
+        for columns in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if columns[0] is None:
+                results.append(columns[-1])
+            else:
+                yield UnitRow(*columns)
+
+
+def _queues(rows: Iterator[UnitRow]) -> Iterator[QueueRows]:
+    for (topic, queue_id), some in groupby(rows, itemgetter(0, 1)):
+        yield topic, queue_id, _in_dispatch_order(some)
+
+
+def _in_dispatch_order(rows: Iterator[UnitRow]) -> Iterator[QueueUnits]:
+    """The rows of one queue in the order in which a dispatcher comes to them: topics in turn as they turned up."""
+    turn: dict[bytes, int] = {}
+    for _, some in groupby(rows, itemgetter(2)):
+        for row in sorted(some, key=lambda row: turn.setdefault(row.raw_topic, len(turn))):
+            yield row.queue_units()

@@ -1,0 +1,174 @@
+"""Verifying on Spark: the findings of :mod:`gantrymq.tools.verify`, in its order.
+
+1. A task for each index file looks at its header and chains, and says which entry is the first one that points into
+   each log file: there the comparison with that file's records begins, whoever does it.
+2. A task for each log file reads it: what the log's own check must know becomes a handful of facts, the index entries
+   are compared, and the units that the records must have go through a shuffle.
+3. Tasks that get all units of some queues hold them against the queues' files.
+
+What comes back to the driver is some numbers for each file and each queue, and what is wrong. The driver joins it in
+the order of the log, and takes the second look at entries that are out of place.
+
+Thread rule: the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.index import file_size
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
+from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.tools.coverage import Coverage
+from gantrymq.tools.findings import Finding
+from gantrymq.tools.index_check import IndexCheck
+from gantrymq.tools.index_comparison import IndexComparison
+from gantrymq.tools.log_check import LogCheck, LogFact, RecordFacts
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.queue_check import QueueCheck
+from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Position = tuple[int, int]
+"""(number of an index file, number of an entry)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexFileSeen:
+    """``firsts`` are the file's first entries that point at or behind the begin of each log file; 0: none."""
+
+    findings: list[Finding]
+    begin_ms: int
+    firsts: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogFileRead:
+    """What there is to say of one log file."""
+
+    base: int
+    facts: list[LogFact]
+    compared: IndexComparison | None
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueCompared:
+    """One queue as :class:`~gantrymq.tools.queue_check.CheckedQueue` has it, without its files."""
+
+    topic: str
+    queue_id: int
+    coverage: Coverage
+    without_entry: list[tuple[int, int]]
+    without_entry_count: int
+
+
+def verify_on_spark(
+    spark: SparkSession,
+    path: str | Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+    now_ms: int | None = None,
+) -> Verification:
+    """As :func:`gantrymq.tools.verify.verify_store`; the iteration raises StoreError too, where Spark gives up."""
+    return verify_store(Path(path).absolute(), config, given=given, now_ms=now_ms, engine=_VerifyOnSpark(spark))
+
+
+class _VerifyOnSpark:
+    """The engine of one verification."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._starts: dict[int, Position] = {}
+        self._begins_ms: list[int] = []
+
+    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+        """Each index file in itself."""
+        size_bytes = file_size(plan.index_slots, plan.index_entries)
+        numbers = range(len(plan.index_paths or ()))
+        seen = each(self._spark, numbers, partial(_see_index_file, plan), lambda _: size_bytes)
+        for one in seen:
+            yield from one.findings
+        self._begins_ms = index.begins_ms = [one.begin_ms for one in seen]
+        for number, file in enumerate(plan.files):
+            firsts = [(at, one.firsts[number]) for at, one in enumerate(seen) if one.firsts[number]]
+            self._starts[file.base] = firsts[0] if firsts and number else (len(seen) if number else 0, 1)
+
+    def read_log(
+        self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
+    ) -> Iterator[Finding]:
+        """Let the checks know what executors found."""
+        if not plan.files:
+            return
+        read = partial(_read, plan, self._starts, self._begins_ms)
+        results = by_queue(self._spark, plan.files, read, partial(_compare, plan))
+        for one in sorted((one for one in results if isinstance(one, _LogFileRead)), key=lambda one: one.base):
+            for fact in one.facts:
+                yield from log.take(fact)
+            if index is not None and one.compared is not None:
+                index.compared.append(one.compared)
+                index.position = one.position
+        for one in results:
+            if isinstance(one, _QueueCompared):
+                queues.take(one.topic, one.queue_id, one.coverage, one.without_entry, one.without_entry_count)
+
+
+# On executors
+
+
+def _see_index_file(plan: VerifyPlan, number: int) -> _IndexFileSeen:
+    fs, log = RealFileSystem(), plan.log_check()
+    lookup = RecordLookup(fs, log.file_at)
+    index = plan.index_check(fs, log, lookup)
+    assert index is not None
+    findings = list(index.see_file(number))
+    lookup.close()
+    bases = np.array([file.base for file in plan.files], np.int64)
+    return _IndexFileSeen(findings, index.begins_ms[number], index.first_entries(number, bases).tolist())
+
+
+def _read(
+    plan: VerifyPlan, starts: dict[int, Position], begins_ms: list[int], file: LogFile
+) -> Iterator[UnitRow | bytes]:
+    fs, log = RealFileSystem(), plan.log_check()
+    index = plan.index_check(fs, log, RecordLookup(fs, log.file_at))
+    if index is not None:
+        index.begins_ms, index.position = begins_ms, starts[file.base]
+    rows, facts = UnitRows(plan.config.delay_levels_ms), list[LogFact]()
+    for event in one_ahead(log_events(fs, [file])):
+        _add(facts, log.fact(event))
+        if isinstance(event, RecordBatch):
+            if index is not None:
+                index.see(event)
+            yield from rows.of(event)
+    behind = [one.base for one in plan.files if one.base > file.base]
+    if index is not None and behind:
+        index.see_until(behind[0])
+    compared, position = (index.compared, index.position) if index is not None else (None, (0, 0))
+    yield result(_LogFileRead(file.base, facts, compared, position))
+
+
+def _add(facts: list[LogFact], fact: LogFact) -> None:
+    last = facts[-1] if facts else None
+    if not (isinstance(last, RecordFacts) and isinstance(fact, RecordFacts) and last.absorb(fact)):
+        facts.append(fact)
+
+
+def _compare(plan: VerifyPlan, queues: Iterator[QueueRows]) -> Iterator[_QueueCompared]:
+    fs = RealFileSystem()
+    for topic, queue_id, batches in queues:
+        queue = plan.queue_check(fs).compare(topic, queue_id, batches)
+        yield _QueueCompared(topic, queue_id, queue.coverage, queue.without_entry, queue.without_entry_count)

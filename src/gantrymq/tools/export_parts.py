@@ -1,0 +1,119 @@
+"""The files of an export: which rows go into which, and when they are written.
+
+Memory is bounded: rows of many topics wait in memory until there are enough of one, and the largest go first.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from gantrymq.tools.export_files import ExportFile, ExportFormat
+from gantrymq.tools.intact_records import LostRange
+
+_WAITING_BYTES = 256 << 20  # rows of all topics together
+_WORTH_WRITING_BYTES = 32 << 20  # rows of one topic: a row group
+_LARGEST_FILE_BYTES = 512 << 20
+_LAST_DAY = 2_932_896  # of the year 9999
+_UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
+
+Partition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What was written; ``lost`` are places of the log without a whole record, ``undecodable`` are bodies left out."""
+
+    rows: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    missing_topics: list[str] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    undecodable: list[str] = field(default_factory=list)
+
+
+class ExportParts:
+    """The files of an export. A partition has one open file at most, and that of a day that is over is ended."""
+
+    def __init__(self, root: Path, kind: ExportFormat, report: ExportReport, prefix: str = "part-") -> None:
+        self._root = root
+        self._prefix = prefix
+        self._kind = kind
+        self._report = report
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: dict[str, int] = {}
+        self._day: dict[str, int] = {}
+        self._open: dict[str, ExportFile] = {}
+        self._numbers: dict[Partition, int] = {}
+
+    def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
+        """Rows of one topic and day, in order."""
+        if self._day.get(topic, day) != day:
+            self._end(topic)
+        self._day[topic] = day
+        self._waiting.setdefault(topic, []).append(rows)
+        self._waiting_bytes[topic] = self._waiting_bytes.get(topic, 0) + rows.nbytes
+        if self._waiting_bytes[topic] >= _WORTH_WRITING_BYTES:
+            self._write(topic)
+        elif sum(self._waiting_bytes.values()) >= _WAITING_BYTES:
+            self._write(max(self._waiting_bytes, key=self._waiting_bytes.__getitem__))
+
+    def finish(self) -> None:
+        """End every file."""
+        for topic in list(self._day):
+            self._end(topic)
+
+    def abandon(self) -> None:
+        """Remove what is not whole."""
+        for file in self._open.values():
+            file.abandon()
+
+    def _write(self, topic: str) -> None:
+        rows = self._waiting.pop(topic, [])
+        self._waiting_bytes.pop(topic, None)
+        if not rows:
+            return
+        if topic not in self._open:
+            self._open[topic] = ExportFile(self._next_path(topic), self._kind)
+        file = self._open[topic]
+        (joined,) = pa.Table.from_batches(rows).combine_chunks().to_batches()
+        file.write(joined)
+        self._report.rows += joined.num_rows
+        self._report.topics[topic] = self._report.topics.get(topic, 0) + joined.num_rows
+        if file.size_bytes >= _LARGEST_FILE_BYTES:
+            self._commit(topic)
+
+    def _next_path(self, topic: str) -> Path:
+        day = self._day[topic]
+        number = self._numbers.get((topic, day), 0)
+        self._numbers[topic, day] = number + 1
+        return (
+            self._root
+            / f"topic={quote(topic, safe='')}"
+            / f"day={_day_text(day)}"
+            / f"{self._prefix}{number:05d}.{self._kind}"
+        )
+
+    def _end(self, topic: str) -> None:
+        self._write(topic)
+        self._day.pop(topic, None)
+        self._commit(topic)
+
+    def _commit(self, topic: str) -> None:
+        if topic in self._open:
+            self._report.file_bytes += self._open[topic].commit()
+            self._report.files += 1
+            del self._open[topic]
+
+
+def _day_text(day: int) -> str:
+    if not 0 <= day <= _LAST_DAY:
+        return _UNKNOWN_DAY
+    return f"{datetime.fromtimestamp(day * 86_400, UTC):%Y-%m-%d}"

@@ -1,0 +1,156 @@
+"""Copying the whole records of a damaged log into a clean one (:mod:`gantrymq.tools.log_copy` writes it).
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_crc_property
+from gantrymq.format.record import PHY_OFFSET_AT
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.model.message import PROPERTY_CRC32
+from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
+from gantrymq.tools.log_copy import LogCopy
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.verify import Progress
+
+STEP = "Salvaging"
+_CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """The records of ``files``, which lie in ``source``, are to be copied into files of ``file_size`` in ``target``.
+
+    Filler has a CRC of the whole record where ``append_crc`` says so, or where the first record has one.
+    """
+
+    files: list[LogFile]
+    source: Path
+    target: Path
+    file_size: int
+    append_crc: bool
+
+
+@dataclass(slots=True)
+class CopiedRecords:
+    """What was copied; ``mended`` said that they lay elsewhere, for ``dropped`` ones the new file had no room.
+
+    The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; -1 where there is none.
+    """
+
+    records: int = 0
+    record_bytes: int = 0
+    mended: int = 0
+    dropped: list[LostRange] = field(default_factory=list)
+    min_phy_offset: int = -1
+    max_phy_offset: int = -1
+
+
+CopyLog = Callable[[FileSystem, CopyOrder, Progress | None], tuple[FoundRecords, CopiedRecords]]
+
+
+def copy_here(fs: FileSystem, order: CopyOrder, progress: Progress | None) -> tuple[FoundRecords, CopiedRecords]:
+    """Copy on this machine; raises DiskFullError. The new files are on the disk when this returns."""
+    records = IntactRecords(fs, order.files)
+    copier: RecordCopier | None = None
+    for batch in one_ahead(records):
+        copier = copier or RecordCopier(fs, order, append_crc=order.append_crc or has_crc_property(batch))
+        copier.add(batch)
+        if progress is not None:
+            progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
+    if copier is None:
+        return records.found, CopiedRecords()
+    copier.finish()
+    return records.found, copier.copied
+
+
+def has_crc_property(batch: RecordBatch) -> bool:
+    """Whether the first record closes with a CRC of the whole."""
+    end = int(batch.columns[codes.POS, 0] + batch.columns[codes.SIZE, 0])
+    return batch.buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY)
+
+
+class RecordCopier:
+    """Copies batch by batch, in the order of the log. ``copied`` counts."""
+
+    def __init__(self, fs: FileSystem, order: CopyOrder, *, append_crc: bool) -> None:
+        self._source = order.source
+        self._file_size = order.file_size
+        self._copy = LogCopy(fs, order.target, order.file_size, append_crc=append_crc)
+        self.copied = CopiedRecords()
+
+    def finish(self) -> None:
+        """Make the last file durable; behind its last record it reads as zeros."""
+        self._copy.finish()
+
+    def add(self, batch: RecordBatch) -> None:
+        """Copy run by run of records that follow each other. Raises DiskFullError."""
+        if self.copied.min_phy_offset < 0:
+            self.copied.min_phy_offset = batch.start_offset - batch.start_offset % self._file_size
+        columns = batch.columns[:, : batch.count]
+        starts = columns[codes.POS]
+        ends = starts + columns[codes.SIZE]
+        buffer = self._mended(batch, starts)
+        cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        for rows in np.split(np.arange(batch.count), cuts):
+            self._copy_run(batch, buffer, rows, starts, ends)
+
+    def _copy_run(
+        self,
+        batch: RecordBatch,
+        buffer: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> None:
+        base = batch.base
+        # Only of a file of an odd size: a record that leaves no room for what must stand before or behind it.
+        while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[0]])):
+            rows = self._drop(rows, base, starts, ends, first=True)
+        while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[-1]])):
+            rows = self._drop(rows, base, starts, ends, first=False)
+        if not len(rows):
+            return
+        start, end = int(starts[rows[0]]), int(ends[rows[-1]])
+        stored_ms = int(batch.columns[codes.STORE_TIMESTAMP, rows[0]])
+        self._copy.write(base + start, buffer[start:end].data, stored_ms)
+        self.copied.records += len(rows)
+        self.copied.record_bytes += end - start
+        self.copied.max_phy_offset = base + end
+
+    def _drop(
+        self, rows: NDArray[np.int64], base: int, starts: NDArray[np.int64], ends: NDArray[np.int64], *, first: bool
+    ) -> NDArray[np.int64]:
+        row = rows[0 if first else -1]
+        reason = "no room for filler in front of it" if first else "no room for a blank behind it"
+        lost = LostRange(self._source, base + int(starts[row]), base + int(ends[row]), reason)
+        self.copied.dropped.append(lost)
+        return rows[1:] if first else rows[:-1]
+
+    def _mended(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The bytes of the batch, with every record saying where it lies."""
+        wrong = np.flatnonzero(batch.columns[codes.PHY_OFFSET, : batch.count] != starts + batch.base)
+        if not len(wrong):
+            return batch.buffer
+        buffer = batch.buffer.copy()
+        for row in wrong.tolist():
+            at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
+            place = (batch.base + at).to_bytes(8, "big")
+            buffer[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = np.frombuffer(place, np.uint8)
+            end = at + size
+            if buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY):
+                crc = zlib.crc32(buffer[at : end - CRC_PROPERTY_SIZE].tobytes()) & 0x7FFFFFFF
+                buffer[end - CRC_PROPERTY_SIZE : end] = np.frombuffer(encode_crc_property(crc), np.uint8)
+        self.copied.mended += len(wrong)
+        return buffer

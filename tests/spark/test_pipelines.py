@@ -1,0 +1,260 @@
+"""The jobs on Spark give what their local engines give, byte by byte, whatever the state of the store."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipeline_cases import DAMAGES, LOG_FILE, copies, files, filled, holes_in_the_log, log_file, no_queues, write
+from pyarrow.parquet import ParquetFile
+
+from gantrymq.cli.main import exit_code
+from gantrymq.errors import DiskFullError, StoreError
+from gantrymq.spark.pipelines import (
+    export,
+    export_on_spark,
+    jobs,
+    rebuild,
+    rebuild_on_spark,
+    salvage_on_spark,
+    verify_on_spark,
+)
+from gantrymq.tools.export import ExportSelection, export_store
+from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.findings import Finding
+from gantrymq.tools.rebuild import RebuildReport, rebuild_store
+from gantrymq.tools.salvage import salvage_store
+from gantrymq.tools.verify import verify_store
+from golden_stores import unpack
+from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FUTURE_MS = 1 << 42
+EVERYTHING = [name for name in DAMAGES if name != "no_queues"]
+
+
+@pytest.fixture(autouse=True)
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small stores are worth tasks of their own, too."""
+    monkeypatch.setattr(jobs, "TASK_BYTES", 8 * LOG_FILE)
+
+
+def without_times(report: RebuildReport) -> RebuildReport:
+    report.steps_ms = {}
+    # Both work on copies, below folders of their own.
+    report.lost = [type(one)(Path(one.path.name), one.start, one.end, one.reason) for one in report.lost]
+    return report
+
+
+def assert_rebuilt_alike(spark: SparkSession, local: Path, other: Path, **options: Any) -> RebuildReport:
+    expected = rebuild_store(local, **options)
+    report = rebuild_on_spark(spark, other, **options)
+    assert files(other) == files(local)
+    assert without_times(report) == without_times(expected)
+    return report
+
+
+# Neither engine rebuilds where a file of the log is missing; a broker does not start with it either.
+@pytest.mark.parametrize("damage", ["no_queues", "holes_in_the_log", "zeros", "no_end"])
+def test_rebuild_makes_the_bytes_of_the_local_engine(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
+) -> None:
+    store = filled(tmp_path / "store", rng)
+    DAMAGES[damage](store, rng)
+    assert_rebuilt_alike(spark, *copies(store, tmp_path), config=SMALL, given=GEOMETRY_KEYS)
+
+
+@pytest.mark.parametrize("name", ["broker-features", "lost-queues-many-files"])
+def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    store = unpack(name, tmp_path) / "store"
+    assert_rebuilt_alike(spark, *copies(store, tmp_path))
+
+
+def test_rebuild_makes_only_what_is_asked_for(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+    store = filled(tmp_path / "store", rng, 300)
+    no_queues(store, rng)
+    for part in ("queues", "index"):
+        local, other = copies(store, tmp_path / part)
+        options = {"config": SMALL, "given": GEOMETRY_KEYS, "queues": part == "queues", "index": part == "index"}
+        assert_rebuilt_alike(spark, local, other, **options)
+
+
+@pytest.mark.parametrize(("kind", "text"), [(DiskFullError, "no room on the disk"), (StoreError, "ZeroDivisionError")])
+def test_a_rebuild_that_fails_leaves_the_old_files(
+    spark: SparkSession,
+    tmp_path: Path,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[StoreError],
+    text: str,
+) -> None:
+    store = filled(tmp_path / "store", rng, 300)
+    before, write = files(store), rebuild._write
+
+    def write_and_fail(*arguments: Any) -> Iterator[Any]:
+        yield from write(*arguments)
+        if kind is DiskFullError:
+            raise DiskFullError("a/disk", 5)
+        raise ZeroDivisionError
+
+    # A function within a function goes to the executors as it is.
+    monkeypatch.setattr(rebuild, "_write", write_and_fail)
+    with pytest.raises(kind, match=text):
+        rebuild_on_spark(spark, store, SMALL, given=GEOMETRY_KEYS)
+    after = files(store)
+    assert {name: after.get(name) for name in before} == before
+    assert all(name.startswith("rebuild.tmp/") for name in after.keys() - before.keys())
+    monkeypatch.undo()
+    rebuild_on_spark(spark, store, SMALL, given=GEOMETRY_KEYS)
+    assert files(store) == before
+    assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS)) == []
+
+
+# Verify
+
+
+def assert_verified_alike(spark: SparkSession, store: Path, **options: Any) -> list[Finding]:
+    expected = verify_store(store, now_ms=FUTURE_MS, **options)
+    found = verify_on_spark(spark, store, now_ms=FUTURE_MS, **options)
+    findings = list(expected)
+    assert list(found) == findings
+    assert found.summary == expected.summary
+    return findings
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "everything"])
+def test_verify_finds_what_the_local_engine_finds(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
+) -> None:
+    store = filled(tmp_path / "store", rng)
+    for name in EVERYTHING if damage == "everything" else [damage]:
+        DAMAGES[name](store, rng)
+    assert assert_verified_alike(spark, store, config=SMALL, given=GEOMETRY_KEYS) or damage == "nothing"
+
+
+# Salvage
+
+
+@pytest.mark.parametrize("damage", ["nothing", "everything", "no_end", "with_crc"])
+def test_salvage_makes_the_store_of_the_local_engine(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
+) -> None:
+    config = replace(SMALL, enabled_append_prop_crc=True) if damage == "with_crc" else SMALL
+    store = filled(tmp_path / "store", rng, config=config)
+    for name in {"everything": EVERYTHING, "with_crc": ["zeros", "holes_in_the_log"]}.get(damage, [damage]):
+        DAMAGES[name](store, rng)
+    expected = salvage_store(store, tmp_path / "local", SMALL, given=GEOMETRY_KEYS)
+    report = salvage_on_spark(spark, store, tmp_path / "spark", SMALL, given=GEOMETRY_KEYS)
+    assert files(tmp_path / "spark") == files(tmp_path / "local")
+    assert report == expected
+
+
+def test_nothing_to_salvage(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+    store = filled(tmp_path / "store", rng, 20)
+    for path in (store / "commitlog").iterdir():
+        write(path, 0, bytes(LOG_FILE))
+    with pytest.raises(StoreError, match="no whole record"):
+        salvage_on_spark(spark, store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS)
+
+
+# Export
+
+
+def exported(out: Path) -> dict[str, list[Any]]:
+    """The rows of each directory, in the order of its files' names."""
+    assert (out / "_SUCCESS").exists()
+    assert list(out.rglob(".*")) == []
+    found: dict[str, list[Any]] = {}
+    for path in sorted(out.glob("*/*/*")):
+        rows = found.setdefault(str(path.parent.relative_to(out)), [])
+        rows += ParquetFile(path).read().to_pylist() if path.suffix == ".parquet" else path.read_bytes().splitlines()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "selection"),
+    [
+        (ExportFormat.PARQUET, ExportSelection()),
+        (ExportFormat.JSONL, ExportSelection(frozenset({"orders"}), 0, from_offset=5, to_offset=90)),
+    ],
+)
+def test_export_has_the_rows_of_the_local_engine(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, kind: ExportFormat, selection: ExportSelection
+) -> None:
+    store = filled(tmp_path / "store", rng)
+    holes_in_the_log(store, rng)
+    options = {"kind": kind, "selection": selection, "config": SMALL, "given": GEOMETRY_KEYS}
+    expected = export_store(store, tmp_path / "local", **options)
+    report = export_on_spark(spark, store, tmp_path / "spark", **options)
+    assert exported(tmp_path / "spark") == exported(tmp_path / "local")
+    assert report.files > expected.files
+    sizes = {"files": 0, "file_bytes": 0}
+    assert replace(report, **sizes) == replace(expected, **sizes)
+
+
+def test_an_export_that_fails_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, out = filled(tmp_path / "store", rng, 300), tmp_path / "out"
+    export_group = export._export_group
+
+    def export_and_fail(*arguments: Any) -> Any:
+        export_group(*arguments)
+        raise DiskFullError("a/disk", 5)
+
+    monkeypatch.setattr(export, "_export_group", export_and_fail)
+    with pytest.raises(DiskFullError):
+        export_on_spark(spark, store, out, config=SMALL, given=GEOMETRY_KEYS)
+    assert list(out.iterdir()) == []
+
+
+# The command line
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    code = exit_code(["store", *map(str, arguments), "--json"])
+    return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_commands_say_the_same_with_both_engines(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path / "store", rng, 300)
+    write(log_file(store, 2), 1000, b"\xff" * 2000)
+    settings = [f"--set={key}={value}" for key, value in SMALL_KEYS.items()]
+    said = {}
+    for engine in ("local", "spark"):
+        copy = Path(shutil.copytree(store, tmp_path / engine / "store"))
+        options = [f"--engine={engine}", *settings]
+        said[engine] = [
+            run(capsys, "verify", copy, *options),
+            run(capsys, "salvage", copy, copy.with_name("saved"), *options),
+            run(capsys, "export", copy, copy.with_name("out"), "--topic=orders", *options),
+            run(capsys, "rebuild", copy, *options),
+        ]
+        assert [lines[-1]["engine"] for _, lines in said[engine][1:]] == [engine] * 3
+    assert comparable(said["spark"]) == comparable(said["local"])
+    assert [code for code, _ in said["spark"]] == [1, 1, 1, 1]
+
+
+def comparable(said: list[tuple[int, list[dict[str, Any]]]]) -> list[Any]:
+    """Without what must differ."""
+    differing = {"store", "out", "engine", "tookMs", "stepsMs", "totalMs", "files", "fileBytes"}
+    return [
+        (code, [{key: value for key, value in line.items() if key not in differing} for line in lines])
+        for code, lines in said
+    ]
+
+
+@pytest.mark.parametrize("conf", ["spark.master", "master=local"])
+def test_a_setting_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], conf: str) -> None:
+    assert exit_code(["store", "verify", str(tmp_path), "--engine", "spark", "--spark-conf", conf]) == 2
+    assert "KEY=VALUE" in capsys.readouterr().err
