@@ -1,22 +1,23 @@
-"""RocketMQ for Spark: ``spark.read.format("rocketmq")`` over store directories, with Arrow batches.
+"""RocketMQ for Spark: ``spark.read.format("rocketmq")`` over store directories and live clusters, with Arrow batches.
 
-The public name below is imported on first use. Where this package is installed, Spark finds the format by itself
+The public names below are imported on first use. Where this package is installed, Spark finds the format by itself
 (through the top-level module ``pyspark_rocketmq``); ``spark.dataSource.register(RocketMQDataSource)`` is for sessions
 that were started before.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.spark.progress import offsets_behind as offsets_behind
     from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
 
-__all__ = ["RocketMQDataSource"]
+_MODULES = {"RocketMQDataSource": "gantrymq.spark.source", "offsets_behind": "gantrymq.spark.progress"}
+__all__ = ["RocketMQDataSource", "offsets_behind"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'gantrymq.spark' has no attribute {name!r}")
-    from gantrymq.spark.source import RocketMQDataSource
-
-    return RocketMQDataSource
+    return getattr(import_module(_MODULES[name]), name)
