@@ -11,7 +11,7 @@ from gantrymq.errors import StoreLockedError, WrongFileSizeError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
-from store_cases import SMALL, open_reader, open_store
+from store_cases import SMALL, await_dispatch, open_reader, open_store
 
 MESSAGES = 400
 
@@ -99,6 +99,14 @@ def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
         assert store.queues() == []
         assert store.query_offsets("orders", "k1") == []
     assert list((killed / "index").iterdir()) == []
+
+
+def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path) -> None:
+    shutil.rmtree(killed / "commitlog")
+    with open_store(RealFileSystem(), killed) as store:
+        store.put(Message("orders", b"x", keys=["k1"]))
+        await_dispatch(store)
+        assert store.query_offsets("orders", "k1") == [0], "the index had been ahead"
 
 
 def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:

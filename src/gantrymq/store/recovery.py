@@ -93,8 +93,10 @@ class Recovery:
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
+            self.checkpoint.log_ended_at(0)
             if self.index_dispatcher is not None:
                 self.index_dispatcher.index.destroy()
+                self.index_dispatcher.log_ended_at(0)
             return report
         with self._step(report, "recoverCommitLog"):
             end = self._recover_log(report)
