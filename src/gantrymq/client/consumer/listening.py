@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from gantrymq.client.consumer.received import ReceivedMessage
@@ -18,6 +21,8 @@ C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
+
+_LOOK_SECONDS = 0.01
 
 # Told what the listener returned, or what it raised.
 Done = Callable[[S | None, BaseException | None], None]
@@ -39,46 +44,74 @@ class Listening(Protocol[C_contra, S_co]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[C, S]):
+    messages: Sequence[ReceivedMessage]
+    context: C
+    begin: Callable[[], bool]
+    done: Done[S]
+
+
 class ThreadedListening(Generic[C, S]):
-    """A plain function, in at most so many threads. ``done`` is called on the loop, for many results at once."""
+    """A plain function, in at most so many threads. ``done`` is called on the loop, for many results at once.
+
+    Its threads are its own and not an executor's: a future for each message costs as much as all else.
+    """
 
     def __init__(self, listener: Callable[[Sequence[ReceivedMessage], C], S | None], most: int, name: str) -> None:
-        self._listener = listener
+        self._listener, self._most, self._name = listener, most, f"ConsumeMessageThread_{name[:100]}"
         self._loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix=f"ConsumeMessageThread_{name[:100]}")
-        self._results: deque[tuple[Done[S], S | None, BaseException | None]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._calls: SimpleQueue[_Call[C, S] | None] = SimpleQueue()
+        self._results: deque[tuple[_Call[C, S], bool, S | None, BaseException | None]] = deque()
+        self._under_way = 0
         self._waking = self._closing = False
 
     def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
         """Call the listener in a thread."""
-        if not self._closing:
-            self._pool.submit(self._work, messages, context, begin, done)
+        if self._closing:
+            return
+        self._under_way += 1
+        if len(self._threads) < min(self._under_way, self._most):
+            thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads) + 1}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._calls.put(_Call(messages, context, begin, done))
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; whether those under way ended in time."""
         self._closing = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        ended = asyncio.ensure_future(asyncio.to_thread(self._pool.shutdown))
-        done, _ = await asyncio.wait([ended], timeout=timeout_s)
+        for _ in self._threads:
+            self._calls.put(None)
+        deadline = self._loop.time() + timeout_s
+        while (alive := any(thread.is_alive() for thread in self._threads)) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
         self._deliver()
-        return bool(done)
+        return not alive
 
-    def _work(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
-        if self._closing or not begin():
-            return
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            began = not self._closing and call.begin()
+            status, error = self._listen(call) if began else (None, None)
+            self._results.append((call, began, status, error))
+            if not self._waking and not self._closing:
+                self._waking = True
+                with suppress(RuntimeError):  # the loop ended before its listener did
+                    self._loop.call_soon_threadsafe(self._deliver)
+
+    def _listen(self, call: _Call[C, S]) -> tuple[S | None, BaseException | None]:
         try:
-            self._results.append((done, self._listener(messages, context), None))
+            return self._listener(call.messages, call.context), None
         except BaseException as error:  # whatever it is, the message was not consumed
-            self._results.append((done, None, error))
-        if not self._waking:
-            self._waking = True
-            self._loop.call_soon_threadsafe(self._deliver)
+            return None, error
 
     def _deliver(self) -> None:
         self._waking = False  # before the first look: who adds a result behind it wakes us again
         while self._results:
-            done, status, error = self._results.popleft()
-            done(status, error)
+            call, began, status, error = self._results.popleft()
+            self._under_way -= 1
+            if began:
+                call.done(status, error)
 
 
 class CoroutineListening(Generic[C, S]):
