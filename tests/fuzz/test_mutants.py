@@ -11,7 +11,8 @@ from limits import all_within_limits, within_limits
 
 MUTANT = os.environ.get("MUTANT")
 A_BATCH = 100
-KNOWN = [173]  # found once: a queue pointed behind the last of its extended units
+# Found once: a queue pointed behind the last of its extended units; a count in an index file's header overflowed.
+KNOWN = [173, 1000009654]
 
 
 def test_mutants(seed: int, tmp_path: Path) -> None:

@@ -71,6 +71,19 @@ def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
     assert len(fs.scan(ROOT / "index")) == 2
 
 
+def test_a_damaged_count_of_slots_holds_nobody_up() -> None:
+    fs = MemoryFileSystem()
+    index = service(fs, 10, 5)
+    put(index, 1, 1)
+    path = index.files[0].path
+    index.close()
+    fs.open(path, writable=True).write_at(32, b"\x7f\xff\xff\xff")
+    again = service(fs, 10, 5)
+    again.load()
+    put(again, 2, 1)
+    assert again.files[0].header.hash_slot_count == 11
+
+
 def test_queues_go_on_where_the_index_has_no_room_and_it_catches_up_when_there_is() -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=SMALL) as store:

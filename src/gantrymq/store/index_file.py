@@ -39,6 +39,8 @@ class IndexFile:
         self._table: Bytes | None = None  # the slots of a file that is being rewritten
         self._held = 0  # and the entries that it held before
         self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
+        # No more than there are: a damaged count must not grow out of its field.
+        self.header.hash_slot_count = min(self.header.hash_slot_count, slots)
 
     @property
     def is_full(self) -> bool:
