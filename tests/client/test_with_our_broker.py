@@ -119,3 +119,37 @@ def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
         [found] = admin.query_message("OursPolled", "7")
         assert found.body == b"7"
         assert admin.view_message("OursPolled", found.offset_msg_id).body == b"7"
+
+
+def test_consumers_outlive_their_broker() -> None:
+    """A broker is killed and started again: members go on where they were, and lose nothing."""
+    seen: set[bytes] = set()
+    polled: set[bytes] = set()
+    with EmbeddedBroker() as broker, Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
+        bodies = [b"before %d" % number for number in range(20)]
+        for body in bodies:
+            producer.send(Message("Outlived", body))
+        with (
+            PushConsumer(
+                broker.namesrv, consumer_group="outlive", pull_time_delay_ms_when_exception=50, **FIRST
+            ) as one,
+            LitePullConsumer(
+                broker.namesrv, consumer_group="outlive-lite", pull_time_delay_ms_when_exception=50, **FIRST
+            ) as two,
+        ):
+            one.subscribe("Outlived")
+            one.listen(lambda messages, context: seen.update(message.body for message in messages))
+            one.start()
+            two.subscribe("Outlived")
+            eventually(lambda: len(seen) == 20, "all messages")
+            broker.kill()
+            broker.restart()
+            more = [b"after %d" % number for number in range(20)]
+            for body in more:
+                producer.send(Message("Outlived", body))
+            eventually(lambda: len(seen) == 40, "what came after the kill")
+            eventually(
+                lambda: polled.update(message.body for message in two.poll(100)) or len(polled) == 40,
+                "the same, polled",
+            )
+    assert seen == polled == {*bodies, *more}

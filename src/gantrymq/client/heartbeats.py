@@ -69,6 +69,10 @@ class Heartbeats:
         self._told = set()
         await self._tell_new()
 
+    def renew(self, address: str) -> None:
+        """Tell this broker again, within a second: it may have been started anew, and know nobody."""
+        self._told.discard(address)
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()

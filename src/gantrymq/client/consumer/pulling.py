@@ -24,7 +24,7 @@ from gantrymq.remoting.codes import ResponseCode
 
 FLOW_CONTROL_SECONDS = 0.05  # PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL
 BROKER_FLOW_CONTROL_SECONDS = 0.02
-UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits as after any failure
+UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits for the next, up to 30 s
 PULL_TIMEOUT_MS = 30_000
 
 log = structlog.get_logger()
@@ -118,6 +118,8 @@ class Puller:
         code = error.response_code if isinstance(error, MQBrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             return BROKER_FLOW_CONTROL_SECONDS
+        if isinstance(error, MQBrokerError | RemotingConnectError):
+            self._member.heartbeats.renew(error.address)
         if code in (ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
             return UNHEARD_SECONDS
         log.info("a pull failed", queue=str(queue.queue), reason=str(error))
