@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +155,33 @@ def test_filters_that_are_pushed_down(spark: SparkSession, source: Path) -> None
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def killed_driver(source: Path, sink: Path, checkpoint: Path, after: int) -> None:
-    """Let a driver follow ``source`` into ``sink``, and kill it and its JVM once ``after`` batches are in."""
+def test_retention_under_a_running_stream(spark: SparkSession, tmp_path: Path, sink: Path) -> None:
+    """The log is written at its end and deleted from its front while a query reads it: what is there comes once."""
+    source = tmp_path / "source"
+    with open_store(path=source) as store:
+        store.put_batch(numbered(1000))
+        stream = spark.readStream.format("rocketmq").schema(SCHEMA).option("startingOffsets", "earliest")
+        stream = stream.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", 300).load(str(source))
+        writing = stream.writeStream.format("rocketmq").option("checkpointLocation", str(tmp_path / "c"))
+        query = writing.start(str(sink))
+        for first in range(1000, 3000, 200):
+            store.put_batch(numbered(200, first=first))
+            for file in sorted((source / "commitlog").iterdir())[:-2]:
+                file.unlink()
+            while query.isActive and query.lastProgress is None:
+                time.sleep(0.05)
+        await_dispatch(store)
+        query.processAllAvailable()
+        query.stop()
+        assert query.exception() is None
+    there, left = bodies(sink), bodies(source)
+    assert len(there) == len(set(there))
+    assert left[-1] == "00002999"
+    assert set(left) <= set(there) <= set(expected(3000))
+
+
+def killed_driver(source: Path, sink: Path, checkpoint: Path, after: int, delay_s: float) -> None:
+    """Let a driver follow ``source`` into ``sink``; kill it and its JVM ``delay_s`` after so many batches are in."""
     script = Path(__file__).with_name("streaming_driver.py")
     command = [sys.executable, str(script), str(source), str(sink), str(checkpoint), "40", "1000000"]
     with subprocess.Popen(
@@ -161,18 +191,43 @@ def killed_driver(source: Path, sink: Path, checkpoint: Path, after: int) -> Non
         for line in driver.stdout:
             if line.strip().isdigit() and int(line) >= after - 1:
                 break
+        time.sleep(delay_s)
         os.killpg(driver.pid, signal.SIGKILL)
 
 
+@contextmanager
+def being_written(path: Path, first: int) -> Iterator[list[int]]:
+    """A store that grows by 20 messages at a time; how many there are in the end."""
+    done, counts = threading.Event(), [first]
+
+    def write() -> None:
+        with open_store(path=path) as store:
+            while not done.wait(0.1):
+                store.put_batch(numbered(20, first=counts[0]))
+                counts[0] += 20
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield counts
+    finally:
+        done.set()
+        writer.join()
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_a_driver_killed_with_sigkill(spark: SparkSession, tmp_path: Path, sink: Path, kills: int) -> None:
+def test_a_driver_killed_with_sigkill(
+    spark: SparkSession, tmp_path: Path, sink: Path, rng: random.Random, kills: int
+) -> None:
+    """Killed at any moment, with a source that goes on growing: after the last restart every row is there once."""
     source = tmp_path / "source"
     with open_store(path=source) as store:
         store.put_batch(numbered(4000))
-    for number in range(kills):
-        killed_driver(source, sink, tmp_path / "c", after=2 + 3 * number)
-    there = bodies(sink)
-    assert 40 <= len(there) < 4000
-    assert len(there) == len(set(there))
+    with being_written(source, 4000) as counts:
+        for number in range(kills):
+            killed_driver(source, sink, tmp_path / "c", after=2 + 3 * number, delay_s=rng.uniform(0, 0.8))
+            there = bodies(sink)
+            assert len(there) == len(set(there)) < 4000
+        assert len(there) >= 40
     run(spark, source, sink, tmp_path / "c")
-    assert bodies(sink) == expected(4000)
+    assert bodies(sink) == expected(counts[0])
