@@ -45,7 +45,6 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _MASTER = "spark.master"
 
 
@@ -111,7 +110,7 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("gantrymq")
-    for key, value in (_quiet(work) | _here(given, work) | given).items():
+    for key, value in ({"spark.ui.showConsoleProgress": "false"} | _here(given, work) | given).items():
         builder = builder.config(key, value)
     log = work / "start.log"
     try:
@@ -124,25 +123,22 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
     return session
 
 
-def _quiet(work: Path) -> dict[str, str]:
-    """What stands on stderr is one line, and a bar."""
-    log4j = work / "log4j2.properties"
-    log4j.write_text(_LOG4J, "utf-8")
-    return {
-        _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={log4j.as_uri()}"',
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
-    }
-
-
 def _here(given: dict[str, str], work: Path) -> dict[str, str]:
-    """For a Spark of this machine alone; nothing where a master is configured."""
+    """For a Spark of this machine alone, which says nothing but errors; nothing where a master is configured."""
     defaults = Path(os.environ.get("SPARK_CONF_DIR", "/nowhere")) / "spark-defaults.conf"
     is_elsewhere = _MASTER in given or "MASTER" in os.environ
     if is_elsewhere or (defaults.exists() and _MASTER in defaults.read_text("utf-8")):
         return {}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return {_MASTER: "local[*]", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": str(work)}
+    log4j = work / "log4j2.properties"
+    log4j.write_text(_LOG4J, "utf-8")
+    return {
+        _MASTER: "local[*]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log4j.as_uri()}"',
+        "spark.local.dir": str(work),
+        "spark.ui.enabled": "false",
+    }
 
 
 @contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LARGEST = 50
 _KEYS_A_TOPIC = 20
 _HOUR_S = 3600
-_COLUMNS = (
+COLUMNS = (
     "topic string, broker string, queue_id int, queue_offset bigint, tags string, keys array<string>, msg_id string, "
     "store_timestamp timestamp, sys_flag int, phy_offset bigint, size int"
 )
@@ -57,15 +57,21 @@ class StoreAnalysis:
 def analyze(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> StoreAnalysis:
     """Look into the store or stores at ``path``; ``options`` are those of ``format("rocketmq")``.
 
-    Damage inside of the log is passed over, unless ``options`` say otherwise.
+    Damage inside of the log is passed over, unless ``options`` say otherwise. Raises ConfigError, NotAStoreError.
     """
     return of_messages(read_messages(spark, path, options))
 
 
 def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """The columns that an analysis needs; arguments as with :func:`analyze`."""
+    """The columns that an analysis needs; arguments as with :func:`analyze`. Raises ConfigError, NotAStoreError."""
+    from gantrymq.spark.options import ReadOptions
+    from gantrymq.spark.places import find_stores
+
     given = {"failOnDataLoss": "false", "verifyCRC": "true"} | dict(options or {})
-    return spark.read.format("rocketmq").schema(_COLUMNS).options(**given).load(path)
+    # Here, for what Spark's own process raises later is an error of Spark.
+    parsed = ReadOptions.parse({**given, "path": path}, streaming=False)
+    find_stores(parsed.path, parsed.broker_name)
+    return spark.read.format("rocketmq").schema(COLUMNS).options(**given).load(path)
 
 
 def of_messages(messages: DataFrame) -> StoreAnalysis:

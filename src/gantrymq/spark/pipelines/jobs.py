@@ -157,6 +157,7 @@ def watched(spark: SparkSession, report: Callable[[str, int, int], None] | None)
     finally:
         ended.set()
         watching.join()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
 def _watch(context: SparkContext, group: str, report: Callable[[str, int, int], None], ended: threading.Event) -> None:

@@ -138,9 +138,9 @@ def by_queue(
                 yield from _batches(guarded(partial(read, file), _read_row))
 
     def run_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        results: list[bytes] = []
-        results += guarded(lambda: write(_queues(_rows(batches, results))), packed)
-        yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], ["result"])
+        passed: list[bytes] = []
+        own = list(guarded(lambda: write(_queues(_rows(batches, passed))), packed))
+        yield pa.RecordBatch.from_arrays([pa.array([*passed, *own], pa.binary())], ["result"])
 
     frame = (
         numbers(spark, len(groups))
@@ -180,12 +180,12 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _rows(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
-    """The rows with units; what comes along goes to ``results``."""
+def _rows(batches: Iterator[pa.RecordBatch], passed: list[bytes]) -> Iterator[UnitRow]:
+    """The rows with units; results that come along go to ``passed``."""
     for batch in batches:
         for columns in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if columns[0] is None:
-                results.append(columns[-1])
+                passed.append(columns[-1])
             else:
                 yield UnitRow(*columns)
 
