@@ -35,6 +35,7 @@ public final class Main {
         COMMANDS.put("send", new Send());
         COMMANDS.put("pull", new Pull());
         COMMANDS.put("client-cases", new ClientCases());
+        COMMANDS.put("load", new Load());
         COMMANDS.put("allocate", new Allocate());
         COMMANDS.put("consume", new Consume());
     }

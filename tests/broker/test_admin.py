@@ -1,0 +1,131 @@
+"""What administrators ask, over the wire; what the real tools find is in tests/interop/test_java_client.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase, messages_of
+
+from gantrymq.model import fastjson
+from gantrymq.remoting.bodies.topic import KVTable, TopicConfigAndMappingSerializeWrapper
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from gantrymq.remoting.headers.pull import QueryMessageRequestHeader
+from gantrymq.remoting.headers.send import SendMessageResponseHeader
+from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+
+pytestmark = pytest.mark.asyncio
+
+
+def topic(name: str, queues: int = 2, **fields: object) -> CreateTopicRequestHeader:
+    return CreateTopicRequestHeader(
+        **{
+            "topic": name,
+            "default_topic": "TBW102",
+            "read_queue_nums": queues,
+            "write_queue_nums": queues,
+            "perm": 6,
+            "topic_filter_type": "SINGLE_TAG",
+            "order": False,
+            **fields,
+        }
+    )
+
+
+async def test_a_topic_is_on_the_disk_when_the_answer_comes(broker: BrokerCase, tmp_path: Path) -> None:
+    assert (await broker.ask(topic("Made"))).code == ResponseCode.SUCCESS
+    kept = fastjson.loads((tmp_path / "store" / "config" / "topics.json").read_text())
+    assert kept["topicConfigTable"]["Made"]["readQueueNums"] == 2
+
+
+async def test_all_topics_come_in_one_table(broker: BrokerCase) -> None:
+    await broker.ask(topic("Made"))
+    response = await broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    table = decode_body(TopicConfigAndMappingSerializeWrapper, response.body).topic_config_table
+    assert {"Made", "TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(table)
+
+
+async def test_a_topic_that_was_deleted_begins_anew(broker: BrokerCase) -> None:
+    await broker.send(queue_id=0)
+    assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
+    assert broker.server.topics.get("T") is None
+    assert (await broker.send(queue_id=0)).read(SendMessageResponseHeader).queue_offset == 0
+
+
+async def test_a_question_counts_what_was_acknowledged_before_it(broker: BrokerCase) -> None:
+    for sent in range(1, 30):
+        await broker.send()
+        header = GetMaxOffsetRequestHeader(topic="T", queue_id=0, committed=True)
+        assert (await broker.ask(header)).read(GetMaxOffsetResponseHeader).offset == sent
+
+
+async def test_a_message_is_found_by_its_key(broker: BrokerCase) -> None:
+    await broker.send(body=b"found", properties={"KEYS": "k1"})
+    await broker.send(body=b"other", properties={"KEYS": "k2"})
+    header = QueryMessageRequestHeader(topic="T", key="k1", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
+    response = await broker.ask(header)
+    assert [one.body for one in messages_of(response.body)] == [b"found"]
+    missing = await broker.ask(
+        QueryMessageRequestHeader(topic="T", key="k9", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
+    )
+    assert missing.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_settings_change_all_or_none(broker: BrokerCase) -> None:
+    bad = await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3\nbrokerPermission=99\n")
+    assert bad.code == ResponseCode.INVALID_PARAMETER
+    assert broker.server.config.broker.default_topic_queue_nums == 8
+    good = await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3\nadminBrokerThreadPoolNums=7\n")
+    assert good.code == ResponseCode.SUCCESS
+    shown = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode()
+    assert "defaultTopicQueueNums=3\n" in shown
+    assert "adminBrokerThreadPoolNums=7\n" in shown  # it does not act here, and is not forgotten
+    black = await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerConfigPath=/x\n")
+    assert black.code == ResponseCode.NO_PERMISSION
+
+
+async def test_the_runtime_information_counts(broker: BrokerCase) -> None:
+    for _ in range(5):
+        await broker.send()
+    table = decode_body(KVTable, (await broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+    assert table["putMessageTimesTotal"] == table["msgPutTotalTodayNow"] == "5"
+    assert int(table["commitLogMaxOffset"]) > 0
+    assert table["brokerVersionDesc"] == "V5_5_0"
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (RequestCode.POP_MESSAGE, ResponseCode.NO_PERMISSION),
+        (RequestCode.RECALL_MESSAGE, ResponseCode.NO_PERMISSION),
+        (RequestCode.GET_TIMER_METRICS, ResponseCode.SYSTEM_ERROR),
+        (RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_ERROR),
+        (RequestCode.GET_BROKER_EPOCH_CACHE, ResponseCode.SYSTEM_ERROR),
+        (RequestCode.QUERY_ASSIGNMENT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+    ],
+)
+async def test_what_is_off_says_so(broker: BrokerCase, code: int, answer: int) -> None:
+    assert (await broker.ask(code)).code == answer
+
+
+async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    await case.send()
+    case.server.offsets.commit("G", "T", 0, 1)
+    await case.stop()
+    kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
+    assert (kept["offsetTable"], kept["groupTopicMap"]) == ({"T@G": {"0": 1}}, {"G": ["T"]})
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    assert case.server.offsets.query("G", "T", 0) == 1
+    await case.stop()
+
+
+async def test_the_groups_come_as_json_that_anybody_reads(broker: BrokerCase) -> None:
+    body = (await broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body
+    assert "TOOLS_CONSUMER" in json.loads(body)["subscriptionGroupTable"]
