@@ -126,10 +126,16 @@ class Life:
     pipe: int
     heard: list[list[Any]] = field(default_factory=list)
 
-    def kill_after(self, seconds: float) -> str:
-        """SIGKILL; returns how far it had come: "opening", "working", "closing" or "closed"."""
-        reader = threading.Thread(target=self._listen)
+    def kill_after(self, seconds: float, *, once_open: bool = False) -> str:
+        """SIGKILL, that long after the beginning, or after the store is open.
+
+        Returns how far it had come: "opening", "working", "closing" or "closed".
+        """
+        opened = threading.Event()
+        reader = threading.Thread(target=self._listen, args=(opened,))
         reader.start()
+        if once_open:
+            opened.wait()
         time.sleep(seconds)
         self.process.kill()
         self.process.join()
@@ -139,9 +145,12 @@ class Life:
         names = (("closed", "closed"), ("close", "closing"), ("open", "working"))
         return next((name for step, name in names if step in steps), "opening")
 
-    def _listen(self) -> None:
+    def _listen(self, opened: threading.Event) -> None:
         with open(self.pipe, "rb") as stream:
-            self.heard = [json.loads(line) for line in stream.read().splitlines(keepends=True) if line.endswith(b"\n")]
+            first = stream.readline()
+            opened.set()  # or it has ended
+            lines = [first, *stream.read().splitlines(keepends=True)]
+        self.heard = [json.loads(line) for line in lines if line.endswith(b"\n")]
 
     @property
     def acknowledged(self) -> list[list[Any]]:

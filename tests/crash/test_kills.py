@@ -71,7 +71,7 @@ def test_kills(kind: str, run: int, tmp_path: Path, rng: random.Random, count_up
     for _ in range(LIVES):
         plan = draw_plan(kind, path, rng)
         life = start(plan)
-        ends[life.kill_after(rng.choice((0.06, 0.2, 0.5)) * rng.random() * 2)] += 1
+        ends[life.kill_after(rng.choice((0.06, 0.2, 0.5)) * rng.random() * 2, once_open=rng.random() < 0.6)] += 1
         for place, queue_offset, seal in life.acknowledged:
             acknowledged[place] = (queue_offset, seal)
         if path.exists() and any(path.iterdir()) and rng.random() < 0.3:
