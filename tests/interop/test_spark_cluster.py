@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import random
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
 
 from gantrymq import Message, Producer
+from gantrymq.client.calls import Call
 from gantrymq.client.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
-from gantrymq.errors import ConfigError, RemotingError
+from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.schema import COLUMNS
@@ -282,6 +288,62 @@ def test_two_brokers_of_which_one_comes_later(cluster: JavaCluster, tmp_path: Pa
     send(cluster, topic, "f")
     with Stream(stream.options, checkpoint=stream.checkpoint) as restarted:
         assert bodies(restarted.batch()) == ["f"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tags", [{}, {"tags": "t"}])
+def test_retention_under_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture, tags: dict[str, str]) -> None:
+    """The real broker deletes files in front of a query, and between a batch's planning and its reading."""
+    settings = {"mappedFileSizeCommitLog": 65536, "fileReservedTime": 0, "deleteWhen": "25"}
+    with JavaCluster(tmp_path / "store", settings) as own, PullClient(ClientConfig(own.namesrv)) as client:
+        with Producer(own.namesrv) as producer:
+            queue = producer.queues("TBW102")[0]
+            for number in range(300):
+                producer.send(Message("TBW102", b"%d" % number * 300, tags="t"), queue)
+        options = live(own, assign=json.dumps({"TBW102": [queue.queue_id]}), startingOffsets="earliest", **tags)
+        with Stream(options | {"maxOffsetsPerTrigger": "50"}) as stream:
+            assert len(stream.batch()) == 50
+            end = json.dumps(stream.reader.latestOffset(json.loads(stream.checkpoint), stream.limit))
+            parts = stream.reader.partitions(json.loads(stream.checkpoint), json.loads(end))
+            delete_files(client, own, queue)
+            low = client.min_offset(queue)
+            assert low > 100
+            with pytest.raises(DataLossError, match="the messages at offsets 50 to 99 are gone"):
+                [list(stream.reader.read(part)) for part in parts]
+            with pytest.raises(DataLossError, match=f"the messages at offsets 50 to {low - 1} are gone"):
+                stream.batch()
+        with Stream(options | {"failOnDataLoss": "false"}, checkpoint=stream.checkpoint) as careless:
+            with caplog.at_level(logging.WARNING):
+                found = careless.batch()
+            assert [row["queue_offset"] for row in found] == list(range(low, 300))
+            assert f"the messages at offsets 50 to {low - 1} are gone" in caplog.text
+
+
+def delete_files(client: PullClient, cluster: JavaCluster, queue: MessageQueue) -> None:
+    delete = Call(lambda: RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG), lambda response, _: response.code)
+    client._client.call(cluster.broker, delete)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and client.min_offset(queue) <= 100:
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_signed_requests(tmp_path: Path) -> None:
+    auth = {
+        "authenticationEnabled": "true",
+        "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider":
+            "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": '{"username":"rocketmq","password":"12345678"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',
+    }  # fmt: skip
+    with JavaCluster(tmp_path / "store", auth=auth) as own:
+        keys = {"accessKey": "rocketmq", "secretKey": "12345678"}
+        writer = RocketMQDataSource(live(own, topic="TBW102", **keys)).writer(fields("body"), overwrite=False)
+        writer.write(iter([pa.record_batch({"body": [b"x", b"y"]})]))
+        assert bodies(rows(live(own, subscribe="TBW102", **keys))) == ["x", "y"]
+        with pytest.raises(MQBrokerError):
+            rows(live(own, subscribe="TBW102", **keys | {"secretKey": "wrong"}))
 
 
 def test_spark_reads_and_streams(spark: SparkSession, topics: JavaCluster, tmp_path: Path) -> None:
