@@ -69,20 +69,26 @@ class CeilingSource(RocketMQDataSource):
         return CeilingReader(super().reader(schema), rows)
 
 
+def body_batches(rows: int, body_bytes: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    """The numbers of some rows and their bodies, which are random and always the same."""
+    rng = np.random.default_rng(1)
+    for start in range(0, rows, PUT_ROWS):
+        numbers = np.arange(start, min(start + PUT_ROWS, rows))
+        bodies = rng.integers(0, 256, (len(numbers), body_bytes), np.uint8)
+        offsets = np.arange(len(numbers) + 1, dtype=np.int32) * body_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bodies)]
+        yield numbers, pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
+
+
 def make_store(path: Path, rows: int, body_bytes: int) -> None:
     """Rows over 4 topics with 4 queues each, a tag, a key and two properties in each."""
-    rng = np.random.default_rng(1)
     with MessageStore.open(path) as store:
-        for start in range(0, rows, PUT_ROWS):
-            numbers = np.arange(start, min(start + PUT_ROWS, rows))
-            bodies = rng.integers(0, 256, (len(numbers), body_bytes), np.uint8)
-            offsets = np.arange(len(numbers) + 1, dtype=np.int32) * body_bytes
-            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bodies)]
+        for numbers, bodies in body_batches(rows, body_bytes):
             table = pa.table(
                 {
                     "topic": [f"benchmark-{number % 4}" for number in numbers],
                     "queue_id": pa.array(numbers // 4 % 4, pa.int32()),
-                    "body": pa.Array.from_buffers(pa.binary(), len(numbers), buffers),
+                    "body": bodies,
                     "tags": [f"tag-{number % 10}" for number in numbers],
                     "keys": [[f"key-{number}"] for number in numbers],
                     "properties": pa.array(

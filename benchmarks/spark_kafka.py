@@ -1,0 +1,182 @@
+"""How fast Spark reads RocketMQ with this project, against Spark's Kafka connector at a real Kafka broker.
+
+    python benchmarks/spark_kafka.py [--rows 2000000] [--body 100 1024] [--to noop parquet] [--repeats 5]
+
+The same bodies lie in a store, in a real Kafka broker, and behind a real RocketMQ broker, which is started over that
+very store. Two Sparks of two cores (Kafka's connector is for another version than ours) read topic and body of every
+message in turn, store, broker, Kafka and our source's own ceiling one after the other, so that whatever else the
+machine does is shared alike. What counts are ratios: the median of those of each round, by the clock and by time of
+cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from kafka_broker import KafkaBroker, fetch
+from spark_read import body_batches, make_store
+
+ROOT = Path(__file__).resolve().parent.parent
+WARM_UP = 1
+TOPIC = "benchmark"
+
+
+class Spark:
+    """A driver in a process of its own."""
+
+    def __init__(self, python: str | Path, jars: Path | None, temporary: Path) -> None:
+        worker = Path(__file__).with_name("spark_kafka_worker.py")
+        words = [str(python), str(worker), str(jars or ""), str(temporary)]
+        log = (temporary / "spark.out").open("a")
+        # Spark's Python workers, too, import the ceiling from here.
+        here = {"PYTHONPATH": os.pathsep.join([str(worker.parent), os.environ.get("PYTHONPATH", "")])}
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=temporary,
+            env=os.environ | (here if jars is None else {}),
+        )  # fmt: skip
+        log.close()
+        self._log = temporary / "spark.out"
+
+    def __enter__(self) -> Self:
+        self._answer()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def ask(self, **order: Any) -> dict[str, Any]:
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a Spark ended:\n" + self._log.read_text()[-3000:])
+        return json.loads(line)
+
+
+@contextmanager
+def rocketmq_broker(store: Path) -> Iterator[str]:
+    """The real RocketMQ over a store; the address of its name server."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from interop.java_cluster import JavaCluster
+
+    topics = {
+        f"benchmark-{number}": {"topicName": f"benchmark-{number}", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        for number in range(4)
+    }
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    settings = {
+        "mappedFileSizeCommitLog": 1 << 30,
+        "mappedFileSizeConsumeQueue": 6_000_000,
+        "maxHashSlotNum": 5_000_000,
+        "maxIndexNum": 20_000_000,
+        "storePathRootDir": str(store),
+    }
+    with JavaCluster(store, settings) as running:
+        yield running.namesrv
+
+
+def prepare(directory: Path, rows: int, body_bytes: int, kafka: Spark, address: str) -> Path:
+    """Put the same bodies into a store and into Kafka; the directory of the store."""
+    store, bodies = directory / f"{body_bytes}" / "store", directory / f"{body_bytes}.parquet"
+    if not store.exists():
+        make_store(store, rows, body_bytes)
+    if not bodies.exists():
+        with pq.ParquetWriter(bodies, pa.schema([("body", pa.binary())]), compression="none") as writer:
+            for _, batch in body_batches(rows, body_bytes):
+                writer.write_table(pa.table({"body": batch}))
+    print("  into Kafka …", file=sys.stderr)
+    # The producer's own settings, but for a patience that a busy machine needs.
+    options = {"kafka.bootstrap.servers": address, "topic": f"{TOPIC}-{body_bytes}"}
+    options["kafka.delivery.timeout.ms"] = "1200000"
+    kafka.ask(fill=str(bodies), options=options)
+    return store
+
+
+def race(
+    sides: dict[str, tuple[Spark, str, dict[str, str]]], to: str, rows: int, repeats: int, target: Path
+) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for number in range(WARM_UP + repeats):
+        for name, (spark, source, options) in sides.items():
+            cost = spark.ask(format=source, options=options, to=to, target=str(target))
+            if number >= WARM_UP:
+                found[name].append(cost)
+    for name, costs in found.items():
+        best = min(cost["wall_s"] for cost in costs)
+        cores = statistics.median(cost["cpu_s"] for cost in costs)
+        figures = f"{rows / best / 1e6:6.2f} M rows/s at best, {cores / rows * 1e9:6.0f} ns of a core a row"
+        print(f"  {name:>8} to {to:>7}: {figures}", flush=True)
+    return found
+
+
+def ratio(found: dict[str, list[dict[str, float]]], fast: str, slow: str, figure: str) -> float:
+    pairs = zip(found[fast], found[slow], strict=True)
+    return statistics.median(other[figure] / one[figure] for one, other in pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--body", type=int, nargs="+", default=[100, 1024], help="bytes of a body")
+    parser.add_argument("--to", nargs="+", choices=("noop", "parquet"), default=["noop", "parquet"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--home", type=Path, default=ROOT / ".cache" / "kafka", help="where to keep what is fetched")
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    given = parser.parse_args()
+    jars, connector, python = fetch(given.home)
+    results: dict[str, Any] = {"rows": given.rows, "repeats": given.repeats, "time": time.strftime("%F")}
+    with tempfile.TemporaryDirectory(prefix="spark-kafka-") as name:
+        directory = Path(name)
+        for part in ("ours", "theirs"):
+            (directory / part).mkdir()
+        with (
+            KafkaBroker(jars, directory / "kafka") as broker,
+            Spark(python, connector, directory / "theirs") as theirs,
+            Spark(sys.executable, None, directory / "ours") as ours,
+        ):
+            for body_bytes in given.body:
+                print(f"{body_bytes} bytes", flush=True)
+                store = prepare(directory, given.rows, body_bytes, theirs, broker.address)
+                with rocketmq_broker(store) as namesrv:
+                    subscribed = {"kafka.bootstrap.servers": broker.address, "subscribe": f"{TOPIC}-{body_bytes}"}
+                    pattern = {"subscribePattern": "benchmark-[0-3]"}
+                    sides = {
+                        "store": (ours, "rocketmq", {"path": str(store)}),
+                        "kafka": (theirs, "kafka", subscribed),
+                        "broker": (ours, "rocketmq", {"nameserver": namesrv, **pattern}),
+                        "ceiling": (ours, "ceiling", {"path": str(store), "rows": str(given.rows)}),
+                    }
+                    for side, (spark, source, options) in sides.items():
+                        counted = spark.ask(format=source, options=options, to="count")["rows"]
+                        if counted != given.rows:
+                            raise RuntimeError(f"{side} has {counted} rows, not {given.rows}")
+                    for to in given.to:
+                        found = race(sides, to, given.rows, given.repeats, directory / "target")
+                        shown = []
+                        for fast, slow in (("store", "kafka"), ("broker", "kafka"), ("store", "ceiling")):
+                            clock, cores = (ratio(found, fast, slow, figure) for figure in ("wall_s", "cpu_s"))
+                            shown.append(f"{fast}/{slow} {clock:.2f} ({cores:.2f} by cores)")
+                        print(f"  {'; '.join(shown)}", flush=True)
+                        results[f"{body_bytes} {to}"] = found
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
