@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.listening import ReservedPort
@@ -86,7 +87,7 @@ class BrokerServer:
         self._path, self._given, self._progress = Path(path), frozenset(given), progress
         self._clock, self._fs, self._tls = clock or SystemClock(), fs or RealFileSystem(), tls
         self._client_tls = client_tls
-        self._hooks = tuple(hooks)
+        self._hooks: tuple[RequestHook, ...] = tuple(hooks)
         self._stopping = False
         self._answers: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -121,6 +122,11 @@ class BrokerServer:
 
     def _make_tables(self) -> None:
         config, clock = self.config, self._clock
+        self._acl = None
+        if config.broker.acl_enable:
+            given = config.broker.acl_plain_file
+            self._acl = AccessControl(Path(given) if given else self._path / "config" / "plain_acl.yml")
+            self._hooks = (*self._hooks, self._acl.check)
         self.topics = TopicConfigManager(config, clock, self._topics_changed)
         self.groups = SubscriptionGroupManager(config, clock)
         self.offsets = ConsumerOffsetManager(config, clock)
@@ -190,6 +196,8 @@ class BrokerServer:
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
         schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(self._clock.now_ms()))
+        if self._acl is not None:
+            schedule.every("access control", lambda: WATCH_INTERVAL_MS, self._acl.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
         schedule.every(
             "registration",

@@ -80,7 +80,9 @@ class BrokerConfig:
     enable_split_metadata: bool = key("enableSplitMetadata", True)
     split_metadata_size: int = key("splitMetadataSize", 2_000, least=1)
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
-    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
+    acl_enable: bool = key("aclEnable", False)
+    acl_plain_file: str = key("aclPlainFile", "")  # empty: config/plain_acl.yml of the store
+    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath;aclEnable;aclPlainFile")
 
     def __post_init__(self) -> None:
         """Check every number against what its field allows."""

@@ -1,0 +1,90 @@
+"""Looks at every request before its processor does: whose it is, and whether they may.
+
+Source: PlainAccessValidator, PlainPermissionManager, FileWatchService.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from gantrymq.broker.acl.accounts import Account, Accounts, parse_accounts
+from gantrymq.broker.acl.needs import ADMIN_CODES, needs
+from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+
+WATCH_INTERVAL_MS = 500
+_NEVER = (-1, -1)
+
+log = structlog.get_logger()
+
+
+class AccessControl:
+    """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
+
+    Raises ConfigError where the file cannot be read: without accounts nobody may do anything.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _NEVER
+        self._accounts = self._read()
+
+    def reload(self) -> None:
+        """Take over what the file says now; one that cannot be read is reported, and what was in force stays."""
+        try:
+            if self._state() != self._seen:
+                self._accounts = self._read()
+                log.info("access control reloaded", file=str(self._path), accounts=len(self._accounts.by_key))
+        except (OSError, GantrymqError) as error:
+            log.error("access control not reloaded", file=str(self._path), reason=str(error))
+
+    def check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """The refusal, or None where the request may go on."""
+        wrong = self._wrong(channel.address, request)
+        return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+
+    def _wrong(self, address: str, request: RemotingCommand) -> str | None:
+        accounts, ip = self._accounts, address.rpartition(":")[0].strip("[]")
+        if accounts.is_white(ip):
+            return None
+        key = request.ext_fields.get(ACCESS_KEY)
+        if not key:
+            return "No accessKey is configured"
+        account = accounts.by_key.get(key)
+        if account is None:
+            return f"No acl config for {key}"
+        if account.is_white(ip):
+            return None
+        if not signature_matches(request, account.secret_key):
+            return f"Check signature failed for accessKey={key}"
+        return _lacks(account, request)
+
+    def _read(self) -> Accounts:
+        try:
+            seen = self._state()
+            accounts = parse_accounts(self._path.read_bytes(), str(self._path))
+        except OSError as error:
+            raise ConfigError("aclPlainFile", str(self._path), f"a file that can be read ({error.strerror})") from error
+        self._seen = seen
+        return accounts
+
+    def _state(self) -> tuple[int, int]:
+        status = self._path.stat()
+        return status.st_mtime_ns, status.st_size
+
+
+def _lacks(account: Account, request: RemotingCommand) -> str | None:
+    if account.admin:
+        return None
+    if request.code in ADMIN_CODES:
+        return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
+    for need in needs(request):
+        if not account.may(need.name, need.permission, group=need.is_group):
+            kind = "group" if need.is_group else "topic"
+            return f"No default permission for {need.name} (a {kind})"
+    return None

@@ -1,0 +1,85 @@
+"""What a request needs of its sender's account. Source: PlainAccessResource, Permission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gantrymq.broker import names
+from gantrymq.broker.acl.accounts import PUB, SUB
+from gantrymq.remoting.bodies.client import HeartbeatData
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
+
+# What changes a broker, or looks into more than one's own topics, is for administrators.
+ADMIN_CODES = frozenset(
+    {
+        *(RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST),
+        *(RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG),
+        *(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+        *(RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN),
+        *(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET, RequestCode.CLEAN_UNUSED_TOPIC),
+        *(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG),
+        *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE),
+    }
+)
+
+
+class Need(NamedTuple):
+    """A permission on a topic or a group."""
+
+    name: str
+    permission: int
+    is_group: bool
+
+
+def needs(request: RemotingCommand) -> list[Need]:
+    """The permissions that a request needs; none for one that touches neither topic nor group."""
+    fields = request.ext_fields
+    code = request.code
+    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+        return [_send(fields.get("topic", ""))]
+    if code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2):
+        return [_send(fields.get("b", ""))]
+    if code == RequestCode.HEART_BEAT:
+        return list(_heart_beat(decode_body(HeartbeatData, request.body)))
+    group_field, topic_field = _FIELDS.get(code, (None, None))
+    found = []
+    if topic_field and fields.get(topic_field):
+        found.append(_read(fields[topic_field]))
+    if group_field and fields.get(group_field):
+        found.append(Need(fields[group_field], SUB, is_group=True))
+    return found
+
+
+_FIELDS: dict[int, tuple[str | None, str | None]] = {
+    RequestCode.PULL_MESSAGE: ("consumerGroup", "topic"),
+    RequestCode.LITE_PULL_MESSAGE: ("consumerGroup", "topic"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: ("group", None),
+    RequestCode.QUERY_MESSAGE: (None, "topic"),
+    RequestCode.UNREGISTER_CLIENT: ("consumerGroup", None),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", None),
+    RequestCode.UPDATE_CONSUMER_OFFSET: ("consumerGroup", "topic"),
+    RequestCode.QUERY_CONSUMER_OFFSET: ("consumerGroup", "topic"),
+}
+
+
+def _send(topic: str) -> Need:
+    if topic.startswith(names.RETRY_PREFIX):  # a consumer's own, though it is sent
+        return Need(topic[len(names.RETRY_PREFIX) :], SUB, is_group=True)
+    return Need(topic, PUB, is_group=False)
+
+
+def _read(topic: str) -> Need:
+    for prefix in (names.RETRY_PREFIX, names.DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return Need(topic[len(prefix) :], SUB, is_group=True)
+    return Need(topic, SUB, is_group=False)
+
+
+def _heart_beat(data: HeartbeatData) -> Iterator[Need]:
+    for consumer in data.consumer_data_set:
+        yield Need(str(consumer.group_name), SUB, is_group=True)
+        for one in consumer.subscription_data_set:
+            yield _read(str(one.topic))

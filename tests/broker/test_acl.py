@@ -1,0 +1,139 @@
+"""Access control: signatures, permissions, addresses. What is not allowed is denied; a new file is in force at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase
+
+from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
+from gantrymq.errors import ConfigError
+from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import SendMessageRequestHeader
+
+ACL = """
+accounts:
+  - accessKey: ordersKey
+    secretKey: ordersSecret
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms: [orders=PUB, bills=SUB]
+    groupPerms: [billing=SUB]
+  - accessKey: adminKey
+    secretKey: adminSecret
+    admin: true
+"""
+ORDERS, ADMIN = SessionCredentials("ordersKey", "ordersSecret"), SessionCredentials("adminKey", "adminSecret")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "not_"),
+    [
+        ("*", ["1.2.3.4", "::1"], []),
+        ("10.1.2.3", ["10.1.2.3"], ["10.1.2.4", "110.1.2.3"]),
+        ("10.1.*", ["10.1.2.3", "10.1.9.9"], ["10.2.2.3"]),
+        ("10.1.2.1-9", ["10.1.2.1", "10.1.2.9"], ["10.1.2.10"]),
+        ("10.1.2.{3,5}", ["10.1.2.3", "10.1.2.5"], ["10.1.2.4"]),
+        ("10.1.0.0/16", ["10.1.255.1"], ["10.2.0.1"]),
+    ],
+)
+def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
+    rule = address_rule([pattern])
+    assert [rule(one) for one in fits] == [True] * len(fits)
+    assert [rule(one) for one in not_] == [False] * len(not_)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts: 3",
+        "accounts: [{accessKey: short, secretKey: longEnough}]",
+        "accounts: [{accessKey: longEnough, secretKey: longEnough, defaultTopicPerm: MAYBE}]",
+        "accounts: [{accessKey: longEnough, secretKey: longEnough, topicPerms: [orders]}]",
+        "accounts: [{accessKey: longEnough, secretKey: longEnough, whiteRemoteAddress: here}]",
+        "a: [",
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_accounts(text.encode(), "plain_acl.yml")
+
+
+def test_what_is_not_said_is_denied() -> None:
+    account = parse_accounts(ACL.encode(), "plain_acl.yml").by_key["ordersKey"]
+    assert account.may("orders", PUB, group=False)
+    assert not account.may("orders", SUB, group=False)
+    assert not account.may("other", PUB, group=False)
+    assert account.may("billing", SUB, group=True)
+    assert not account.may("other", SUB, group=True)
+    assert "ordersSecret" not in repr(account)
+
+
+async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:
+    (tmp_path / "plain_acl.yml").write_text(text)
+    broker = BrokerCase(tmp_path / "store", acl_enable=True, acl_plain_file=str(tmp_path / "plain_acl.yml"))
+    await broker.start()
+    return broker
+
+
+async def send(broker: BrokerCase, topic: str, who: SessionCredentials | None, body: bytes = b"x") -> tuple[int, str]:
+    header = SendMessageRequestHeader(
+        producer_group="P", topic=topic, default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
+        born_timestamp=5, flag=0,
+    )  # fmt: skip
+    request = RemotingCommand.request(header, body)
+    if who is not None:
+        who.sign(request)
+    if body == b"changed afterwards":
+        request.body = b"other"
+    response = await broker.client.invoke(broker.server.address, request, 5000)
+    return response.code, str(response.remark)
+
+
+@pytest.mark.asyncio
+async def test_who_may_send_what(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
+    assert (await send(broker, "anything", ADMIN))[0] == ResponseCode.SUCCESS
+    no = int(ResponseCode.NO_PERMISSION)
+    assert await send(broker, "orders", None) == (no, "No accessKey is configured")
+    assert await send(broker, "orders", SessionCredentials("nobody", "secret")) == (no, "No acl config for nobody")
+    wrong = SessionCredentials("ordersKey", "wrongSecret")
+    assert await send(broker, "orders", wrong) == (no, "Check signature failed for accessKey=ordersKey")
+    changed = await send(broker, "orders", ORDERS, b"changed afterwards")
+    assert changed == (no, "Check signature failed for accessKey=ordersKey")
+    assert await send(broker, "bills", ORDERS) == (no, "No default permission for bills (a topic)")
+    request = RemotingCommand.request(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3\n")
+    ORDERS.sign(request)
+    answer = await broker.client.invoke(broker.server.address, request, 5000)
+    assert (answer.code, "Need admin permission" in str(answer.remark)) == (no, True)
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts: [")
+    await asyncio.sleep(0.7)
+    assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
+    file.write_text("globalWhiteRemoteAddresses: [127.0.0.*]\n" + ACL)
+    for _ in range(100):
+        code, _ = await send(broker, "anything", None)
+        if code == ResponseCode.SUCCESS:
+            break
+        await asyncio.sleep(0.1)
+    assert code == ResponseCode.SUCCESS
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_without_its_file_it_does_not_start(tmp_path: Path) -> None:
+    broker = BrokerCase(tmp_path / "store", acl_enable=True)
+    with pytest.raises(ConfigError, match="a file that can be read"):
+        await broker.start()
+    await broker.client.close()
