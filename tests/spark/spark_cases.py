@@ -33,7 +33,7 @@ def fields(*names: str) -> StructType:
     return StructType([StructField(one.name, one.type) for one in COLUMNS if not names or one.name in names])
 
 
-def partitions_of(path: Path, *names: str, **options: object) -> list[list[Row]]:
+def partitions_of(path: Path | str, *names: str, **options: object) -> list[list[Row]]:
     """The rows of each partition, read in this process as Spark's driver and executors do."""
     given = {"path": str(path), **{name: str(value) for name, value in options.items()}}
     reader = RocketMQDataSource(given).reader(fields(*names))
@@ -43,7 +43,7 @@ def partitions_of(path: Path, *names: str, **options: object) -> list[list[Row]]
     ]
 
 
-def rows_of(path: Path, *names: str, **options: object) -> list[Row]:
+def rows_of(path: Path | str, *names: str, **options: object) -> list[Row]:
     """The rows of all partitions."""
     return [row for rows in partitions_of(path, *names, **options) for row in rows]
 

@@ -22,7 +22,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.log_file import LogFile
-from gantrymq.spark.places import Place, file_system
+from gantrymq.spark.places import Place, entries_of
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.torn import first_torn
@@ -170,11 +170,5 @@ class LogTail:
 
 def log_files(directory: Place) -> list[int]:
     """The first offsets of the log's files, in order."""
-    from pyarrow import fs
-
-    try:
-        entries = file_system(directory.uri).get_file_info(fs.FileSelector(directory.path))
-    except OSError:
-        return []
-    found = (parse_offset_name(entry.base_name) for entry in entries if entry.is_file)
+    found = (parse_offset_name(entry.base_name) for entry in entries_of(directory) or () if entry.is_file)
     return sorted(offset for offset in found if offset is not None)

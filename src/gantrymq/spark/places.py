@@ -138,15 +138,21 @@ def _globbed(text: str) -> list[Place]:
     return found
 
 
-def _names(place: Place) -> list[str] | None:
-    """The names in a directory, sorted; None where there is no such directory."""
+def entries_of(place: Place) -> list[Any] | None:
+    """What is in a directory, as pyarrow's FileInfo, sorted by name; None where there is no such directory."""
     from pyarrow import fs
 
     try:
         entries = file_system(place.uri).get_file_info(fs.FileSelector(place.path))
     except OSError:
         return None
-    return sorted(entry.base_name for entry in entries)
+    return sorted(entries, key=lambda entry: str(entry.base_name))
+
+
+def _names(place: Place) -> list[str] | None:
+    """The names in a directory, sorted; None where there is no such directory."""
+    entries = entries_of(place)
+    return None if entries is None else [entry.base_name for entry in entries]
 
 
 def _is_store(place: Place) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.spark.remote_store import RemoteStore
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.reader import StoreReader
@@ -33,7 +34,7 @@ def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offs
     return reader.log.roll_next_file(offset) if found is None else found
 
 
-def is_record(reader: StoreReader, offset: int) -> bool:
+def is_record(reader: StoreReader | RemoteStore, offset: int) -> bool:
     """Whether a readable record begins at ``offset``: a place that a damaged unit names is not believed."""
     return reader.message_at(offset) is not None
 

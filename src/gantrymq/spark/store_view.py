@@ -13,16 +13,18 @@ import time
 from bisect import bisect_left
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.errors import StoreError, WrongFileSizeError
+from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.names import COMMIT_LOG, offset_name
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
 from gantrymq.spark.places import NamedStore, Place
 from gantrymq.spark.record_places import record_at_or_after
+from gantrymq.spark.remote_store import RemoteQueue, RemoteStore
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.reader import StoreReader
 
@@ -35,7 +37,7 @@ _GUIDES = 8
 class QueueView:
     """One queue: units of the consume queue up to where the store was opened, and the tail behind them."""
 
-    def __init__(self, topic: str, queue_id: int, stored: ConsumeQueue | None) -> None:
+    def __init__(self, topic: str, queue_id: int, stored: ConsumeQueue | RemoteQueue | None) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.stored = stored
@@ -139,7 +141,7 @@ class StoreView:
     def _open_once(self) -> None:
         self._files = log_files(self._log)
         self.reader = open_reader(self.place)
-        stored = list(self.reader.consume_queues)
+        stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
         self._guides = sorted(stored, key=lambda queue: queue.min_offset - queue.max_offset)[:_GUIDES]
         self._tail = LogTail(self._log, self.reader.log.file_size, max(self.reader.max_phy_offset, 0))
@@ -160,6 +162,8 @@ class StoreView:
             parts = self._tail.phy_offsets
             at = bisect_left(parts, phy_offset, key=lambda part: int(part[-1]))
             return int(parts[at][np.searchsorted(parts[at], phy_offset)]) if at < len(parts) else self.end
+        if isinstance(self.reader, RemoteStore):
+            return self.reader.record_at_or_after(phy_offset)
         return record_at_or_after(self.reader, self._guides, phy_offset)
 
     def pieces(self, start: int, stop: int) -> tuple[LogPiece, ...]:
@@ -186,8 +190,6 @@ class StoreView:
         self.close()
 
 
-def open_reader(place: Place) -> StoreReader:
-    """A reader of the store; raises NotAStoreError and other StoreErrors."""
-    if place.uri is None:
-        return StoreReader.open(Path(place.path))
-    raise StoreError(str(place), "remote stores are not there yet")
+def open_reader(place: Place) -> StoreReader | RemoteStore:
+    """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors."""
+    return StoreReader.open(Path(place.path)) if place.uri is None else RemoteStore(place)

@@ -1,0 +1,199 @@
+"""A store on another file system, as planning sees it: consume queues in ranges of bytes, single records, no copy.
+
+It stands in for :class:`gantrymq.store.reader.StoreReader`, which maps local files and computes what a recovery would
+leave. Here nothing is recovered: a store that was not closed cleanly is refused by name. Archives and backups are what
+lies on object stores, and those are closed.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import ABORT, COMMIT_LOG, CONSUME_QUEUE, offset_name, parse_offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry
+from gantrymq.format.record import Layout, decode_record, read_layout
+from gantrymq.model.message import StoredMessage
+from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.places import Place, entries_of
+from gantrymq.store.consume_queue import UNIT_DTYPE
+
+_BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
+_BLOCKS_KEPT = 256
+_LENGTH_BYTES = 4
+_MOST_RECORD_BYTES = 64 << 20
+
+
+class _File(NamedTuple):
+    place: Place
+    begin: int
+    size_bytes: int
+
+
+class RemoteQueue:
+    """One consume queue, with the part of :class:`gantrymq.store.consume_queue.ConsumeQueue` that planning asks for."""
+
+    def __init__(self, topic: str, queue_id: int, directory: Place, log_begin: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self._files = _files(directory)
+        self._block = lru_cache(_BLOCKS_KEPT)(self._read_block)
+        self._first = self._files[0].begin // UNIT_SIZE if self._files else 0
+        self.max_offset = self._end()
+        self.min_offset = self.find_first(log_begin)
+
+    def _end(self) -> int:
+        """Behind the last unit: from there on the last file reads as zeros."""
+        for file in reversed(self._files):
+            low, high = file.begin // UNIT_SIZE, (file.begin + file.size_bytes) // UNIT_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                if self._units(middle, 1)["size"][0] > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > file.begin // UNIT_SIZE:
+                return low
+        return self._first
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        """The unit of a queue offset; None where there is none."""
+        if not self._first <= queue_offset < self.max_offset:
+            return None
+        return QueueEntry(*self._units(queue_offset, 1)[0].item())
+
+    def real_entry(self, queue_offset: int) -> QueueEntry | None:
+        """The unit, or for a slot that stayed empty the nearest real one in front; None without one."""
+        while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
+            queue_offset -= 1
+        return entry
+
+    def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
+        """Units from a queue offset on, as many as lie in one block."""
+        return self._units(queue_offset, min(count, self.max_offset - queue_offset))
+
+    def find_first(self, phy_offset: int) -> int:
+        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
+        low, high = self._first, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.real_entry(middle)
+            if entry is None or entry.phy_offset < phy_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _units(self, queue_offset: int, count: int) -> NDArray[np.void]:
+        block, at = divmod(queue_offset, _BLOCK_UNITS)
+        return self._block(block)[at : at + max(count, 0)]
+
+    def _read_block(self, number: int) -> NDArray[np.void]:
+        """The units of a block; zeros where no file is."""
+        data = bytearray(_BLOCK_UNITS * UNIT_SIZE)
+        begin = number * len(data)
+        for file in self._files:
+            low, high = max(file.begin, begin), min(file.begin + file.size_bytes, begin + len(data))
+            if low < high:
+                with LogFile(file.place) as opened:
+                    opened.read_into(memoryview(data)[low - begin : high - begin], low - file.begin)
+        return np.frombuffer(data, UNIT_DTYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLog:
+    """What planning asks of a commit log itself."""
+
+    file_size: int
+
+
+class RemoteStore:
+    """An open store; raises StoreError where it was not closed cleanly, or its log files differ in size."""
+
+    def __init__(self, place: Place) -> None:
+        if any(entry.base_name == ABORT for entry in entries_of(place) or ()):
+            reason = "was not closed cleanly (it has a file abort); recover it, or copy it to a local disk"
+            raise StoreError(str(place), reason)
+        self._place = place
+        files = _files(place / COMMIT_LOG)
+        sizes = {file.size_bytes for file in files}
+        if len(sizes) > 1:
+            raise StoreError(str(place / COMMIT_LOG), f"has files of several sizes: {sorted(sizes)}")
+        self.log = RemoteLog(max(sizes, default=1 << 30))
+        self._begin = self.min_phy_offset = files[0].begin if files else 0
+        self._end = files[-1].begin + files[-1].size_bytes if files else 0
+        self.consume_queues = list(self._queues())
+        self.max_phy_offset = max([self.min_phy_offset, *map(_end_of, self.consume_queues)])
+
+    def _queues(self) -> list[RemoteQueue]:
+        root = self._place / CONSUME_QUEUE
+        return [
+            RemoteQueue(topic.base_name, int(queue.base_name), root / topic.base_name / queue.base_name, self._begin)
+            for topic in entries_of(root) or ()
+            for queue in entries_of(root / topic.base_name) or ()
+            if queue.base_name.isdecimal()
+        ]
+
+    def message_at(self, phy_offset: int) -> StoredMessage | None:
+        """The record that begins at ``phy_offset``; None where none does."""
+        base = phy_offset - phy_offset % self.log.file_size
+        room = base + self.log.file_size - phy_offset
+        if not self._begin <= phy_offset < self._end or room < _LENGTH_BYTES:
+            return None
+        with LogFile(self._place / COMMIT_LOG / offset_name(base)) as file:
+            head = bytearray(_LENGTH_BYTES)
+            file.read_into(memoryview(head), phy_offset - base)
+            size = int.from_bytes(head, "big")
+            if not _LENGTH_BYTES < size <= min(room, _MOST_RECORD_BYTES):
+                return None
+            record = bytearray(size)
+            file.read_into(memoryview(record), phy_offset - base)
+        with memoryview(record) as view:
+            layout = read_layout(view, 0, size)
+            return decode_record(view, 0, layout) if isinstance(layout, Layout) else None
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        queue = next(one for one in self.consume_queues if (one.topic, one.queue_id) == (topic, queue_id))
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.real_entry(middle)
+            message = None if entry is None else self.message_at(entry.phy_offset)
+            if message is None or message.store_timestamp_ms < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def record_at_or_after(self, phy_offset: int) -> int:
+        """Where the first record of a queue at or behind ``phy_offset`` begins; the file's end where none does."""
+        found = [queue.real_entry(queue.find_first(phy_offset)) for queue in self.consume_queues]
+        file_end = phy_offset - phy_offset % self.log.file_size + self.log.file_size
+        return min([file_end, *(unit.phy_offset for unit in found if unit is not None)])
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _end_of(queue: RemoteQueue) -> int:
+    entry = queue.real_entry(queue.max_offset - 1)
+    return 0 if entry is None else entry.phy_offset + entry.size_bytes
+
+
+def _files(directory: Place) -> list[_File]:
+    found = (
+        (parse_offset_name(entry.base_name), entry.base_name, entry.size)
+        for entry in entries_of(directory) or ()
+        if entry.is_file
+    )
+    return sorted(
+        (_File(directory / name, begin, size) for begin, name, size in found if begin is not None),
+        key=lambda file: file.begin,
+    )

@@ -1,0 +1,107 @@
+"""Stores that lie on other file systems, read through pyarrow: here a local one that goes by another name."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+from spark_cases import expected_rows, in_log_order, partitions_of, rows_of
+from stream_cases import Stream, bodies
+
+from gantrymq.errors import ConfigError, StoreError
+from gantrymq.spark import places
+from store_cases import fill, numbered, open_store
+
+SCHEME = "elsewhere://"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that only pyarrow reads: nothing is opened by its path."""
+    known = places._opened
+
+    def opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
+        if uri is None or not uri.startswith(SCHEME):
+            return known(uri, path)
+        return fs.LocalFileSystem(), uri.removeprefix(SCHEME)
+
+    monkeypatch.setattr(places, "_opened", opened)
+
+
+@pytest.fixture
+def path(tmp_path: Path, rng: random.Random) -> Path:
+    with open_store(path=tmp_path / "broker-a") as store:
+        fill(store, 400, rng)
+        store.put_batch(numbered(150, topic="invoices") + numbered(30, topic="late", queue_id=2))
+    return tmp_path / "broker-a"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"minPartitions": 7},
+        {"maxRecordsPerPartition": 11},
+        {"subscribe": "orders"},
+        {"subscribe": "invoices", "startingOffsets": '{"invoices":{"0":17}}', "endingOffsets": '{"invoices":{"0":90}}'},
+        {"subscribe": "late", "minPartitions": 3},
+        {"startingTimestamp": 0},
+        {"endingTimestamp": 0},
+        {"subscribePattern": "o.*", "tags": "paid"},
+    ],
+    ids=str,
+)
+def test_rows_are_those_of_a_local_store(path: Path, options: dict[str, object]) -> None:
+    found = [row for part in partitions_of(f"{SCHEME}{path}", **options) for row in part]
+    assert in_log_order(found) == in_log_order(rows_of(path, **options))
+    if not options:
+        assert in_log_order(found) == expected_rows(path)
+
+
+def test_times(path: Path, rng: random.Random) -> None:
+    times = sorted({row["store_timestamp"].timestamp() for row in expected_rows(path)})
+    for _ in range(4):
+        at = int(rng.choice(times) * 1000) + rng.choice([-1, 0, 1])
+        options = {"subscribe": "orders", "endingTimestamp": at}
+        assert rows_of(f"{SCHEME}{path}", **options) == rows_of(path, **options)
+
+
+def test_globs_and_streams(path: Path) -> None:
+    with Stream(f"{SCHEME}{path.parent}/broker-*", subscribe="invoices", startingOffsets="earliest",
+                maxOffsetsPerTrigger=60) as stream:  # fmt: skip
+        found = [stream.batch() for _ in range(2)]
+        with open_store(path=path) as store:
+            store.put_batch(numbered(20, first=150, topic="invoices"))
+        found += stream.batches()
+    assert [body for batch in found for body in bodies(batch)] == [b"%08d" % number for number in range(170)]
+
+
+def test_retention(path: Path) -> None:
+    for file in sorted((path / "commitlog").iterdir())[:2]:
+        file.unlink()
+    there = rows_of(f"{SCHEME}{path}", subscribe="orders")
+    assert in_log_order(there) == in_log_order(rows_of(path, subscribe="orders"))
+
+
+def test_a_store_that_was_not_closed(path: Path) -> None:
+    (path / "abort").touch()
+    with pytest.raises(StoreError, match="recover it, or copy it to a local disk"):
+        rows_of(f"{SCHEME}{path}")
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    with open_store(path=tmp_path / "empty"):
+        pass
+    assert rows_of(f"{SCHEME}{tmp_path}/empty") == []
+
+
+def test_a_file_system_that_nobody_knows() -> None:
+    with pytest.raises(ConfigError, match="a file system that pyarrow knows"):
+        rows_of("nobody://host/store")
+
+
+def test_file_uris(path: Path) -> None:
+    assert rows_of(f"file://{path}", subscribe="orders") == rows_of(path, subscribe="orders")
