@@ -1,7 +1,9 @@
 """Channels over real sockets: answers, time-outs, strangers, slow readers, TLS. uvloop and asyncio alike."""
 
 import asyncio
+import random
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,9 +26,11 @@ from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient, split_address
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+from gantrymq.remoting.transport.self_signed import self_signed_context
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.tls import TlsMode, tls_client, tls_server
 
+CHECK_SELF_SIGNATURE = 0x4000  # X509_V_FLAG_CHECK_SS_SIGNATURE: OpenSSL believes a certificate it trusts without it
 TLS = Path(__file__).parent / "tls"
 CERTIFICATE = {"tls.server.certPath": str(TLS / "server.pem"), "tls.server.keyPath": str(TLS / "server.key")}
 ECHO, NEVER, FAIL, LATER, ASK_BACK, CLOSE = 1, 2, 3, 4, 5, 6
@@ -322,6 +326,58 @@ def test_tls_modes(run: Callable[[Scenario], None], mode: TlsMode) -> None:
                             await call
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("settings", "answered"),
+    [
+        (None, True),
+        ({"tls.server.mode": "permissive", "tls.protocols": "TLSv1.3"}, True),
+        ({"tls.server.mode": "enforcing", "tls.test.mode.enable": "true"}, True),
+        ({"tls.test.mode.enable": "false"}, False),
+        ({"tls.server.mode": "disabled"}, False),
+    ],
+)
+def test_a_server_without_a_certificate_makes_one(
+    run: Callable[[Scenario], None], settings: dict[str, str] | None, answered: bool
+) -> None:
+    async def scenario() -> None:
+        server_tls = None if settings is None else tls_server(settings)
+        async with serving(tls=server_tls) as (_, address), calling(tls=tls_client({"tls.enable": "true"})) as client:
+            call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+            if answered:
+                assert (await call).body == b"hello"
+            else:
+                with pytest.raises(RemotingConnectError):
+                    await call
+
+    run(scenario)
+
+
+def test_a_made_certificate_is_signed_by_its_own_key(rng: random.Random) -> None:
+    for _ in range(8):
+        server = self_signed_context(name="n" * rng.randrange(1, 65))
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        client.verify_mode = ssl.CERT_NONE
+        certificate = _handshake(server, client)
+        client.verify_mode = ssl.CERT_REQUIRED
+        client.verify_flags |= CHECK_SELF_SIGNATURE
+        client.load_verify_locations(cadata=certificate)
+        assert _handshake(server, client) == certificate
+        with pytest.raises(ssl.SSLCertVerificationError):
+            _handshake(self_signed_context(), client)
+
+
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
+    """The certificate that the server showed the client."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asked = server.wrap_bio(to_server, to_client, server_side=True)
+    asking = client.wrap_bio(to_client, to_server)
+    for one in (asking, asked, asking, asked):
+        with suppress(ssl.SSLWantReadError):
+            one.do_handshake()
+    return asking.getpeercert(binary_form=True) or b""
 
 
 def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], None]) -> None:

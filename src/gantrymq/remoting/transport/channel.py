@@ -239,10 +239,11 @@ class Channel(asyncio.Protocol):
         if byte != HANDSHAKE_BYTE:
             if server.mode is TlsMode.ENFORCING:
                 raise RemotingCommandError("plain text, but tls.server.mode=enforcing")
-        elif server.mode is TlsMode.DISABLED or server.context is None:
-            raise RemotingCommandError("TLS, which is not answered here")
         else:
-            self._tls = TlsSession(server.context, server_side=True)
+            context = server.answering()
+            if context is None:
+                raise RemotingCommandError("TLS, which is not answered here")
+            self._tls = TlsSession(context, server_side=True)
 
     def _decrypt(self, tls: TlsSession, data: bytes) -> bytes:
         try:

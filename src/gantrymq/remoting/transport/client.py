@@ -67,7 +67,9 @@ class RemotingClient:
         if task is None or (task.done() and _is_useless(task)):
             task = self._channels[address] = asyncio.ensure_future(self._connect(address))
         try:
-            return await asyncio.wait_for(asyncio.shield(task), min(timeout_ms, self._connect_timeout_ms) / 1000)
+            # Not wait_for, which before Python 3.12 swallows a cancellation that meets the connection.
+            async with asyncio.timeout(min(timeout_ms, self._connect_timeout_ms) / 1000):
+                return await asyncio.shield(task)
         except TimeoutError as error:
             task.cancel()
             raise RemotingConnectError(address, f"no connection within {timeout_ms} ms") from error

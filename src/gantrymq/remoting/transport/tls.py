@@ -4,11 +4,12 @@ Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler).
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from gantrymq.errors import ConfigError
+from gantrymq.remoting.transport.self_signed import self_signed_context
 
 HANDSHAKE_BYTE = 0x16
 _READ_BYTES = 256 * 1024
@@ -22,12 +23,21 @@ class TlsMode(Enum):
     ENFORCING = "enforcing"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TlsServer:
-    """How a server answers TLS. Without a context no TLS is answered: RocketMQ makes itself a certificate then."""
+    """How a server answers TLS: with ``context``, or with what ``make`` gives when the first comes with TLS."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     context: ssl.SSLContext | None = None
+    make: Callable[[], ssl.SSLContext] | None = self_signed_context
+
+    def answering(self) -> ssl.SSLContext | None:
+        """The context for who speaks TLS; None where it is not answered."""
+        if self.mode is TlsMode.DISABLED:
+            return None
+        if self.context is None and self.make is not None:
+            self.context = self.make()
+        return self.context
 
 
 def tls_server(settings: Mapping[str, str]) -> TlsServer:
@@ -35,7 +45,8 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
 
     ``tls.server.mode`` (permissive), ``tls.server.certPath``, ``tls.server.keyPath``, ``tls.server.keyPassword``,
     ``tls.server.authClient`` (false), ``tls.server.need.client.auth`` (none, optional, require),
-    ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``.
+    ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``. Where no certificate is named the server makes
+    one, unless ``tls.test.mode.enable`` (true) is false; to enforce TLS with such a one it must be set to true.
     """
     said = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
     modes = [mode.value for mode in TlsMode]
@@ -43,12 +54,14 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
         raise ConfigError("tls.server.mode", said, "one of " + ", ".join(modes))
     mode = TlsMode(said)
     certificate = settings.get("tls.server.certPath")
-    if mode is TlsMode.DISABLED or certificate is None:
+    test_mode = settings.get("tls.test.mode.enable", "" if mode is TlsMode.ENFORCING else "true").lower() == "true"
+    if mode is TlsMode.DISABLED or (certificate is None and not test_mode):
         if mode is TlsMode.ENFORCING:
             raise ConfigError("tls.server.certPath", None, "a certificate's path where tls.server.mode=enforcing")
-        return TlsServer(mode)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_chain(context, settings, "server")
+        return TlsServer(mode, make=None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate is not None else self_signed_context()
+    if certificate is not None:
+        _load_chain(context, settings, "server")
     if settings.get("tls.server.authClient", "false").lower() == "true":
         _load_trusted(context, settings, "server")
         context.verify_mode = ssl.CERT_REQUIRED
