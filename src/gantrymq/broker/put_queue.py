@@ -17,6 +17,7 @@ from itertools import islice
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.wire_batch import WireBatch, messages_in
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -32,13 +33,22 @@ _CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period 
 Done = Callable[[list[PutMessageResult], str | None], None]
 
 
+# Messages that are stored together.
+Group = Sequence[Message] | WireBatch
+
+
 class _Waiting:
     __slots__ = ("came", "done", "group", "results", "size_bytes")
 
-    def __init__(self, group: Sequence[Message], done: Done, came: float) -> None:
+    def __init__(self, group: Group, done: Done, came: float) -> None:
         self.group, self.done, self.came = group, done, came
-        self.size_bytes = sum(len(message.body) for message in group)
+        self.size_bytes = len(group.body) if isinstance(group, WireBatch) else sum(len(one.body) for one in group)
         self.results: list[PutMessageResult] = []
+
+    @property
+    def waits_for_flush(self) -> bool:
+        group = self.group
+        return group.wait_store_msg_ok if isinstance(group, WireBatch) else group[0].wait_store_msg_ok
 
 
 class PutQueue:
@@ -65,7 +75,7 @@ class PutQueue:
         """How long the first has waited for the append."""
         return int((self._loop.time() - self._waiting[0].came) * 1000) if self._waiting else 0
 
-    def put(self, group: Sequence[Message], done: Done) -> bool:
+    def put(self, group: Group, done: Done) -> bool:
         """Take messages that are stored together; False where too many wait already, and ``done`` is not called."""
         waiting = _Waiting(group, done, self._loop.time())
         if (
@@ -119,7 +129,7 @@ class PutQueue:
         if not self._store.is_sync_flush:
             self._tell(taken)
             return
-        unflushed = tuple(one for one in taken if one.results[0].is_stored and one.group[0].wait_store_msg_ok)
+        unflushed = tuple(one for one in taken if one.results[0].is_stored and one.waits_for_flush)
         left = set(map(id, unflushed))
         self._tell([one for one in taken if id(one) not in left])
         if unflushed:
@@ -150,7 +160,7 @@ class PutQueue:
             self._release(one)
             if one.results[0].is_stored:
                 size_bytes = sum([result.size_bytes for result in one.results])
-                self._stats.stored(len(one.results), size_bytes, int((now - one.came) * 1000))
+                self._stats.stored(messages_in(one.results), size_bytes, int((now - one.came) * 1000))
             else:
                 self._stats.put_failed += 1
             one.done(one.results, None)

@@ -9,18 +9,21 @@ import random
 from collections.abc import Callable
 
 from gantrymq.broker import names
-from gantrymq.broker.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.put_queue import OVERLOAD, Group, PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
+from gantrymq.broker.wire_batch import WireBatch, find_spans, messages_in
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
-from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
-from gantrymq.model.flags import MULTI_TAGS
+from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from gantrymq.format.record import MAX_TOPIC_LENGTH_V1
+from gantrymq.model.flags import MULTI_TAGS, is_consumable
 from gantrymq.model.host import Host
+from gantrymq.model.java import encode_utf8
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.bodies.topic import TopicConfig
@@ -31,7 +34,6 @@ from gantrymq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from gantrymq.remoting.message_batch import decode_batch
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
 
@@ -220,36 +222,30 @@ class SendMessageProcessor:
         elif timed and _TIMER_OUT not in properties:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
-    def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> list[Message]:
+    def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
-        batch_properties = read_properties(header.properties)
+        batch_properties, raw = read_properties(header.properties), sent.request.body
         sent.transaction_id = batch_properties.get(UNIQ_KEY)
         if _delay_level(batch_properties) > 0:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
-        if len(sent.request.body) > self._config.store.max_message_size_bytes:
+        if len(raw) > self._config.store.max_message_size_bytes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
-        wait = batch_properties.get(PROPERTY_WAIT, "true").lower() == "true"
-        sys_flag = header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0)
-        born_host = Host.parse(sent.channel.address)
-        group = [
-            Message(
-                header.topic,
-                one.body,
-                sent.queue_id,
-                properties=decode_properties(one.properties),
-                flag=one.flag,
-                sys_flag=sys_flag,
-                born_timestamp_ms=header.born_timestamp,
-                born_host=born_host,
-                reconsume_times=header.reconsume_times or 0,
-                wait_store_msg_ok=wait,
-            )
-            for one in decode_batch(sent.request.body)
-        ]
-        if not group:
+        batch = WireBatch(
+            topic=header.topic,
+            body=raw,
+            queue_id=sent.queue_id,
+            spans=find_spans(raw),
+            sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=Host.parse(sent.channel.address),
+            reconsume_times=header.reconsume_times or 0,
+            wait_store_msg_ok=batch_properties.get(PROPERTY_WAIT, "true").lower() == "true",
+        )
+        if not batch.spans:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
-        return group
+        is_plain = is_consumable(batch.sys_flag) and len(encode_utf8(header.topic)) <= MAX_TOPIC_LENGTH_V1
+        return batch if is_plain and not self._config.store.enabled_append_prop_crc else batch.messages()
 
     # Answers (handlePutMessageResult)
 
@@ -259,7 +255,7 @@ class SendMessageProcessor:
             response = request.response(ResponseCode.SYSTEM_BUSY, busy)
         elif results[0].status in _STORED:
             size = sum(result.size_bytes for result in results)
-            self._stats.put(results[0].topic, len(results), size)
+            self._stats.put(results[0].topic, messages_in(results), size)
             if request.is_oneway:
                 return
             header = SendMessageResponseHeader(

@@ -1,0 +1,67 @@
+"""A batch made into records in one go is what its messages are, one by one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gantrymq.broker.wire_batch import WireBatch, find_spans
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import RemotingCommandError
+from gantrymq.format import record
+from gantrymq.model.host import Host
+from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
+from gantrymq.store.outgoing import OutgoingMessage, prepare
+
+HOSTS = ("127.0.0.1:10911", "[::1]:10911")
+
+
+def batch_of(rng: random.Random, raw: bytes) -> WireBatch:
+    return WireBatch(
+        "topic" * rng.randint(1, 5), raw, rng.randrange(8), find_spans(raw), rng.choice([0, 1, 2]),
+        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True,
+    )  # fmt: skip
+
+
+def wire(rng: random.Random, count: int) -> bytes:
+    return encode_batch(
+        BatchedMessage(rng.randint(-5, 5), rng.randbytes(rng.randrange(300)), rng.choice([b"", b"a\x01b\x02"]))
+        for _ in range(count)
+    )
+
+
+@pytest.mark.parametrize("store", HOSTS)
+def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -> None:
+    host, now_ms = Host.parse(store), 1_800_000_000_000
+    for _ in range(50):
+        batch = batch_of(rng, wire(rng, rng.randint(1, 20)))
+        queue_offset, phy_offset = rng.randrange(1 << 40), rng.randrange(1 << 40)
+        raw, places = batch.encode(queue_offset, phy_offset, now_ms, host)
+        assert len(raw) == batch.size_bytes(host)
+        wanted, begins = b"", []
+        for message in batch.messages():
+            outgoing = prepare(message, MessageStoreConfig(), host)
+            assert isinstance(outgoing, OutgoingMessage)
+            begins.append(phy_offset + len(wanted))
+            wanted += record.encode_fields(
+                1, record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
+                begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(),
+                now_ms, host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes, outgoing.properties,
+            )  # fmt: skip
+        assert (raw, places) == (wanted, begins)
+
+
+def test_what_is_no_batch_is_refused(rng: random.Random) -> None:
+    for _ in range(300):
+        raw = bytearray(wire(rng, 3))
+        for _ in range(rng.randint(1, 3)):
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        changed = bytes(raw[: rng.randint(1, len(raw))])
+        try:
+            wanted = len(decode_batch(changed))
+        except RemotingCommandError:
+            with pytest.raises(RemotingCommandError):
+                find_spans(changed)
+        else:
+            assert len(find_spans(changed)) == wanted
