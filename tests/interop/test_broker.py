@@ -12,7 +12,9 @@ from gantrymq.broker.server import BrokerServer
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import MessageStoreConfig
 
+from .java import JavaError
 from .java_cluster import JavaCluster
+from .our_broker import OurBroker
 
 STORE = MessageStoreConfig(mapped_file_size_commit_log=1 << 24, max_hash_slot_num=1000, max_index_num=4000)
 
@@ -46,3 +48,28 @@ def test_what_the_real_producer_sends_the_real_consumer_gets(tmp_path: Path, bin
 
     with JavaCluster(None, broker=False) as cluster:
         asyncio.run(run(cluster))
+
+
+ACL = """
+accounts:
+  - accessKey: ordersKey
+    secretKey: ordersSecret
+    topicPerms: [orders=PUB]
+"""
+
+
+@pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["json", "rocketmq"])
+def test_the_real_hook_s_signature_lets_in_who_may(tmp_path: Path, binary: bool) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACL)
+    settings = {"aclEnable": True, "aclPlainFile": str(file)}
+    allowed = {"access_key": "ordersKey", "secret_key": "ordersSecret", "binary": binary}
+    with JavaCluster(None, broker=False) as cluster, OurBroker(tmp_path / "s", settings, namesrv=cluster.namesrv):
+        sent = cluster.send([{"topic": "orders", "body": "grüße", "keys": "k1"}], **allowed)
+        assert [line["status"] for line in sent] == ["SEND_OK"]
+        with pytest.raises(JavaError, match="No default permission for other"):
+            cluster.send([{"topic": "other", "body": "x"}], **allowed)
+        with pytest.raises(JavaError, match="Check signature failed for accessKey=ordersKey"):
+            cluster.send([{"topic": "orders", "body": "x"}], **(allowed | {"secret_key": "wrongSecret"}))
+        with pytest.raises(JavaError, match="No accessKey is configured"):
+            cluster.send([{"topic": "orders", "body": "x"}], binary=binary)

@@ -9,11 +9,14 @@ import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The real producer: sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
@@ -23,7 +26,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Send implements Command {
     @Override
     public String usage() {
-        return "FILE --namesrv ADDRESS [--binary] [--compression TYPE] [--compress-over BYTES]";
+        return "FILE --namesrv ADDRESS [--binary] [--compression TYPE] [--compress-over BYTES]"
+            + " [--access-key KEY --secret-key SECRET]";
     }
 
     @Override
@@ -31,7 +35,9 @@ final class Send implements Command {
         if (options.has("binary")) {
             System.setProperty("rocketmq.serialize.type", "ROCKETMQ");
         }
-        DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
+        RPCHook hook = options.has("access-key")
+            ? new AclClientRPCHook(new SessionCredentials(options.text("access-key"), options.text("secret-key"))) : null;
+        DefaultMQProducer producer = new DefaultMQProducer("interop-producer", hook);
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setCompressMsgBodyOverHowmuch(options.integer("compress-over", 4096));
         producer.setCompressType(CompressionType.valueOf(options.text("compression", "ZLIB")));
