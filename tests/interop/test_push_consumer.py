@@ -40,6 +40,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.send_result import SendStatus
 from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 from .java import MAIN, build_jar, java_program, run_java
@@ -219,6 +220,7 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Pro
         eventually(
             lambda: len(shares(ours, topic)) == 2 and theirs.share(topic) == {0, 1, 2, 3} - shares(ours, topic),
             "shares that fit each other",
+            seconds=150,
         )
         # Both divide by the same rule: the one whose id sorts first has the first half.
         ids = sorted([ours.client_id, theirs.of("ready")[0]["clientId"]])
@@ -393,6 +395,13 @@ def question(name: str, me: str, queues: list[MessageQueue], clients: list[str])
         "queues": [[one.topic, one.broker_name, one.queue_id] for one in queues],
         "configured": [[one.topic, one.broker_name, one.queue_id] for one in configured],
     }  # fmt: skip
+
+
+def committed(admin: AdminClient, group: str, topic: str) -> list[int]:
+    try:
+        return [one.consumer_offset for one in admin.consume_stats(group, topic).values()]
+    except (MQBrokerError, MQClientError):  # the group is too new
+        return []
 
 
 def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer: Producer) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import structlog
 
+_TELL_AGAIN_SECONDS = 0.1
+
 log = structlog.get_logger()
 
 
@@ -30,11 +32,12 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     async def cancel(self) -> None:
-        """End all of them."""
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """End all of them. One that swallows its cancellation, as asyncio.wait_for may, is told again."""
+        tasks = {task for task in self._tasks if task is not asyncio.current_task()}
+        while tasks:
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN_SECONDS)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import Call, accepted
 from gantrymq.client.unique_id import local_ip
 from gantrymq.errors import GantrymqError
@@ -45,19 +46,18 @@ class Heartbeats:
         self._client, self._beat, self._brokers = client, beat, brokers
         self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{secrets.randbits(48)}'}"
         self._told: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
+        self._started = False
 
     def start(self) -> None:
         """Begin; on a running loop."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._started:
+            self._started = True
+            self._tasks.start(self._run())
 
     async def close(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Stop, and tell the brokers that the group has one client less."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._tasks.cancel()
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )

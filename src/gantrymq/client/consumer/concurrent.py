@@ -130,7 +130,8 @@ class ConcurrentConsumption:
             self._settle(queue, [message for message in batch if message not in left])
         if left:
             try:
-                await asyncio.wait_for(self._ending.wait(), AGAIN_SECONDS)
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await self._ending.wait()
             except TimeoutError:
                 self._submit(queue, left)
 

@@ -209,5 +209,6 @@ class GroupMember:
 async def wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
     """Until an event is set, or the time is over; the event is cleared."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):  # wait_for swallows a cancellation that meets the event
+            await event.wait()
     event.clear()

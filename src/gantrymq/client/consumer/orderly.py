@@ -162,4 +162,5 @@ class OrderlyConsumption:
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ending.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
