@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gantrymq.errors import DiskError, DiskFullError
+from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.index_service import IndexService
@@ -69,6 +70,19 @@ def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
     is_broken = False
     put(index, 5, 1)
     assert len(fs.scan(ROOT / "index")) == 2
+
+
+def test_a_failed_sync_is_told_also_where_the_new_file_cannot_be_taken_back() -> None:
+    fs = FaultyFileSystem(MemoryFileSystem(), error=broken_disk, keeps_failing=True)
+
+    def full_file_flushed(end_ms: int) -> None:
+        fs.fail_at = len(fs.operations) + 1
+        raise SyncFailedError(ROOT / "checkpoint", "Input/output error")
+
+    index = IndexService(fs, ROOT / "index", 10, 5, full_file_flushed)
+    put(index, 1, 4)
+    with pytest.raises(SyncFailedError):
+        put(index, 5, 1)
 
 
 def test_a_damaged_count_of_slots_holds_nobody_up() -> None:

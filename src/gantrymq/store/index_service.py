@@ -8,9 +8,10 @@ Source: IndexService.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from gantrymq.errors import WrongFileSizeError
+from gantrymq.errors import GantrymqError, WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import File, FileSystem
@@ -156,9 +157,13 @@ class IndexService:
         return fresh
 
     def _take_back(self, file: File | IndexFile) -> None:
-        """Remove a file that was not taken into use; :meth:`flush` makes that durable."""
+        """Remove a file that was not taken into use; :meth:`flush` makes that durable.
+
+        Where that fails too, it is the first error that counts.
+        """
         file.close()
-        self._fs.remove(file.path)
+        with suppress(GantrymqError):
+            self._fs.remove(file.path)
 
     def _flush_full(self, file: IndexFile) -> None:
         file.settle()
