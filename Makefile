@@ -56,7 +56,7 @@ setup: .venv/.kernels | preflight  ## Make .venv with everything locked; leaves 
 
 .PHONY: run
 run: setup $(FLIGHTS)  ## The demo: 336,776 flights stored, killed, recovered, read by Spark, reported
-	@$(BIN)/gantrymq demo $(DEMO_ARGS)
+	@JAVA_HOME=$$(scripts/java.sh) && export JAVA_HOME && $(BIN)/gantrymq demo $(DEMO_ARGS)
 
 # Files, not single tests, are handed to the workers, so that a Spark session or a store made for a file is made once.
 PYTEST_ARGS ?= -n 2 --dist loadfile
