@@ -30,6 +30,7 @@ from gantrymq.remoting.transport.self_signed import self_signed_context
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.tls import TlsMode, tls_client, tls_server
 
+TLS_ALERT = b"\x15"
 CHECK_SELF_SIGNATURE = 0x4000  # X509_V_FLAG_CHECK_SS_SIGNATURE: OpenSSL believes a certificate it trusts without it
 TLS = Path(__file__).parent / "tls"
 CERTIFICATE = {"tls.server.certPath": str(TLS / "server.pem"), "tls.server.keyPath": str(TLS / "server.key")}
@@ -138,7 +139,7 @@ def test_a_server_may_ask_its_client(run: Callable[[Scenario], None]) -> None:
 def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling() as client:
-            with pytest.raises(RemotingTimeoutError, match="no answer within 20 ms"):
+            with pytest.raises(RemotingTimeoutError, match=r"no answer within \d+ ms"):
                 await client.invoke(address, RemotingCommand(NEVER), 20)
             with pytest.raises(RemotingConnectError, match="the connection was closed"):
                 await client.invoke(address, RemotingCommand(CLOSE), 5000)
@@ -192,19 +193,19 @@ def test_strangers_harm_nobody_else(run: Callable[[Scenario], None]) -> None:
             for garbage in (
                 b"GET / HTTP/1.1\r\n\r\n",
                 b"\xff" * 100,
-                b"\x16\x03\x01\x02\x00",
+                b"\x16\x03\x01\x00\x05hello",
                 b"\x00\x00\x00\x08{}{}{}{}",
             ):
                 reader, writer = await asyncio.open_connection(*split_address(address))
                 writer.write(garbage)
-                with pytest.raises((ConnectionError, EOFError, asyncio.IncompleteReadError)):
-                    await reader.readexactly(1)
+                with suppress(ConnectionError):
+                    assert (await reader.read())[:1] in (b"", TLS_ALERT)
                 writer.close()
-            half = encode_command(RemotingCommand(ECHO, body=bytes(100)))[:50]
-            _, writer = await asyncio.open_connection(*split_address(address))
-            writer.write(half)
-            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
-            writer.close()
+            for half in (encode_command(RemotingCommand(ECHO, body=bytes(100)))[:50], b"\x16\x03\x01\x02\x00"):
+                _, writer = await asyncio.open_connection(*split_address(address))
+                writer.write(half)
+                assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+                writer.close()
             while len(server.channels) > 1:
                 await asyncio.sleep(0.001)
 
@@ -447,6 +448,8 @@ def test_who_comes_while_a_server_closes_is_not_left_waiting(run: Callable[[Scen
                     with suppress(ConnectionError):
                         assert await asyncio.wait_for(came[0].read(), 10) == b""
                     came[1].close()
+                    with suppress(ConnectionError):
+                        await came[1].wait_closed()
             assert not server.channels
 
     run(scenario)
