@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -49,6 +50,7 @@ def _own(name: str) -> str:
     return (files("gantrymq.page") / name).read_text("utf-8")
 
 
+@cache
 def _vega() -> str:
     """The library that draws. What would end the element it stands in, within a text of it, is spelt otherwise."""
     return re.sub(r"</(?=script)", r"<\\/", vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"), flags=re.I)

@@ -15,10 +15,10 @@ from gantrymq.spark.pipelines.analysis import StoreAnalysis, analyze, of_message
 from gantrymq.spark.pipelines.analysis_charts import analysis_figures, size_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Rows = list[dict[str, Any]]
-_FRAME_ROWS = {
+_MOST_ROWS = {
     "topics": 1000,
     "hours": 20_000,
     "tags": 200,
@@ -39,19 +39,20 @@ def write_analysis(
     """
     messages = read_messages(spark, path, options).persist()
     try:
-        rows = {name: _rows(frame, _FRAME_ROWS[name]) for name, frame in of_messages(messages).frames().items()}
+        rows = first_rows(of_messages(messages))
     finally:
         messages.unpersist()
-    Path(report).write_text(_render(path, rows, spark.version), "utf-8")
+    Path(report).write_text(render(path, rows, spark.version), "utf-8")
     return analyze(spark, path, options)
 
 
-def _rows(frame: DataFrame, most: int) -> Rows:
-    rows: Rows = frame.limit(most).toArrow().to_pylist()
-    return rows
+def first_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
+    """Of each frame as many rows as the page has use for."""
+    return {name: frame.limit(_MOST_ROWS[name]).toArrow().to_pylist() for name, frame in analysis.frames().items()}
 
 
-def _render(path: str, rows: Mapping[str, Rows], version: str) -> str:
+def render(path: str, rows: Mapping[str, Rows], version: str) -> str:
+    """The page about the store at ``path``, read by Spark ``version``."""
     topics = rows["topics"]
     messages, stored = sum(one["messages"] for one in topics), sum(one["bytes"] for one in topics)
     return html.render(

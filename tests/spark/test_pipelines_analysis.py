@@ -1,0 +1,114 @@
+"""The analysis of a store counts what a plain loop counts, and its page stands alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.errors import NotAStoreError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.spark.pipelines import write_analysis
+from gantrymq.spark.pipelines.analysis import COLUMNS, of_messages, read_messages
+from gantrymq.spark.pipelines.report import first_rows, render
+from store_cases import NOON_MS, await_dispatch, open_reader, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR_MS = 3_600_000
+ODD_TOPIC = "<b>x"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three topics, five hours; one key of ten is everywhere."""
+    path, clock = tmp_path_factory.mktemp("analysis") / "broker-a", ManualClock(NOON_MS)
+    with open_store(RealFileSystem(), path, clock=clock) as opened:
+        for number in range(300):
+            topic = ("orders", "orders", "bills", ODD_TOPIC)[number % 4]
+            tags, keys = ("paid", "open", "")[number % 3], ["all"] if number % 10 else [f"key-{number}", "all"]
+            body = b"x" * (number * 7 % 500)
+            opened.put(Message(topic, body, queue_id=number % 3 // 2, tags=tags, keys=keys))
+            clock.advance(HOUR_MS // 60)
+        await_dispatch(opened)
+    return path
+
+
+@pytest.fixture(scope="module")
+def messages(store: Path) -> list[StoredMessage]:
+    with open_reader(store) as reader:
+        return list(reader.messages())
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, store: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every frame."""
+    return first_rows(of_messages(read_messages(spark, str(store)).persist()))
+
+
+def test_every_frame_counts_right(found: dict[str, list[dict[str, Any]]], messages: list[StoredMessage]) -> None:
+    topics = {row["topic"]: row for row in found["topics"]}
+    for topic, row in topics.items():
+        own = [one for one in messages if one.topic == topic]
+        assert (row["messages"], row["bytes"]) == (len(own), sum(one.size_bytes for one in own))
+        assert row["largest_bytes"] == max(one.size_bytes for one in own)
+        assert row["queues"] == len({one.queue_id for one in own})
+        assert row["last"] == datetime.fromtimestamp(max(one.store_timestamp_ms for one in own) / 1000, UTC)
+    assert topics.keys() == {"orders", "bills", ODD_TOPIC}
+    hours = Counter((one.topic, one.store_timestamp_ms // HOUR_MS) for one in messages)
+    assert {
+        (row["topic"], row["hour"].timestamp() * 1000 // HOUR_MS): row["messages"] for row in found["hours"]
+    } == hours
+    tags = Counter((one.topic, one.tags or None) for one in messages)
+    assert {(row["topic"], row["tags"]): row["messages"] for row in found["tags"]} == tags
+    queues = Counter((one.topic, one.queue_id) for one in messages)
+    assert {(row["topic"], row["queue_id"]): row["messages"] for row in found["queues"]} == queues
+    keys = Counter((one.topic, key) for one in messages for key in one.keys)
+    assert {(row["topic"], row["key"]): row["messages"] for row in found["keys"]}.items() <= keys.items()
+    assert found["keys"][0]["key"] == "all"
+    largest = sorted(messages, key=lambda one: (-one.size_bytes, one.phy_offset))[:50]
+    assert [row["phy_offset"] for row in found["largest"]] == [one.phy_offset for one in largest]
+    assert found["disorder"] == []
+
+
+def test_what_is_out_of_order_is_named(spark: SparkSession) -> None:
+    moment = datetime(2026, 11, 1, tzinfo=UTC)
+    # (queue, its offset, seconds), in the order of the log.
+    log = [(0, 0, 0), (0, 1, 1), (1, 5, 1), (0, 1, 2), (0, 5, 3), (0, 4, 4), (1, 6, 0), (1, 7, 0)]
+    given = [
+        ("orders", "b", queue, offset, None, [], "", moment + timedelta(seconds=seconds), 0, place * 100, 100)
+        for place, (queue, offset, seconds) in enumerate(log)
+    ]
+    disorder = of_messages(spark.createDataFrame(given, COLUMNS)).disorder.collect()
+    assert {(row.queue_id, row.kind): (row.times, row.first_phy_offset) for row in disorder} == {
+        (0, "offset-repeated"): (1, 300),
+        (0, "offset-missing"): (1, 400),
+        (0, "offset-back"): (1, 500),
+        (1, "time-back"): (1, 600),
+    }
+
+
+def test_the_page_stands_alone(found: dict[str, list[dict[str, Any]]]) -> None:
+    page = render("/data/store", found, "4.3.0")
+    assert "300 messages of 3 topics" in page
+    assert page.count("<figure") == 4
+    assert ODD_TOPIC not in page
+    assert "&lt;b&gt;x" in page
+    assert re.findall(r'(?:src|href)="', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
+
+
+def test_a_store_without_messages_has_a_page() -> None:
+    frames = ("topics", "hours", "tags", "queues", "keys", "largest", "disorder")
+    assert "0 messages of 0 topics" in render("/data/store", {name: [] for name in frames}, "4.3.0")
+
+
+def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        write_analysis(spark, str(tmp_path), tmp_path / "report.html")
