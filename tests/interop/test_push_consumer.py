@@ -410,6 +410,8 @@ def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer
     inbox = Inbox()
     with AdminClient(cluster.namesrv) as admin, consumer(cluster, "push-reset", "PushReset", inbox):
         eventually(lambda: len(inbox.messages) == 8, "all messages")
+        # Such a broker moves only what was committed.
+        eventually(lambda: committed(admin, "push-reset", "PushReset") == [2] * 4, "offsets at the broker")
         admin.update_broker_config({"useServerSideResetOffset": "false"})
         try:
             admin.reset_offset_by_time("push-reset", "PushReset", 0)
