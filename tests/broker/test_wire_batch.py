@@ -47,7 +47,8 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
             wanted += record.encode_fields(
                 1, record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
                 begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(),
-                now_ms, host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes, outgoing.properties,
+                now_ms, host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes,
+                outgoing.properties,
             )  # fmt: skip
         assert (raw, places) == (wanted, begins)
 

@@ -54,7 +54,7 @@ class BrokerAdminProcessor:
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG: all or nothing. A key that RocketMQ does not know is passed over, as there."""
-        entries = parse_properties(request.body.decode("utf-8"))
+        entries = parse_properties(request.body.decode("utf-8", "replace"))
         black_list = set(self._config.broker.config_black_list.split(";"))
         if black_list & set(entries):
             return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")

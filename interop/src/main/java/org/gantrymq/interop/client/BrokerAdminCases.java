@@ -57,7 +57,7 @@ final class BrokerAdminCases {
             return null;
         });
         Properties listed = new Properties();
-        listed.setProperty("brokerConfigPath", "/tmp/x");
+        listed.setProperty("brokerConfigPath", "elsewhere");
         scene.refused("black list", () -> {
             admin.updateBrokerConfig(scene.site.broker, listed);
             return null;
