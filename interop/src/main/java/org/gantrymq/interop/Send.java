@@ -39,6 +39,7 @@ final class Send implements Command {
             ? new AclClientRPCHook(new SessionCredentials(options.text("access-key"), options.text("secret-key"))) : null;
         DefaultMQProducer producer = new DefaultMQProducer("interop-producer", hook);
         producer.setNamesrvAddr(options.text("namesrv"));
+        producer.setSendMsgTimeout(20_000); // the machine may have other work to do
         producer.setCompressMsgBodyOverHowmuch(options.integer("compress-over", 4096));
         producer.setCompressType(CompressionType.valueOf(options.text("compression", "ZLIB")));
         producer.start();
