@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
-from store_cases import SMALL, await_dispatch, open_reader, open_store
+from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store
 
 MESSAGES = 400
 
@@ -107,6 +109,19 @@ def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path)
         store.put(Message("orders", b"x", keys=["k1"]))
         await_dispatch(store)
         assert store.query_offsets("orders", "k1") == [0], "the index had been ahead"
+
+
+def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:
+    clock, fs, messages = ManualClock(NOON_MS), MemoryFileSystem(), range(300)
+    with open_store(fs, clock=clock) as store:
+        for i in messages:
+            store.put(Message("orders", b"%05d" % i * 20, keys=[f"{i}-{j}" for j in range(3)]))
+            clock.advance(1000)
+    fs.open(ROOT / "abort", writable=True, create=True)
+    for file in fs.scan(ROOT / "index")[-3:]:
+        fs.remove(ROOT / "index" / file.name)  # as a power cut may, of those whose names were not durable
+    with open_store(fs, clock=clock) as store:
+        assert all(store.query_offsets("orders", f"{i}-{j}") for i in messages for j in range(3))
 
 
 def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:

@@ -281,4 +281,6 @@ def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple
         return max(report.queues_max_phy_offset + 1, log.min_offset)
     if not index.files and not dropped:
         return log.min_offset
-    return max(min([begin for _, begin in dropped] + [report.start_offset]), log.min_offset)
+    # A power cut may have taken the last file's very name: what stands behind the files that are left is missing.
+    held = [index.end_phy_offset] if index.files else []
+    return max(min([begin for _, begin in dropped] + held + [report.start_offset]), log.min_offset)
