@@ -207,6 +207,27 @@ def send(cluster: JavaCluster, topic: str, *texts: str) -> None:
             producer.send(Message(topic, text.encode()))
 
 
+def test_queues_without_messages_need_no_word(cluster: JavaCluster) -> None:
+    """A topic has as many queues as it was made with, and of most of them a store knows nothing."""
+    topic = f"{PREFIX}-one-queue"
+    with Producer(cluster.namesrv) as producer:
+        queue = next(one for one in producer.queues(topic) if one.queue_id == 2)
+        for text in "abcd":
+            producer.send(Message(topic, text.encode()), queue)
+    positions = json.dumps({topic: {"2": 1}})
+    for options, wanted in (
+        ({"startingOffsets": positions}, "bcd"),
+        ({"endingOffsets": positions}, "a"),
+        ({"startingTimestamp": "1"}, "abcd"),
+        ({"startingOffsetsByTimestamp": positions}, "abcd"),
+        ({"endingOffsetsByTimestamp": positions}, ""),
+    ):
+        assert bodies(rows(live(cluster, subscribe=topic, **options))) == list(wanted), options
+        assert bodies(rows(stored(cluster, subscribe=topic, **options))) == list(wanted), options
+    with pytest.raises(ConfigError, match="an offset for every queue that is read; 1 are missing"):
+        rows(live(cluster, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})))
+
+
 def test_a_stream_with_limits_new_topics_and_a_restart(cluster: JavaCluster) -> None:
     first, later = f"{PREFIX}-stream-first", f"{PREFIX}-stream-later"
     options = live(cluster, subscribePattern=f"{PREFIX}-stream-.*", startingOffsets="earliest", maxOffsetsPerTrigger=4)

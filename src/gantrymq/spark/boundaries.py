@@ -71,7 +71,8 @@ def _first_since(
     found = {}
     for key, extent in extents.items():
         found[key] = max(origin.offset_at(key, times[key]), extent.min_offset)
-        if found[key] >= extent.max_offset and options.starting_offsets_by_timestamp_strategy == "error":
+        none_as_new = extent.min_offset < extent.max_offset <= found[key]
+        if none_as_new and options.starting_offsets_by_timestamp_strategy == "error":
             allowed = (
                 f"a time at or before the last message of {key}; startingOffsetsByTimestampStrategy=latest goes on"
             )
@@ -90,7 +91,8 @@ def for_each(given: Positions, name: str, origin: Origin, extents: Extents) -> d
         if key not in extents:
             raise ConfigError(name, f"{topic}: {queue_id}", f"a queue that is read; {key} is not there or not chosen")
         found[key] = number
-    missing = [key for key in extents if key not in found]
+    missing = [key for key, extent in extents.items() if key not in found and extent.min_offset < extent.max_offset]
     if missing:
         raise ConfigError(name, str(missing[0]), f"an offset for every queue that is read; {len(missing)} are missing")
-    return {key: found[key] for key in extents}
+    # A queue without messages need not be named: of a topic with many of them, most may never have been written.
+    return {key: found.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
