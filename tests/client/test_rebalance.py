@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gantrymq.client.consumer.assigned import AssignedQueues
-from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
@@ -190,3 +190,16 @@ def test_a_file_as_rocketmq_writes_it(tmp_path: Path) -> None:
         '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"T"\n\t\t}:42\n\t}\n}'
     )
     assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 42
+
+
+def test_a_cancellation_that_meets_the_event_is_not_lost() -> None:
+    async def scenario() -> None:
+        event = asyncio.Event()
+        waiting = asyncio.ensure_future(wait_or_timeout(event, 60))
+        await asyncio.sleep(0)
+        event.set()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(scenario())

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from gantrymq import AsyncEmbeddedBroker, EmbeddedBroker, Message, MessageStore, Producer, StoreReader
+from gantrymq import (
+    AsyncEmbeddedBroker,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    Message,
+    MessageStore,
+    Producer,
+    PushConsumer,
+    StoreReader,
+)
+from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreLockedError
 from gantrymq.fs.mortal import MortalFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -140,6 +151,39 @@ def test_closing_ends_it_all() -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
     assert threading.active_count() <= threads + 1  # asyncio's own pool may keep one
+
+
+def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
+    """What a group gets of a topic until ``count`` messages came; closing the consumer commits how far it is."""
+    got: queue.Queue[bytes] = queue.Queue()
+
+    def listen(messages: Sequence[ReceivedMessage], context: object) -> None:
+        for message in messages:
+            got.put(message.body)
+
+    with PushConsumer(
+        broker.namesrv, consumer_group="G", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe(topic)
+        consumer.listen(listen)
+        consumer.start()
+        return [got.get(timeout=30) for _ in range(count)]
+
+
+def test_offsets_are_known_at_once_kept_by_a_stop_and_lost_by_a_kill(broker: EmbeddedBroker) -> None:
+    broker.create_topic("T", 2)
+    assert broker.consumer_offsets("G", "T") == {}
+    send(broker, "T", b"1", b"2", b"3")
+    assert sorted(consume(broker, "T", 3)) == [b"1", b"2", b"3"]
+    assert sum(broker.consumer_offsets("G", "T").values()) == 3
+    broker.restart()
+    assert sum(broker.consumer_offsets("G", "T").values()) == 3
+    send(broker, "T", b"4")
+    assert consume(broker, "T", 1) == [b"4"]
+    broker.kill()  # sooner than flushConsumerOffsetInterval, five seconds
+    broker.restart()
+    assert sum(broker.consumer_offsets("G", "T").values()) == 3
+    assert consume(broker, "T", 1) == [b"4"]
 
 
 # Its settings
