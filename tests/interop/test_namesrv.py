@@ -292,3 +292,14 @@ def test_our_broker_registers_at_both(both: Both, tmp_path: Path) -> None:
         both.cluster.namesrv = both.theirs
         both.loop.run(server.shutdown())
     assert both.same(GetRouteInfoRequestHeader(topic="broker-p"))["code"] == 17
+
+
+def test_a_real_broker_that_is_killed_is_gone_at_once(both: Both) -> None:
+    """The last one, for the other name server dies with it: its connection breaks, and nobody waits two minutes."""
+    route = GetRouteInfoRequestHeader(topic="TBW102")
+    both.same(route)
+    both.cluster.kill()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while both.loop.run(both.client.invoke(both.ours, request(route, b""), 5_000)).code != 17:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
