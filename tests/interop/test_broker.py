@@ -58,7 +58,8 @@ accounts:
 """
 
 
-@pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["json", "rocketmq"])
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
 def test_the_real_hook_s_signature_lets_in_who_may(tmp_path: Path, binary: bool) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)

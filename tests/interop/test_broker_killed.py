@@ -16,7 +16,7 @@ from .java import run_java
 from .java_cluster import JavaCluster
 from .our_broker import OurBroker
 
-KILLS = int(os.environ.get("GANTRYMQ_BROKER_KILLS", "2"))
+KILLS = int(os.environ.get("GANTRYMQ_BROKER_KILLS", "1"))
 SECONDS = 5 + 4 * KILLS
 WAYS = ["sync", "async", "batch"]
 
