@@ -160,11 +160,22 @@ class AllocateMessageQueueConsistentHash:
         """The queues whose next client on the ring this one is."""
         if client_id not in client_ids:
             return []
-        ring = {_md5_hash(f"{one}-{turn}"): one for one in client_ids for turn in range(self.virtual_node_count)}
+        ring = self._ring(client_ids)
         points = sorted(ring)
         if not points:
             return []
         return [queue for queue in queues if ring[_next_point(points, queue)] == client_id]
+
+    def _ring(self, client_ids: Sequence[str]) -> dict[int, str]:
+        """Clients by their points. One that is named twice stands there twice as often, as RocketMQ has it."""
+        ring: dict[int, str] = {}
+        seen: set[str] = set()
+        for one in client_ids:
+            first = sum(owner == one for owner in ring.values()) if one in seen else 0
+            seen.add(one)
+            for turn in range(first, first + self.virtual_node_count):
+                ring[_md5_hash(f"{one}-{turn}")] = one
+        return ring
 
 
 def _next_point(points: Sequence[int], queue: MessageQueue) -> int:
