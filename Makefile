@@ -102,7 +102,7 @@ interop/target/.built: $(JAVA_SOURCES) | preflight
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: interop-it
-interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table, half an hour
+interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table
 	$(BIN)/python -m tests.interop.integration_tests $(IT_ARGS)
 
 .PHONY: warm
