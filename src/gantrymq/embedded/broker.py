@@ -20,7 +20,7 @@ from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
 from gantrymq.embedded.life import BrokerLife, Settings
-from gantrymq.embedded.logs import log_through_logging
+from gantrymq.logs import log_through_logging
 from gantrymq.model.message import StoredMessage
 
 _LOOK_AGAIN_S = 0.02

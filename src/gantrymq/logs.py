@@ -1,4 +1,4 @@
-"""Where the servers' log lines go when they run inside somebody else's program: to Python's logging, not to stdout."""
+"""Where log lines go when we run inside somebody else's program: to Python's logging, not to stdout."""
 
 from __future__ import annotations
 
