@@ -85,3 +85,12 @@ def test_a_batch_is_checked_before_it_is_believed() -> None:
         if end != len(raw) // 2:
             with pytest.raises(RemotingCommandError):
                 decode_batch(raw[:end])
+
+
+def test_the_enums_of_the_cpp_client_are_numbers() -> None:
+    raw = b'{"clientID":"x","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":1,'
+    raw += b'"subscriptionDataSet":[{"subString":"*","subVersion":"1795281413243","topic":"t"}]}]}\n'
+    (group,) = decode_body(HeartbeatData, raw).consumer_data_set
+    assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert group.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
+    assert group.subscription_data_set[0].sub_version == 1795281413243

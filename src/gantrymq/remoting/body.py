@@ -27,6 +27,11 @@ class Body(Struct, kw_only=True, rename="camel"):
 
     has_queue_keys: ClassVar[bool] = False
 
+    @classmethod
+    def named(cls, value: Any) -> Any:
+        """The value of a body with the names of what was given by number, as fastjson reads enums."""
+        return value
+
     def encode(self, *, standard: bool = True) -> bytes:
         """The JSON text; what is None is left out. Without ``standard`` numeric keys stand without quotes."""
         value = _without_nulls(msgspec.to_builtins(self))
@@ -80,7 +85,8 @@ def _decoder(body: type[Struct]) -> Any:
 def _decode_leniently(body: type[B], raw: bytes) -> B:
     try:
         value = fastjson.loads(_OBJECT_KEY.sub(_quoted, decode_utf8(raw)))
-        return msgspec.convert(_without_nulls(value), body, strict=False)
+        value = _without_nulls(value)
+        return msgspec.convert(body.named(value) if issubclass(body, Body) else value, body, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemotingCommandError(f"the body is no {body.__name__}: {error}") from error
 

@@ -1,9 +1,24 @@
 """Clients: heart-beats, connections, what a consumer says of itself."""
 
+from typing import Any
+
 from msgspec import field
 
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body
+
+_ENUMS = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
 
 
 class SubscriptionData(Body, kw_only=True):
@@ -43,6 +58,17 @@ class HeartbeatData(Body, kw_only=True):
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
+
+    @classmethod
+    def named(cls, value: Any) -> Any:
+        """The C++ client gives the enums of a consumer by number."""
+        groups = value.get("consumerDataSet", []) if isinstance(value, dict) else []
+        for group in groups if isinstance(groups, list) else []:
+            for key, names in _ENUMS.items() if isinstance(group, dict) else ():
+                number = group.get(key)
+                if type(number) is int and 0 <= number < len(names):
+                    group[key] = names[number]
+        return value
 
 
 class CheckClientRequestBody(Body, kw_only=True):
