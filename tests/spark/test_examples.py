@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-LINE = (
-    "2013,{month},{day},{dep},{sched},{delay},NA,NA,NA,{carrier},{flight},N1,{origin},IAH,NA,100,{hour},{minute},{at}"
-)
+LINE = "2013,3,{day},{dep},{dep},{delay},NA,NA,NA,UA,{flight},N1,{origin},IAH,NA,100,{hour},{minute},{at}"
 
 
 def example(name: str) -> ModuleType:

@@ -5,6 +5,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -14,6 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 final class Pull implements Command {
     private static final long IDLE_MS = 3000;
+    private static final int SEEKS = 5;
 
     @Override
     public String usage() {
@@ -32,7 +34,7 @@ final class Pull implements Command {
         Collection<MessageQueue> queues = consumer.fetchMessageQueues(options.text("topic"));
         consumer.assign(queues);
         for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
+            seekToBegin(consumer, queue);
         }
         long count = options.number("count", Long.MAX_VALUE);
         List<MessageExt> messages = new java.util.ArrayList<>();
@@ -46,6 +48,20 @@ final class Pull implements Command {
         messages.forEach(message -> out.line(line(message)));
         consumer.shutdown();
         return 0;
+    }
+
+    /** The consumer interrupts its own pulls when it seeks, and may hit the question for the queue's begin with it. */
+    private static void seekToBegin(DefaultLitePullConsumer consumer, MessageQueue queue) throws MQClientException {
+        for (int left = SEEKS; true; left--) {
+            try {
+                consumer.seekToBegin(queue);
+                return;
+            } catch (MQClientException error) {
+                if (left == 1) {
+                    throw error;
+                }
+            }
+        }
     }
 
     private static Map<String, Object> line(MessageExt message) {
