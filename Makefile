@@ -66,6 +66,10 @@ test: setup  ## The test suite; with Maven and a JDK also against the real Rocke
 	else echo "No Maven or no JDK here: the interop tests will be skipped."; fi
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: test-slow
+test-slow: setup interop  ## The tests that `make test` leaves out for their time
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow --timeout 1200 $(if $(SEED),--seed $(SEED))
+
 .PHONY: crash
 crash: setup  ## The crash tests at full length: every operation fails once, and COUNT (20) times as many lives end
 	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash -n $(or $(WORKERS),2) --timeout 3600 $(if $(SEED),--seed $(SEED))
@@ -79,6 +83,12 @@ bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot
 	$(BIN)/gantrymq bench $(BENCH_ARGS)
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
+
+SMOKE = "put 1024 B, 1 producer" "put table 1024" "get 1024 B, warm" query SIGKILL rebuild --scale 0.05 --out out/bench-smoke
+
+.PHONY: bench-smoke
+bench-smoke: setup interop  ## Small races, their ratios beside those accepted; fails where half of one is gone
+	$(BIN)/gantrymq bench $(SMOKE) --against benchmarks/accepted.json
 
 .PHONY: lint
 lint: setup  ## ruff (rules and format) and mypy (strict)

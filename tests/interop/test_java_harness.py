@@ -25,7 +25,7 @@ def files(store: JavaStore, folder: str) -> dict[Path, bytes]:
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_acknowledged_messages_survive_a_kill(tmp_path: Path, seed: int) -> None:
     store = JavaStore(tmp_path / "store", SMALL)
     acks = tmp_path / "acks"
@@ -38,6 +38,7 @@ def test_acknowledged_messages_survive_a_kill(tmp_path: Path, seed: int) -> None
             assert line.items() <= read[line["phyOffset"]].items()
 
 
+@pytest.mark.slow
 def test_a_given_clock_makes_equal_stores(tmp_path: Path) -> None:
     stores = [JavaStore(tmp_path / name, SMALL) for name in ("one", "other")]
     for store in stores:

@@ -167,6 +167,7 @@ def delete_expired_files() -> Call[int]:
     return Call(lambda: RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG), lambda response, _: response.code)
 
 
+@pytest.mark.slow
 def test_a_broker_killed_and_started_again(tmp_path: Path) -> None:
     settings = {"autoCreateSubscriptionGroup": False, "flushDiskType": "SYNC_FLUSH"}
     with JavaCluster(tmp_path / "store", settings) as own:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gantrymq import StoreReader
 from gantrymq.demo.flights import COLUMNS
 from store_cases import numbered, open_store
@@ -44,6 +46,7 @@ def wanted(path: Path) -> list[tuple[str, int]]:
         return sorted((message.topic, message.queue_offset) for message in reader.messages())
 
 
+@pytest.mark.slow
 def test_continuous_dispatch_goes_on_after_a_kill(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """The program itself, killed with SIGKILL in the middle; then its functions in this Spark, to the end."""
     source, table = tmp_path / "broker-a", tmp_path / "table"
