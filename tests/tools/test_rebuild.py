@@ -87,16 +87,28 @@ def test_it_makes_what_is_gone(tmp_path: Path, rng: random.Random) -> None:
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS)) == []
 
 
+def full_at(which: int) -> FaultyFileSystem:
+    """A disk without room for one file, the number ``which`` from 0; counted apart from what other threads do."""
+    left = iter(range(which, -1, -1))
+
+    def see(number: int) -> None:
+        if fs.operations[-1][0] == "reserve" and next(left, None) == 0:
+            fs.fail_at = number
+
+    fs = FaultyFileSystem(RealFileSystem(), see=see)
+    return fs
+
+
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 80)
     before = tree(store)
     counted = FaultyFileSystem(RealFileSystem())
     rebuild(Path(shutil.copytree(store, tmp_path / "copy")), fs=counted)
-    makes = [number for number, (name, _) in enumerate(counted.operations, 1) if name == "reserve"]
-    assert any("index" in path.parts for name, path in counted.operations if name == "reserve")
-    for moment in makes[:: max(len(makes) // 8, 1)]:
+    takes = [path for name, path in counted.operations if name == "reserve"]
+    assert any("index" in path.parts for path in takes)
+    for which in range(0, len(takes), max(len(takes) // 8, 1)):
         with pytest.raises(DiskFullError):
-            rebuild(store, fs=FaultyFileSystem(RealFileSystem(), moment))
+            rebuild(store, fs=full_at(which))
         after = tree(store)
         assert {name: after[name] for name in before if name != "lock"} == {
             name: before[name] for name in before if name != "lock"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.real import RealFileSystem
 
@@ -70,6 +71,27 @@ def test_zeroing_keeps_the_size_and_the_neighbours(fs: RealFileSystem, tmp_path:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("system", ["real", "memory", "overlay"])
+def test_data_is_found_behind_a_hole_and_none_is_passed_over(system: str, tmp_path: Path) -> None:
+    """What lies before the answer is zeros, on every file system; how near it comes is the disk's affair."""
+    made = MemoryFileSystem() if system == "memory" else RealFileSystem()
+    made.make_directory(tmp_path)
+    file = made.open(tmp_path / "f", writable=True, create=True)
+    file.resize(64 << 20)
+    for position in (5, 40 << 20):
+        file.reserve(position, 1)
+        file.write_at(position, b"x")
+    file.reserve(50 << 20, 4096)
+    file.map()[50 << 20] = 7
+    looked = OverlayFileSystem().open(tmp_path / "f") if system == "overlay" else file
+    for position, bound in ((0, 5), (6, 40 << 20), ((40 << 20) + 1, 50 << 20), (50 << 20, 50 << 20)):
+        assert position <= looked.data_from(position) <= bound
+    assert looked.data_from(20 << 20) >= 39 << 20  # blocks of the disk are smaller than that
+    assert (50 << 20) + 1 <= looked.data_from((50 << 20) + 1) <= 64 << 20
+    assert looked.data_from(64 << 20) == 64 << 20
+    assert looked.data_from(60 << 20) == 64 << 20
+
+
 def test_a_full_disk_has_a_name(fs: RealFileSystem) -> None:
     with pytest.raises(DiskFullError, match="no room on the disk for 4 more bytes"):
         fs.open(FULL, writable=True).write_at(0, b"text")

@@ -46,6 +46,13 @@ class File(Protocol):
         """At most ``length`` bytes from ``position``; fewer where the file ends."""
         ...
 
+    def data_from(self, position: int) -> int:
+        """The first place at or behind ``position`` that is not known to be zero; the size where there is none.
+
+        A file system knows the holes of a file, so that nobody has to read a gigabyte of zeros.
+        """
+        ...
+
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``; raises DiskFullError."""
         ...

@@ -51,6 +51,10 @@ class FaultyFile:
         self._count("read_at", self.path)
         return self._inner.read_at(position, length)
 
+    def data_from(self, position: int) -> int:
+        """As the inner file: the disk is not asked."""
+        return self._inner.data_from(position)
+
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """As the inner file, or the error and nothing written."""
         self._count("write_at", self.path)

@@ -97,6 +97,11 @@ class MemoryFile:
         assert min(position, length) >= 0, "a real file answers EINVAL"
         return self._inode.live[position : position + length].tobytes()
 
+    def data_from(self, position: int) -> int:
+        """The next byte that is not zero, or the size."""
+        behind = np.flatnonzero(self._inode.live[position:])
+        return position + int(behind[0]) if len(behind) else max(self.size(), position)
+
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``, or nothing of it."""
         self._fs.reserve(self._path, self._written(), position, len(data))

@@ -33,6 +33,10 @@ class MortalFile:
         """As the inner file."""
         return self._inner.read_at(position, length)
 
+    def data_from(self, position: int) -> int:
+        """As the inner file."""
+        return self._inner.data_from(position)
+
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """As the inner file, while there is one."""
         self._require_alive(self.path)

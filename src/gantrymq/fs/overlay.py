@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.fs.api import Bytes, Entry, FileLock
-from gantrymq.fs.real import RealFileSystem, open_descriptor
+from gantrymq.fs.real import RealFileSystem, data_from, open_descriptor
 
 _ZERO_STRETCH = 1 << 16
 
@@ -45,6 +45,10 @@ class OverlayFile:
         if self._array is None:
             return os.pread(self._source_fd(), length, position)
         return self._array[position : position + length].tobytes()
+
+    def data_from(self, position: int) -> int:
+        """As the file's, while the view is the file; else nobody has looked."""
+        return position if self._array is not None else data_from(self._source_fd(), position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Change the view."""

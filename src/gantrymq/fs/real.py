@@ -82,6 +82,14 @@ def open_descriptor(path: Path, flags: int) -> int:
     return fd
 
 
+def data_from(fd: int, position: int) -> int:
+    """The next data of a file by SEEK_DATA, see :meth:`gantrymq.fs.api.File.data_from`."""
+    try:
+        return os.lseek(fd, position, os.SEEK_DATA)
+    except OSError as error:
+        return max(os.fstat(fd).st_size, position) if error.errno == errno.ENXIO else position
+
+
 class RealFile:
     """A file of the operating system; see :class:`gantrymq.fs.api.File`."""
 
@@ -103,6 +111,10 @@ class RealFile:
         """At most ``length`` bytes from ``position``."""
         with _named_errors(self._path):
             return os.pread(self._fd, length, position)
+
+    def data_from(self, position: int) -> int:
+        """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
+        return data_from(self._fd, position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``."""

@@ -35,6 +35,7 @@ from gantrymq.tools.log_files import LogFile
 CHUNK_BYTES = 8 << 20
 BATCH_RECORDS = 16_384
 _HEAD_BYTES = PHY_OFFSET_AT + 8
+_LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
 _SECTOR_BYTES = 512
 _STOPS = {
@@ -144,7 +145,8 @@ class LogFileReader:
         """Where the next whole record behind ``position`` begins, and the end of what is not zero up to there."""
         size, written = self._entry.size_bytes, position
         searched = position + 1
-        while searched < size:
+        # The first bytes of a record may be zeros, those of its length, and so the end of a hole.
+        while (searched := max(file.data_from(searched) - _LENGTH_BYTES, searched)) < size:
             chunk = self._read(file, searched, min(CHUNK_BYTES, size - searched))
             if not chunk.any():
                 searched += len(chunk)
