@@ -340,3 +340,21 @@ def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
     left = new_queue(fs)
     left.load()
     assert contents(left) == b"".join(bytes([number + 1]) * SIZE for number in range(4))
+
+
+def test_the_end_of_the_data_of_a_file_is_behind_its_last_byte_that_is_not_zero() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE)
+    queue = new_queue(fs)
+    queue.load()
+    [file] = queue.files
+    file.array[:] = 0
+    assert [file.data_end(position) for position in (0, 7, SIZE)] == [0, 7, SIZE]
+    file.array[9] = 1
+    file.array[SIZE - 2] = 1
+    assert [file.data_end(position) for position in (0, 9, SIZE - 2, SIZE - 1)] == [
+        SIZE - 1,
+        SIZE - 1,
+        SIZE - 1,
+        SIZE - 1,
+    ]

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+
 from gantrymq.fs.api import Bytes, File
 
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
+_LOOK_BYTES = 8 << 20
 
 
 class MappedFile:
@@ -69,6 +72,15 @@ class MappedFile:
     def write_array(self) -> Bytes:
         """Where a writer puts bytes: the write buffer if there is one, else the mapping."""
         return self.array if self._buffer is None else self._buffer
+
+    def data_end(self, position: int) -> int:
+        """Behind the last byte from ``position`` on that is not zero; ``position`` where there is none."""
+        end = at = position
+        while (at := self.file.data_from(at)) < self.size:
+            data = np.flatnonzero(self.array[at : at + _LOOK_BYTES])
+            end = at + int(data[-1]) + 1 if len(data) else end
+            at += _LOOK_BYTES
+        return end
 
     def write_into(self, buffer: Bytes, give_back: Callable[[Bytes], None]) -> None:
         """Collect writes in ``buffer`` (as long as the file) until they are committed; it is given back when full."""

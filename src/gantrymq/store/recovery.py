@@ -266,9 +266,9 @@ class Recovery:
         file = self.log.queue.find(end)
         if file is None or report.stop_reason in ("", RecordStop.ZEROS.value):
             return 0
-        written = np.flatnonzero(file.array[end - file.file_from_offset :])
+        at = end - file.file_from_offset
         behind = sum(other.size for other in self.log.queue.files if other.file_from_offset > end)
-        return behind + (int(written[-1]) + 1 if len(written) else 0)
+        return behind + file.data_end(at) - at
 
 
 def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
