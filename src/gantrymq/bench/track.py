@@ -42,10 +42,11 @@ def fresh(folder: Path) -> Path:
 
 
 def copy_of(store: Path) -> Path:
-    """A sparse copy of a store beside it, its pages in the cache."""
+    """A sparse copy of a store beside it, its pages in the cache and on the disk: no side is to write them for us."""
     target = store.with_name(store.name + "-copy")
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(store), str(target)], check=True)
+    subprocess.run(["sync", "-f", str(target)], check=True)
     return target
 
 
