@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
@@ -143,22 +144,15 @@ def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report:
                 "fileBytes": report.file_bytes,
                 "topics": dict(sorted(report.topics.items())),
                 "missingTopics": report.missing_topics,
-                "lost": [
-                    {
-                        "path": str(one.path.relative_to(store)),
-                        "phyOffset": one.start,
-                        "bytes": one.end - one.start,
-                        "reason": one.reason,
-                    }
-                    for one in report.lost
-                ],
+                "lost": lost_rows(store, report.lost),
                 "undecodable": report.undecodable,
             }
         )
 
 
 def _print(store: Path, out: Path, report: ExportReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, print_table, size_text
+    from gantrymq.cli.text import count_text, print_pairs, print_table
+    from gantrymq.model.size import size_text
     from gantrymq.tools.export import lines_of
 
     files = f"{count_text(report.files, 'file')}, {size_text(report.file_bytes)}"

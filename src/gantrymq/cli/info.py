@@ -104,7 +104,8 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
 
 
 def _print(store: Path, look: _Look) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, print_table, size_text, time_text
+    from gantrymq.cli.text import count_text, print_pairs, print_table, time_text
+    from gantrymq.model.size import size_text
 
     log, page, queues = look.reader.log, look.reader.checkpoint, look.reader.consume_queues
     files = log.queue.files

@@ -139,7 +139,8 @@ def _size(stream: BufferedReader) -> int:
 
 
 def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
-    from gantrymq.cli.text import count_text, size_text, span_text
+    from gantrymq.cli.text import count_text, span_text
+    from gantrymq.model.size import size_text
 
     stored = putter.lines - putter.rejected
     rate = f", {stored / took_s:,.0f} a second" if took_s > 0 and stored else ""

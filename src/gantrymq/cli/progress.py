@@ -43,7 +43,7 @@ def _rate_column(unit: str):  # type: ignore[no-untyped-def]
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 
-    from gantrymq.cli.text import size_text
+    from gantrymq.model.size import size_text
 
     class Rate(ProgressColumn):
         """How much of the unit is done in a second."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
@@ -89,22 +90,15 @@ def _fields(path: Path, engine: Engine, report: RebuildReport) -> dict[str, obje
         "indexFiles": report.index_files,
         "indexEntries": report.index_entries,
         "removedFiles": report.removed_files,
-        "lost": [
-            {
-                "path": str(one.path.relative_to(path)),
-                "phyOffset": one.start,
-                "bytes": one.end - one.start,
-                "reason": one.reason,
-            }
-            for one in report.lost
-        ],
+        "lost": lost_rows(path, report.lost),
         "stepsMs": report.steps_ms,
         "totalMs": round(sum(report.steps_ms.values()), 3),
     }
 
 
 def _print(path: Path, report: RebuildReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, size_text, span_text
+    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.model.size import size_text
 
     read, read_ms = report.max_phy_offset - report.min_phy_offset, report.steps_ms["read"]
     rate = f", {size_text(read * 1000 / read_ms)}/s" if read > _WORTH_A_RATE else ""

@@ -116,7 +116,8 @@ def _names(root: Path, paths: list[Path]) -> list[str]:
 
 
 def _print(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, size_text, span_text
+    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.model.size import size_text
 
     ended = "was closed" if report.last_exit_ok else "was not closed"
     total_ms = sum(steps_ms.values())

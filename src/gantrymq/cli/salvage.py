@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
@@ -77,10 +78,7 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
         "recordBytes": report.record_bytes,
         "mendedRecords": report.mended,
         "lostBytes": report.lost_bytes,
-        "lost": [
-            {"path": _name(store, one.path), "phyOffset": one.start, "bytes": one.end - one.start, "reason": one.reason}
-            for one in report.lost
-        ],
+        "lost": lost_rows(store, report.lost),
         "tailBytes": report.tail_bytes,
         "skippedFiles": [_name(store, path) for path in report.skipped_files],
         "queues": report.queues,
@@ -98,7 +96,8 @@ def _name(store: Path, path: Path) -> str:
 
 
 def _print(store: Path, out: Path, report: SalvageReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, size_text
+    from gantrymq.cli.text import count_text, print_pairs
+    from gantrymq.model.size import size_text
 
     pairs = [
         ("saved", f"{count_text(report.records, 'record')}, {size_text(report.record_bytes)}"),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.spark.stderr_log import stderr_into
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -114,7 +116,7 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
         builder = builder.config(key, value)
     log = work / "start.log"
     try:
-        with _stderr_into(log):
+        with stderr_into(log):
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
@@ -139,16 +141,3 @@ def _here(given: dict[str, str], work: Path) -> dict[str, str]:
         "spark.local.dir": str(work),
         "spark.ui.enabled": "false",
     }
-
-
-@contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """What is started in the ``with`` block says what it has to say into ``log``."""
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

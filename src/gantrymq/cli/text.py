@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _WIDTH_IN_A_FILE = 160
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
-
-
-def size_text(size_bytes: float) -> str:
-    """1536 → ``1.5 KiB``."""
-    unit = 0
-    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
-        size_bytes /= 1024
-        unit += 1
-    return f"{size_bytes:.1f} {_UNITS[unit]}" if unit else f"{int(size_bytes)} B"
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -112,7 +112,8 @@ def _print_json(path: Path, found: Verification, took: dict[str, float]) -> list
 
 
 def _print_text(path: Path, found: Verification, findings: list[Finding], took_ms: float) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, size_text, span_text
+    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.model.size import size_text
 
     for finding in findings:
         print(_line(finding))

@@ -5,6 +5,7 @@ Source: CompressionType, ZlibCompressor, Lz4Compressor, ZstdCompressor.
 
 from enum import Enum
 
+from gantrymq.format.packed_body import UNPACKERS
 from gantrymq.model import flags
 
 
@@ -34,33 +35,11 @@ def compress(body: bytes, kind: CompressionType, level: int) -> bytes:
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
     """A body, decompressed; no type in ``sys_flag`` means zlib. Raises ValueError saying what is wrong."""
-    kind = sys_flag & flags.COMPRESSION_MASK or flags.COMPRESSION_ZLIB
-    if kind not in [one.value for one in CompressionType]:
+    kind = sys_flag & flags.COMPRESSION_MASK
+    unpack = UNPACKERS.get(kind)
+    if unpack is None:
         raise ValueError(f"compression type {kind >> 8} is not known")
     try:
-        return _unpack(body, CompressionType(kind))
+        return unpack(body)
     except Exception as error:  # each library has errors of its own
         raise ValueError(f"its body cannot be decompressed: {error}") from error
-
-
-def _unpack(body: bytes, kind: CompressionType) -> bytes:
-    if kind is CompressionType.LZ4:
-        import lz4.frame
-
-        unpacked: bytes = lz4.frame.decompress(body)
-        return unpacked
-    if kind is CompressionType.ZSTD:
-        import zstandard
-
-        # An object, not decompress(): that believes a size in the frame's header, and takes the memory at once.
-        parts = []
-        while body:
-            frame = zstandard.ZstdDecompressor().decompressobj()
-            parts.append(frame.decompress(body))
-            if not frame.eof:
-                raise ValueError("its Zstandard frame is cut short")
-            body = frame.unused_data
-        return b"".join(parts)
-    import zlib
-
-    return zlib.decompress(body)

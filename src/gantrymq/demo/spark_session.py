@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.demo.failure import DemoError
+from gantrymq.spark.stderr_log import stderr_into
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ def spark_session(work: Path) -> Iterator[SparkSession]:
     for key, value in _settings(work, log4j).items():
         builder = builder.config(key, value)
     try:
-        with _stderr_into(log):
+        with stderr_into(log):
             session = builder.getOrCreate()
         try:
             yield session
@@ -76,19 +77,6 @@ def _settings(work: Path, log4j: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-
-
-@contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """What is started in the ``with`` block says what it has to say into ``log``."""
-    kept = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _end_java() -> None:

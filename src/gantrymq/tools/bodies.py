@@ -5,13 +5,13 @@ Source: MessageDecoder.decode, Compressor and CompressionType of RocketMQ 5.5.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gantrymq.errors import CorruptRecordError
+from gantrymq.format.packed_body import UNPACKERS
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import gather
 from gantrymq.model import flags
@@ -65,7 +65,7 @@ def _offset(batch: LogBatch, row: int) -> int:
 def _decompressed(batch: LogBatch, row: int) -> bytes:
     at, length = int(batch.row(codes.BODY_AT)[row]), int(batch.row(codes.BODY_LENGTH)[row])
     kind = int(batch.row(codes.SYS_FLAG)[row]) & flags.COMPRESSION_MASK
-    unpack = _UNPACKERS.get(kind)
+    unpack = UNPACKERS.get(kind)
     if unpack is None:
         raise CorruptRecordError(batch.path, _offset(batch, row), f"compression type {kind >> 8} is not known")
     try:
@@ -73,38 +73,3 @@ def _decompressed(batch: LogBatch, row: int) -> bytes:
     except Exception as error:
         reason = f"its body cannot be decompressed ({error}); decompress=false gives it as it is stored"
         raise CorruptRecordError(batch.path, _offset(batch, row), reason) from error
-
-
-def _zlib(body: bytes) -> bytes:
-    from isal import isal_zlib
-
-    return isal_zlib.decompress(body)
-
-
-def _lz4(body: bytes) -> bytes:
-    import lz4.frame
-
-    unpacked: bytes = lz4.frame.decompress(body)
-    return unpacked
-
-
-def _zstd(body: bytes) -> bytes:
-    import zstandard
-
-    # Not zstandard.decompress(): that believes a size in the frame's header, and takes the memory at once.
-    parts = []
-    while body:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        parts.append(frame.decompress(body))
-        if not frame.eof:
-            raise ValueError("its Zstandard frame is cut short")
-        body = frame.unused_data
-    return b"".join(parts)
-
-
-_UNPACKERS: dict[int, Callable[[bytes], bytes]] = {
-    0: _zlib,
-    flags.COMPRESSION_ZLIB: _zlib,
-    flags.COMPRESSION_LZ4: _lz4,
-    flags.COMPRESSION_ZSTD: _zstd,
-}

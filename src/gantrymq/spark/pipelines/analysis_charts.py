@@ -7,23 +7,14 @@ from typing import Any
 
 import altair as alt
 
+from gantrymq.model.size import size_text
 from gantrymq.page.figure import Figure, Rows, data, finished
 
 _BARS = 15
 _LINES = 6
 _OTHERS = "all others"
 _UNTAGGED = "(no tags)"
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _BAR_HEIGHT = 24
-
-
-def size_text(size_bytes: float) -> str:
-    """1536 → ``1.5 KiB``."""
-    unit = 0
-    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
-        size_bytes /= 1024
-        unit += 1
-    return f"{size_bytes:.1f} {_UNITS[unit]}" if unit else f"{int(size_bytes)} B"
 
 
 def analysis_figures(rows: Mapping[str, Rows]) -> dict[str, list[Figure]]:

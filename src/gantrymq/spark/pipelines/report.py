@@ -10,9 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gantrymq.model.size import size_text
 from gantrymq.page import html
 from gantrymq.spark.pipelines.analysis import StoreAnalysis, analyze, of_messages, read_messages
-from gantrymq.spark.pipelines.analysis_charts import analysis_figures, size_text
+from gantrymq.spark.pipelines.analysis_charts import analysis_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

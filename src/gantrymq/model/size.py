@@ -1,0 +1,12 @@
+"""Sizes as people read them."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(size_bytes: float) -> str:
+    """1536 → ``1.5 KiB``."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:.1f} {_UNITS[unit]}" if unit else f"{int(size_bytes)} B"
