@@ -8,9 +8,10 @@ from gantrymq.store.queue_offsets import believable
 FAR = 10**12  # so far into the log that any offset of these tests fits in front
 
 
-def mended(offsets: list[int], expected: int | None, phy_offset: int = FAR) -> list[int]:
+def mended(offsets: list[int], expected: int | None, phy_offset: int = FAR, apart: int = 100) -> list[int]:
+    """What is believed of records that lie ``apart`` bytes from each other."""
     given = np.array(offsets, np.int64)
-    return believable(given, np.full(len(given), phy_offset, np.int64), expected).tolist()
+    return believable(given, phy_offset + apart * np.arange(len(given)), expected).tolist()
 
 
 @pytest.mark.parametrize("expected", [5, None])
@@ -46,3 +47,13 @@ def test_an_empty_queue_begins_where_its_first_records_agree() -> None:
 def test_no_offset_is_larger_than_the_records_that_fit_in_front() -> None:
     assert mended([1 << 20], None, phy_offset=910) == [0]
     assert mended([10], None, phy_offset=910) == [10]
+
+
+@pytest.mark.parametrize("lost", [1, 9])
+def test_the_first_of_a_queue_stands_where_the_next_ones_may_be_lost(lost: int) -> None:
+    assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000) == [0, lost + 1, lost + 2, lost + 3]
+
+
+@pytest.mark.parametrize("lost", [10, 1 << 30])
+def test_the_first_of_a_queue_is_wrong_where_so_many_would_not_have_fitted(lost: int) -> None:
+    assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000)[0] == lost

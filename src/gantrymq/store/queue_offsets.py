@@ -4,7 +4,8 @@ No CRC covers a record's queue offset, and one flipped bit of it must neither mo
 queue of a billion empty slots. In the order of the log the offsets of a queue rise by one. Where a record breaks that
 and the next one does not, the record is wrong; where the next one agrees with it, something is missing or repeated,
 and the offsets stand. At the end of a run, where no next one is known, a large step is not believed. And no offset can
-be larger than the number of records that fit in front of it into the log.
+be larger than the number of records that fit in front of it into the log. The first record of a queue has none before
+it: two that agree overrule it, unless the log has room for what they say is missing in between.
 """
 
 from __future__ import annotations
@@ -30,20 +31,28 @@ def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Long
     if (origins == first).all() and 0 <= offsets[0] <= phy_offsets[0] // MIN_RECORD_SIZE:
         return offsets
     possible = (offsets >= 0) & (offsets <= phy_offsets // MIN_RECORD_SIZE)
-    before = expected
+    before = _origin_of_first(origins, possible, phy_offsets) if expected is None else expected
     for i in range(count):
         origin = int(origins[i])
         after = int(origins[i + 1]) if i + 1 < count and possible[i + 1] else None
-        if before is None:
-            # The first record of a queue: two that agree overrule it.
-            agree = i + 2 < count and after == int(origins[i + 2])
-            before = after if after is not None and (agree or not possible[i]) else max(origin, 0) if possible[i] else 0
-        elif origin != before and (not possible[i] or after == before or _is_wild(origin - before, after)):
+        if origin != before and (not possible[i] or after == before or _is_wild(origin - before, after)):
             origin = before
         elif origin != before:
             before = origin
         origins[i] = before
     return origins + np.arange(count)
+
+
+def _origin_of_first(origins: Longs, possible: NDArray[np.bool_], phy_offsets: Longs) -> int:
+    """What to believe of the first record of a queue, by the next two."""
+    own = int(origins[0])
+    if len(origins) == 1 or not possible[1]:
+        return own if possible[0] else 0
+    after = int(origins[1])
+    is_outvoted = len(origins) > 2 and after == origins[2]
+    most_missing = (phy_offsets[1] - phy_offsets[0]) // MIN_RECORD_SIZE - 1
+    is_gap = 0 < after - own <= most_missing
+    return after if not possible[0] or (is_outvoted and not is_gap) else own
 
 
 def _is_wild(step: int, after: int | None) -> bool:
