@@ -13,7 +13,8 @@ import pytest
 from gantrymq.clock import ManualClock
 from gantrymq.errors import StoreError
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.message import StoredMessage
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.salvage import SalvageReport, salvage_store
@@ -27,8 +28,8 @@ from store_cases import (
     await_dispatch,
     content,
     dump,
-    fill,
     numbered,
+    odd_message,
     open_reader,
     open_store,
     tree,
@@ -41,10 +42,12 @@ Content = dict[tuple[str, int], dict[int, StoredMessage]]
 class Damaged:
     """A closed store of real files, what was put into it, and the means to damage its log."""
 
-    def __init__(self, path: Path, rng: random.Random, messages: int = 300, **config: Any) -> None:
+    def __init__(self, path: Path, rng: random.Random, messages: int | list[Message] = 300, **config: Any) -> None:
         self.path = path
+        drawn = [odd_message(rng) for _ in range(messages)] if isinstance(messages, int) else messages
         with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS), **config) as store:
-            self.results = fill(store, messages, rng)
+            self.results = [store.put(message) for message in drawn]
+            assert {result.status for result in self.results} == {PutMessageStatus.PUT_OK}
             await_dispatch(store)
             self.content = content(store)
 
@@ -126,6 +129,31 @@ def test_lost_records_leave_their_slots_filled(store: Damaged, rng: random.Rando
     assert_holds(out, store.without(*lost))
 
 
+def test_the_second_record_of_a_queue_is_lost(tmp_path: Path, rng: random.Random) -> None:
+    store = Damaged(tmp_path / "store", rng, numbered(5))
+    store.write(store.results[1].phy_offset, b"\xff")
+    out, _ = salvaged(store.path)
+    assert_holds(out, store.without(store.results[1]))
+
+
+@pytest.mark.parametrize("topic", ["o", "of-21-characters-only", "of-22-characters-alone"])
+@pytest.mark.parametrize("has_crc", [False, True])
+def test_lost_records_too_short_for_the_name_of_filler(
+    topic: str, has_crc: bool, tmp_path: Path, rng: random.Random
+) -> None:
+    config = replace(SMALL, enabled_append_prop_crc=has_crc, force_verify_prop_crc=has_crc)
+    store = Damaged(tmp_path / "store", rng, [Message(topic, b"") for _ in range(9)], config=config)
+    lost = [store.results[0], *store.results[3:5], store.results[7]]
+    for result in lost:
+        store.write(result.phy_offset, b"\xff")
+    out, report = salvaged(store.path)
+    assert sum(one.end - one.start for one in report.lost) == sum(result.size_bytes for result in lost)
+    (out / "abort").touch()
+    with open_store(RealFileSystem(), out, config=config) as opened:
+        assert opened.recovery.cut_bytes == 0
+    assert_holds(out, store.without(*lost))
+
+
 def test_a_wrong_crc_is_lost(store: Damaged) -> None:
     with open_reader(store.path) as reader:
         messages = [(result, reader.message_at(result.phy_offset)) for result in store.results[30:]]
@@ -181,9 +209,9 @@ def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: rando
     store.write(store.results[60].phy_offset, b"\xff")
     out, report = salvaged(store.path)
     assert (report.mended, len(report.lost)) == (1, 1)
+    (out / "abort").touch()
     with open_store(RealFileSystem(), out, config=config) as opened:  # which verifies every record's own CRC
         assert opened.recovery.cut_bytes == 0
-        (out / "abort").touch()
     assert_holds(out, store.without(store.results[60]))
 
 

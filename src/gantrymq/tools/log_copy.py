@@ -3,6 +3,7 @@
 A record goes where it lay. What is lost in between becomes filler: records of a rolled-back transaction, which enter
 no queue and no index, with a body of zeros as long as the gap; at the end of a file it becomes the blank. So every
 physical offset, message id and half message's offset stays true. A file of which nothing is left is a blank alone.
+A record of a short topic may leave no room for the topic of filler, which is then cut short.
 
 Thread rule: one thread.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import BLANK_SIZE, body_crc, encode_blank, encode_record, record_size
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.model.flags import TRANSACTION_ROLLBACK
@@ -20,6 +22,8 @@ from gantrymq.model.message import LOOPBACK, StoredMessage
 
 FILLER_TOPIC = "RMQ_SYS_SALVAGE_FILLER"
 _LARGEST_FILLER = 1 << 20  # a broker reads a record as a whole
+_SMALLEST_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, 1, 0)  # as the smallest record that can be lost
+_WHOLE_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, len(FILLER_TOPIC), CRC_PROPERTY_SIZE)
 
 
 class LogCopy:
@@ -32,18 +36,17 @@ class LogCopy:
         self._fs = fs
         self._directory = directory
         self._file_size = file_size
-        self._append_crc = append_crc
+        self._crc_size = CRC_PROPERTY_SIZE if append_crc else 0
         self._file: File | None = None
         self._base = 0
         self.position = 0
-        self.smallest_gap = self._filler_size(0)
 
     def can_take(self, start: int, end: int) -> bool:
         """Whether a record at [start, end) fits: into a file, with room for its blank, and for filler before it."""
         base = start - start % self._file_size
         before = self.position if self._file is not None and base == self._base else base
         gap = start - before
-        return (gap == 0 or gap >= self.smallest_gap) and end + BLANK_SIZE <= base + self._file_size
+        return (gap == 0 or gap >= _SMALLEST_FILLER) and end + BLANK_SIZE <= base + self._file_size
 
     def write(self, start: int, raw: memoryview, last_store_ms: int) -> None:
         """Put records at ``start``; :meth:`can_take` has allowed it. Raises DiskFullError."""
@@ -86,17 +89,18 @@ class LogCopy:
         while self.position < end:
             gap = end - self.position
             # What is left behind this piece must be none, or enough for another.
-            size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - self.smallest_gap)
+            size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - _WHOLE_FILLER)
             self._file.write_at(self.position - self._base, self._filler(self.position, size, store_ms))
             self.position += size
 
-    def _filler_size(self, body_length: int) -> int:
-        return record_size(1, TRANSACTION_ROLLBACK, body_length, len(FILLER_TOPIC), 20 if self._append_crc else 0)
-
     def _filler(self, phy_offset: int, size: int, store_ms: int) -> bytes:
-        body = bytes(size - self._filler_size(0))
+        # Where there is no room for a CRC of the whole, what was lost had none either.
+        crc_size = self._crc_size if size >= _SMALLEST_FILLER + self._crc_size else 0
+        room = size - crc_size - _SMALLEST_FILLER
+        topic = FILLER_TOPIC[: 1 + room]
+        body = bytes(room + 1 - len(topic))
         message = StoredMessage(
-            topic=FILLER_TOPIC,
+            topic=topic,
             queue_id=0,
             queue_offset=0,
             phy_offset=phy_offset,
@@ -114,7 +118,7 @@ class LogCopy:
             properties={},
             version=1,
         )
-        raw = encode_record(message, FILLER_TOPIC.encode(), b"", append_crc=self._append_crc)
+        raw = encode_record(message, topic.encode(), b"", append_crc=crc_size > 0)
         if len(raw) != size:
             raise StoreError(self._directory, f"no filler of {size} bytes can be made")
         return raw
