@@ -8,9 +8,10 @@ import json
 import random
 import sys
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.tools import export_parts
 from gantrymq.tools.export import SUCCESS, ExportSelection, export_store
 from gantrymq.tools.export_files import ExportFormat
@@ -89,6 +91,29 @@ def test_files_stand_by_topic_and_day(store: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("topic=orders/day=*"))) == 3
     table = ds.dataset(tmp_path / "out", partitioning=ds.HivePartitioning.discover(infer_dictionary=False))
     assert table.count_rows() == report.rows == len(rows_of(tmp_path / "out"))
+
+
+LONG_TOPICS = ["t" * 255, "%RETRY%" + "%" * 240, "%DLQ%" + "主题" * 40, "a" * 249]
+
+
+def test_topics_whose_names_are_too_long_for_a_directory(tmp_path: Path) -> None:
+    topics = [*LONG_TOPICS, "t" * 254 + "u"]
+    with open_store(RealFileSystem(), tmp_path / "store", clock=ManualClock(NOON_MS)) as opened:
+        for topic in topics:
+            assert opened.put(Message(topic, topic.encode())).status is PutMessageStatus.PUT_OK
+    report = export_store(tmp_path / "store", tmp_path / "out", config=SMALL)
+    assert report.topics == dict.fromkeys(topics, 1)
+    rows = {row["topic"]: row["body"] for row in rows_of(tmp_path / "out").values()}
+    assert rows == {topic: topic.encode() for topic in topics}
+    names = sorted(path.name for path in (tmp_path / "out").glob("topic=*"))
+    assert len(names) == len(topics)
+    assert max(map(len, names)) == 255
+    assert f"topic={'a' * 249}" in names  # the longest that is whole
+    assert f"topic={'t' * 232}~{sha256(b't' * 255).hexdigest()[:16]}" in names
+    # Cut between two characters, so that readers of Hive's layout can decode them.
+    assert [unquote(name, errors="strict")[:8] for name in names if "%E4" in name] == ["topic=%D"]
+    table = ds.dataset(tmp_path / "out", partitioning=ds.HivePartitioning.discover(infer_dictionary=False))
+    assert table.count_rows() == len(topics)
 
 
 def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,10 @@ def export(
     """Write messages to Parquet, JSON lines or CSV files.
 
     Files stand in OUT/topic=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
-    and have the columns of spark.read.format("rocketmq"). Shows what a
-    recovery would leave, takes no lock, writes nothing into STORE. The exit
-    code is 1 where damage was passed over.
+    and have the columns of spark.read.format("rocketmq"). A NAME that is too
+    long for a directory is cut and closed with ~HASH; the column topic has it
+    whole. Shows what a recovery would leave, takes no lock, writes nothing
+    into STORE. The exit code is 1 where damage was passed over.
 
     Examples of use:
 

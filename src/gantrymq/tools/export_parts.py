@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +22,8 @@ _WAITING_BYTES = 256 << 20  # rows of all topics together
 _WORTH_WRITING_BYTES = 32 << 20  # rows of one topic: a row group
 _LARGEST_FILE_BYTES = 512 << 20
 _LAST_DAY = 2_932_896  # of the year 9999
+_LONGEST_NAME = 255  # bytes, of what most file systems allow
+_HASH_DIGITS = 16
 _UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 Partition = tuple[str, int]
@@ -95,10 +98,7 @@ class ExportParts:
         number = self._numbers.get((topic, day), 0)
         self._numbers[topic, day] = number + 1
         return (
-            self._root
-            / f"topic={quote(topic, safe='')}"
-            / f"day={_day_text(day)}"
-            / f"{self._prefix}{number:05d}.{self._kind}"
+            self._root / topic_directory(topic) / f"day={_day_text(day)}" / f"{self._prefix}{number:05d}.{self._kind}"
         )
 
     def _end(self, topic: str) -> None:
@@ -111,6 +111,21 @@ class ExportParts:
             self._report.file_bytes += self._open[topic].commit()
             self._report.files += 1
             del self._open[topic]
+
+
+def topic_directory(topic: str) -> str:
+    """The name of a topic's directory: percent-encoded, and where that is too long, cut and closed with ``~HASH``.
+
+    It is cut between two characters, for readers decode it.
+    """
+    name = f"topic={quote(topic, safe='')}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = "~" + sha256(topic.encode()).hexdigest()[:_HASH_DIGITS]
+    while len(name) > _LONGEST_NAME - len(end):
+        topic = topic[:-1]
+        name = f"topic={quote(topic, safe='')}"
+    return name + end
 
 
 def _day_text(day: int) -> str:
