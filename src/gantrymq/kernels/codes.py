@@ -59,6 +59,7 @@ CHAIN_SLOT = 3  # a slot does not name its newest entry
 ENTRY_STRAY = 1  # an index entry that points at none of the records it was compared with
 ENTRY_HASH = 2  # at one that is not indexed under its hash
 ENTRY_TIME = 3  # at one that was stored at another time
+SURELY_BEHIND = 8  # so many index entries in a row that point further on are no accident
 
 MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons

@@ -17,6 +17,7 @@ from gantrymq.kernels.codes import (
     ENTRY_HASH,
     ENTRY_STRAY,
     ENTRY_TIME,
+    SURELY_BEHIND,
 )
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import load_i32, load_i64
@@ -24,7 +25,6 @@ from gantrymq.kernels.machine import load_i32, load_i64
 _MAGIC_V1, _MAGIC_V2 = MAGIC_V1 - 2**32, MAGIC_V2 - 2**32
 _FIRST_MAGIC_BYTE = MAGIC_V1 >> 24
 _HEAD_BYTES = PHY_OFFSET_AT + 8
-SURELY_BEHIND = 8  # so many entries in a row that point further on are no accident
 
 
 @kernel

@@ -28,7 +28,7 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.arrays import read_only
-from gantrymq.kernels.verify import SURELY_BEHIND
+from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
