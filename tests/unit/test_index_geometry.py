@@ -1,5 +1,7 @@
 """How the geometry of index files is found."""
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,16 @@ import pytest
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError
 from gantrymq.format.index import file_size
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
 from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths
-from store_cases import SMALL
+from store_cases import ROOT, SMALL, await_dispatch, fill, open_store
+
+SMALL_INDEX = replace(
+    MessageStoreConfig(), max_hash_slot_num=SMALL.max_hash_slot_num, max_index_num=SMALL.max_index_num
+)
 
 
 def empty_index_file(root: Path, config: MessageStoreConfig) -> StorePaths:
@@ -31,3 +39,22 @@ def test_an_empty_file_of_another_length_is_ambiguous(tmp_path: Path) -> None:
     paths = empty_index_file(tmp_path, SMALL)
     with pytest.raises(AmbiguousGeometryError, match="--set maxHashSlotNum=… --set maxIndexNum=…"):
         find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ())
+
+
+# The first key hashes to slot 0, so that entries that were never written look like the end of its chain.
+@pytest.mark.parametrize("keys", [["k9"], ["k9", "a", "b"]])
+def test_one_message_at_offset_0_proves_the_geometry(keys: list[str]) -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        store.put(Message("orders", b"", keys=keys))
+        await_dispatch(store)
+    assert find_index_geometry(fs, StorePaths(ROOT), MessageStoreConfig(), ()) == SMALL_INDEX
+
+
+@pytest.mark.parametrize("seed", [33, 60, 111, 115, 118, 139, 188])
+def test_a_geometry_that_explains_half_of_the_entries_by_chance_is_not_taken(seed: int) -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        fill(store, 60, random.Random(seed))
+        await_dispatch(store)
+    assert find_index_geometry(fs, StorePaths(ROOT), MessageStoreConfig(), ()) == SMALL_INDEX

@@ -2,7 +2,8 @@
 
 The commit log and the consume queues say it plainly. An index file's length allows many pairs of slots and entries;
 the right one is proved by its content: the first entry is the one that the header names, the last one is the head of
-its chain, and a sample of entries is where the slots of their key hashes say.
+its chain, and a sample of entries is where the slots of their key hashes say. Slots that are few and hold few entries
+make others seem right half of the time, so one that explains clearly more rules the rest out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
 _PROVED_SHARE = 0.5
+_CLEARLY_MORE = 12  # entries
 
 
 def require_store(fs: FileSystem, root: Path) -> None:
@@ -115,12 +117,19 @@ def _pairs_of(
     try:
         array = file.map()
         usual = (config.max_hash_slot_num, config.max_index_num)
-        if pairs is None and _share_explained(array, usual) == 1:
+        sampled = _sample(array).size
+        if pairs is None and _count_explained(array, usual) == sampled:
             # What is configured fits, also a file that a kill left empty; the search is for other geometries.
             return [usual]
         if pairs is None:
             pairs = _keep_given(_candidate_pairs(array), config, given)
-        return [pair for pair in pairs if _share_explained(array, pair) > _PROVED_SHARE]
+        explained = {pair: _count_explained(array, pair) for pair in pairs}
+        most = max(explained.values(), default=0)
+        return [
+            pair
+            for pair, count in explained.items()
+            if count >= most - _CLEARLY_MORE and (count > sampled * _PROVED_SHARE or count == sampled)
+        ]
     finally:
         file.close()
 
@@ -147,6 +156,11 @@ def _candidate_pairs(array: Bytes) -> list[tuple[int, int]]:
     newest = header.index_count - 1
     if newest >= 1:
         slots = slots[_phy_offsets(words, slots, 1) == header.begin_phy_offset]
+        # Where the first record lies at 0, an entry that was never written must not pass for its own.
+        is_written = words[slots + _WORDS_AN_ENTRY] != 0
+        slots = slots[is_written] if is_written.any() else slots
+        for word in range(_WORDS_AN_ENTRY):  # nobody writes entry 0
+            slots = slots[words[slots + word] == 0]
         hashes = words[slots + _WORDS_AN_ENTRY * newest]
         slots, hashes = slots[hashes >= 0], hashes[hashes >= 0]
         # At a kill the slot may be ahead of the header by the entry that was just going in.
@@ -160,24 +174,24 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
     return (words[at].astype(np.int64) << 32) | low
 
 
-def _share_explained(array: Bytes, pair: tuple[int, int]) -> float:
-    """The share of a sample of entries that a geometry explains; 1 where there is nothing to explain.
+def _sample(array: Bytes) -> NDArray[np.int64]:
+    """The numbers of the entries that are looked at."""
+    count = decode_header(array[:HEADER_SIZE].data).index_count
+    return np.unique(np.linspace(1, count - 1, min(max(count - 1, 0), _SAMPLED_ENTRIES)).astype(np.int64))
+
+
+def _count_explained(array: Bytes, pair: tuple[int, int]) -> int:
+    """How many entries of the sample a geometry explains; -1 where it does not fit the file at all.
 
     An entry is explained when the slot of its hash names it or a newer one, and an older one precedes it. The true
     geometry explains all of them, or nearly all in a file whose header was old when its broker was killed and that
     was written on.
     """
-    if file_size(*pair) != len(array):
-        return 0
-    count = decode_header(array[:HEADER_SIZE].data).index_count
-    if count > pair[1]:
-        return 0
-    words = array[HEADER_SIZE:].view(">i4")
-    numbers = np.unique(np.linspace(1, count - 1, min(count - 1, _SAMPLED_ENTRIES)).astype(np.int64))
-    if not len(numbers):
-        return 1
+    if file_size(*pair) != len(array) or decode_header(array[:HEADER_SIZE].data).index_count > pair[1]:
+        return -1
+    words, numbers = array[HEADER_SIZE:].view(">i4"), _sample(array)
     at = pair[0] + _WORDS_AN_ENTRY * numbers
     hashes, previous = words[at].astype(np.int64), words[at + _WORDS_AN_ENTRY - 1].astype(np.int64)
     heads = words[np.maximum(hashes, 0) % pair[0]].astype(np.int64)
     explained = (hashes >= 0) & (heads >= numbers) & (heads < pair[1]) & (previous >= 0) & (previous < numbers)
-    return float(explained.mean())
+    return int(explained.sum())
