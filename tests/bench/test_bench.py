@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gantrymq.bench.process import SideError
+from gantrymq.bench.process import JavaSide, SideError, serve_ours, serving
 from gantrymq.bench.programme import chosen
 from gantrymq.bench.race import JAVA, OURS, Race, run
 from gantrymq.bench.races.growth import measure
@@ -44,6 +47,48 @@ def test_a_side_that_fails_ends_its_race_and_says_why(tmp_path: Path) -> None:
 
     outcome = run(Race("r", "ms", {OURS: broken}), 2, tmp_path, quiet)
     assert (outcome.error, outcome.ratio) == ("it ended with 3", None)
+
+
+def test_servers_stand_beside_a_race_from_the_first_round_to_the_last(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def standing(folder: Path) -> Iterator[None]:
+        assert folder.is_dir()
+        told.append("begin")
+        yield
+        told.append("end")
+
+    def side(folder: Path) -> float:
+        told.append("round")
+        return 1.0
+
+    run(Race("r", "x/s", {OURS: side}, standing=standing), 2, tmp_path, quiet)
+    assert told == ["begin", "round", "round", "end"]
+
+
+def test_our_servers_are_started_as_a_user_starts_them_and_killed(tmp_path: Path) -> None:
+    with serving(serve_ours(tmp_path / "store", {"flushDiskType": "ASYNC_FLUSH"})) as ready:
+        assert {"namesrv", "broker"} <= ready.keys()
+        assert (tmp_path / "store" / "abort").exists()
+    assert (tmp_path / "store" / "abort").exists()
+
+
+def test_a_server_that_does_not_start_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SideError, match="does not start: no port"),
+        serving([sys.executable, "-c", "raise SystemExit('no port')"]),
+    ):
+        pytest.fail("it stands")
+
+
+@pytest.mark.slow
+def test_both_brokers_are_raced_with_the_real_client(tmp_path: Path) -> None:
+    java = JavaSide.find(None)
+    if java is None:
+        pytest.skip("no RocketMQ to race against")
+    races = [race for race in chosen(Track(java, 0.001), ("broker",)) if "async" not in race.name]
+    assert [outcome.error for race in races if (outcome := run(race, 1, tmp_path, quiet)).error] == []
 
 
 def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +36,43 @@ class JavaSide:
 
     def run(self, command: str, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Run one command on a store and return the last line it printed; raises SideError."""
-        words = ["java", "-cp", f"{self.jar}:{self.jar.parent}/lib/*", "org.gantrymq.interop.Main", command]
-        words += ["--store", str(store)]
-        for key, value in (settings or {}).items():
-            words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        return _last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
+
+    def load(self, namesrv: str, **options: Any) -> Line:
+        """The real client at work on the cluster of a name server, and what it says of it; raises SideError."""
+        return _last_line(self._words("load", {"namesrv": namesrv, **options}))
+
+    def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
+        """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store."""
+        words = self._words("cluster", {}, f"-Djava.io.tmpdir={store.parent}")
+        return [*words, "--store", str(store), *_set(settings)]
+
+    def _words(self, command: str, options: Mapping[str, Any], *of_jvm: str) -> list[str]:
+        words = ["java", *of_jvm, "-cp", f"{self.jar}:{self.jar.parent}/lib/*", "org.gantrymq.interop.Main", command]
         for name, option in options.items():
             words += [f"--{name.replace('_', '-')}", *([] if option is True else [str(option)])]
-        return _last_line(words)
+        return words
+
+
+@contextmanager
+def serving(words: Sequence[str]) -> Iterator[Line]:
+    """A server that says in one JSON line on stdout that it is ready, until the block ends; then it is killed.
+
+    Raises SideError where it ends before it is ready.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                said.seek(0)
+                raise SideError(f"{words[0]} … {words[-1]} does not start: {said.read().strip()[-_STDERR:]}")
+            yield json.loads(line)
+        finally:
+            process.kill()
 
 
 def run_ours(work: str, **options: Any) -> Line:
@@ -50,7 +82,26 @@ def run_ours(work: str, **options: Any) -> Line:
 
 def run_command(*words: str) -> Line:
     """Run our command line with ``--json`` and return the last line; raises SideError."""
-    return _last_line([str(Path(sys.executable).with_name("gantrymq")), *words, "--json"])
+    return _last_line(our_command(*words))
+
+
+def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:
+    """The command that runs our name server and broker on free ports, for :func:`serving`."""
+    ports = ("--namesrv-port", "0", "--listen-port", "0")
+    return our_command("serve", "--store", str(store), *ports, *_set(settings))
+
+
+def our_command(*words: str) -> list[str]:
+    """Our command line as a user writes it, with ``--json``."""
+    return [str(Path(sys.executable).with_name("gantrymq")), *words, "--json"]
+
+
+def _set(settings: Mapping[str, object]) -> list[str]:
+    """RocketMQ's keys, as both command lines take them."""
+    words = []
+    for key, value in settings.items():
+        words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+    return words
 
 
 def _last_line(words: list[str]) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,8 @@ class Race:
 
     ``unit`` is that of what a side returns; with ``less_is_better`` it is a time or a size. ``goal`` is the ratio to
     reach, ours over theirs (theirs over ours where less is better); None where there is none. ``prepare`` makes what
-    the sides need, once, in a directory that they must not change.
+    the sides need, once, in a directory that they must not change. ``standing`` is what runs beside them in that
+    directory from the first round to the last: servers.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Race:
     less_is_better: bool = False
     prepare: Callable[[Path], None] = lambda folder: None
     note: str = ""
+    standing: Callable[[Path], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass
@@ -67,10 +70,11 @@ def run(race: Race, rounds: int, scratch: Path, report: Callable[[str], None]) -
         folder.mkdir(parents=True)
         report(f"{race.name}: preparing")
         race.prepare(folder)
-        for number in range(rounds):
-            for name, side in race.sides.items():
-                report(f"{race.name}: {name}, round {number + 1} of {rounds}")
-                outcome.samples.setdefault(name, []).append(side(folder))
+        with race.standing(folder):
+            for number in range(rounds):
+                for name, side in race.sides.items():
+                    report(f"{race.name}: {name}, round {number + 1} of {rounds}")
+                    outcome.samples.setdefault(name, []).append(side(folder))
     except (OSError, RuntimeError) as error:
         outcome.error = " ".join(str(error).split())[:300]
     finally:

@@ -22,6 +22,10 @@ class Track:
         """So many messages of ``full``, a thousand at least."""
         return max(int(full * self.scale), 1000)
 
+    def seconds(self, full: int) -> int:
+        """So many seconds of ``full``, one at least, for work that goes by time."""
+        return max(round(full * self.scale), 1)
+
     def sides(self, java: Side, ours: Side) -> dict[str, Side]:
         """Both sides, or ours alone."""
         return {OURS: ours} if self.java is None else {JAVA: java, OURS: ours}

@@ -8,20 +8,21 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The real client with all its might for so many seconds, in one of its ways (sync, async, oneway, batch, push), and
- * one line about it. What was
- * acknowledged goes into a file, one key for each message, as soon as it is: whoever kills the broker compares.
+ * The real client with all its might for so many seconds or messages, in one of its ways (sync, async, oneway, batch,
+ * push), or at a fixed rate (latency), and one line about it. The warm-up, in seconds, is the same work before the
+ * clock starts; for push it is a first consumer that reads everything. One-way messages count when they are in their
+ * queues, all others when they are acknowledged.
+ *
+ * <p>What was acknowledged goes into a file, one key for each message, as soon as it is: whoever kills the broker
+ * compares.
  */
 final class Load implements Command {
     private static final int BATCH = 100;
@@ -33,13 +34,18 @@ final class Load implements Command {
     @Override
     public String usage() {
         return "--namesrv ADDRESS --topic NAME --mode WAY [--threads COUNT] [--seconds COUNT]"
-            + " [--warm-up COUNT] [--size BYTES] [--count COUNT] [--acks FILE]";
+            + " [--warm-up COUNT] [--size BYTES] [--count COUNT] [--rate COUNT] [--acks FILE]";
     }
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        if ("push".equals(options.text("mode"))) {
-            out.line(consume(options));
+        String mode = options.text("mode");
+        if ("push".equals(mode)) {
+            out.line(LoadPush.run(options));
+            return 0;
+        }
+        if ("latency".equals(mode)) {
+            out.line(LoadLatency.run(options));
             return 0;
         }
         DefaultMQProducer producer = new DefaultMQProducer("load-" + System.nanoTime());
@@ -58,17 +64,30 @@ final class Load implements Command {
                 thread.start();
             }
             Thread.sleep(warmUp);
-            long before = acknowledged.get();
+            long before = counted(producer, options);
             long begin = System.nanoTime();
             for (Thread thread : threads) {
                 thread.join();
             }
+            long messages = counted(producer, options) - before;
             double seconds = (System.nanoTime() - begin) / 1e9;
-            out.line(Map.of("mode", options.text("mode"), "messages", acknowledged.get() - before, "seconds", seconds,
-                "rate", (acknowledged.get() - before) / seconds, "failed", failed.get()));
+            out.line(Map.of("mode", mode, "messages", messages, "seconds", seconds, "rate", messages / seconds,
+                "failed", failed.get()));
         }
         producer.shutdown();
         return 0;
+    }
+
+    @SuppressWarnings("deprecation") // maxOffset: no other way of a producer's to ask
+    private long counted(DefaultMQProducer producer, Options options) throws Exception {
+        if (!"oneway".equals(options.text("mode"))) {
+            return acknowledged.get();
+        }
+        long stored = 0;
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(options.text("topic"))) {
+            stored += producer.maxOffset(queue);
+        }
+        return stored;
     }
 
     private final class Sender implements Runnable {
@@ -78,6 +97,7 @@ final class Load implements Command {
         private final byte[] body;
         private final BufferedWriter acks;
         private final long end;
+        private final long most;
         private final String prefix;
         private final Semaphore inFlight = new Semaphore(IN_FLIGHT);
         private long next;
@@ -89,12 +109,13 @@ final class Load implements Command {
             this.body = new byte[options.integer("size", 1024)];
             this.acks = acks;
             this.end = end;
+            this.most = options.number("count", Long.MAX_VALUE);
             this.prefix = "t" + id + "-";
         }
 
         @Override
         public void run() {
-            while (System.currentTimeMillis() < end) {
+            while (System.currentTimeMillis() < end && acknowledged.get() < most) {
                 try {
                     send();
                 } catch (Exception e) {
@@ -183,31 +204,5 @@ final class Load implements Command {
                 }
             }
         }
-    }
-
-    private static Map<String, Object> consume(Options options) throws Exception {
-        AtomicLong got = new AtomicLong();
-        AtomicLong first = new AtomicLong();
-        AtomicLong last = new AtomicLong();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("load-" + System.nanoTime());
-        consumer.setNamesrvAddr(options.text("namesrv"));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeMessageBatchMaxSize(32);
-        consumer.subscribe(options.text("topic"), "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            long now = System.nanoTime();
-            first.compareAndSet(0, now);
-            last.set(now);
-            got.addAndGet(messages.size());
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        long deadline = System.currentTimeMillis() + options.integer("seconds", 60) * 1000L;
-        while (got.get() < options.number("count") && System.currentTimeMillis() < deadline) {
-            Thread.sleep(5);
-        }
-        double seconds = (last.get() - first.get()) / 1e9;
-        consumer.shutdown();
-        return Map.of("mode", "push", "messages", got.get(), "seconds", seconds, "rate", got.get() / seconds, "failed", 0);
     }
 }

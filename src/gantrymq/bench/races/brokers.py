@@ -1,0 +1,117 @@
+"""Brokers under the real Java client: sends of each kind, a push consumer, and the time from one end to the other.
+
+Both are what a user starts, each a process with its name server, and both stand from the first round to the last; the
+client is the same program in a new process for each turn. Whoever's turn it is not has nothing to do. Both flush
+asynchronously. Both are warmed alike: by one turn that does not count, and by the first seconds of each turn (for push,
+by a first consumer that reads the whole topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from gantrymq.bench.process import Line, SideError, serve_ours, serving
+from gantrymq.bench.race import JAVA, OURS, Race
+from gantrymq.bench.track import Track
+
+_SETTINGS = {"flushDiskType": "ASYNC_FLUSH", "waitTimeMillsInSendQueue": 10_000}
+_BODY_SIZE = 1024
+_SECONDS, _WARM_UP_SECONDS = 10, 5
+_PUSHED = 1_000_000
+_PUSH_WITHIN_SECONDS = 300
+_RATE = 1000
+_GOAL = 1.3
+_TOPIC = "bench"
+_TOLERATED = 0.001
+
+
+def races(track: Track) -> Iterator[Race]:
+    """Sends of each kind, push, and latency at a fixed rate."""
+    if track.java is None:
+        return  # the client is Java's
+    yield _send(track, "sync", f"broker sync send {_BODY_SIZE} B, 16 threads", threads=16)
+    yield _send(track, "async", f"broker async send {_BODY_SIZE} B")
+    yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
+    yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
+    yield _push(track)
+    for percent in (50, 99):
+        yield _latency(track, percent)
+
+
+class Brokers:
+    """The real broker and ours. Called with the folder of a race they stand there until the block ends."""
+
+    def __init__(self, track: Track) -> None:
+        self._track = track
+        self._namesrv: dict[str, str] = {}
+
+    @contextmanager
+    def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
+        """Start both and let the client do ``first`` with each (options of interop's ``load``); its line is dropped."""
+        commands = {
+            JAVA: self._track.other.cluster(folder / "theirs", _SETTINGS),
+            OURS: serve_ours(folder / "ours", _SETTINGS),
+        }
+        with ExitStack() as stack:
+            for side, words in commands.items():
+                self._namesrv[side] = stack.enter_context(serving(words))["namesrv"]
+            for side in commands:
+                self.load(side, **first)
+            yield
+
+    def load(self, side: str, *, topic: str = _TOPIC, **options: Any) -> Line:
+        """The client at the broker of a side; raises SideError where more than one message of a thousand failed."""
+        line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
+        if line["failed"] > _TOLERATED * line["messages"]:
+            raise SideError(f"{line['failed']} of {line['messages']} messages failed at {side}")
+        return line
+
+
+def _race(track: Track, name: str, unit: str, first: dict[str, Any], turn: Any, **of_race: Any) -> Race:
+    brokers = Brokers(track)
+    sides = track.sides(lambda _: float(turn(brokers, JAVA)), lambda _: float(turn(brokers, OURS)))
+    return Race(name, unit, sides, standing=lambda folder: brokers(folder, **first), **of_race)
+
+
+def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float | None = _GOAL) -> Race:
+    work: dict[str, Any] = {"mode": mode, "threads": threads, **_times(track)}
+
+    def turn(brokers: Brokers, side: str) -> float:
+        return float(brokers.load(side, **work)["rate"])
+
+    note = "stored" if mode == "oneway" else "acknowledged"
+    return _race(track, name, "messages/s", work, turn, goal=goal, note=note)
+
+
+def _push(track: Track) -> Race:
+    amount = track.amount(_PUSHED)
+    filling = {"mode": "batch", "count": amount, "seconds": _PUSH_WITHIN_SECONDS}
+
+    def turn(brokers: Brokers, side: str) -> float:
+        line = brokers.load(side, mode="push", count=amount, warm_up=1, seconds=_PUSH_WITHIN_SECONDS)
+        if line["messages"] < amount:
+            raise SideError(f"{line['messages']} of {amount} messages came from {side}")
+        return float(line["rate"])
+
+    note = "a topic filled before, from its beginning"
+    return _race(track, f"broker push consume {_BODY_SIZE} B", "messages/s", filling, turn, goal=_GOAL, note=note)
+
+
+def _latency(track: Track, percent: int) -> Race:
+    work: dict[str, Any] = {"mode": "latency", "rate": _RATE, **_times(track)}
+    topics = (f"{_TOPIC}-{number}" for number in count())
+
+    def turn(brokers: Brokers, side: str) -> float:
+        return float(brokers.load(side, **{**work, "topic": next(topics)})[f"p{percent}Micros"])
+
+    note = "from the moment a message is due to the consumer's listener"
+    name = f"broker latency p{percent} at {_RATE:,}/s"
+    return _race(track, name, "µs", work, turn, less_is_better=True, note=note)
+
+
+def _times(track: Track) -> dict[str, int]:
+    return {"seconds": track.seconds(_SECONDS), "warm_up": track.seconds(_WARM_UP_SECONDS)}
