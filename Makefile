@@ -61,10 +61,10 @@ run: setup $(FLIGHTS)  ## The demo: 336,776 flights stored, killed, recovered, r
 # Files, not single tests, are handed to the workers, so that a Spark session or a store made for a file is made once.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 .PHONY: test
-test: setup  ## The test suite; with Maven and a JDK also against the real RocketMQ
+test: setup  ## The test suite, at SEED or at random; with Maven and a JDK also against the real RocketMQ
 	@if $(HAVE_MAVEN); then $(MAKE) --no-print-directory interop; \
 	else echo "No Maven or no JDK here: the interop tests will be skipped."; fi
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-slow
 test-slow: setup interop  ## The tests that `make test` leaves out for their time

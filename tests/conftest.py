@@ -29,9 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="replay: the seed that a failed run printed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the whole run; the workers of pytest-xdist get it from the process that started them."""
+    """One seed for the whole run; the workers of pytest-xdist get it from the process that started them.
+
+    Where it is given, Hypothesis draws from it as well, and takes nothing from its database of failures: it is told
+    before its own plugin looks. Else Hypothesis draws as it likes, and prints how to replay.
+    """
     given = config.getoption("--seed")
+    if given is not None and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(given)
     inherited = getattr(config, "workerinput", {}).get("gantrymq_seed")
     config.stash[RUN_SEED] = next(seed for seed in (inherited, given, random.getrandbits(32)) if seed is not None)
 
