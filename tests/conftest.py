@@ -19,6 +19,9 @@ RUN_SEED = pytest.StashKey[int]()
 # Spark's workers run this Python, not the first python3 on the PATH, and speak over loopback.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Its JVM lives for seconds: that it starts soon counts for more than that it runs fast in the end.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Compiling a kernel takes seconds once, so no single example has a deadline.
 settings.register_profile("gantrymq", deadline=None, print_blob=True)

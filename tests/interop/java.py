@@ -14,7 +14,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ MAIN = "org.gantrymq.interop.Main"
 KILLED = 137  # what `write` with end="kill-while-writing" exits with
 OLDEST_JAVA = 17
 STDERR_LINES = 40
+JVM_OPTIONS = "GANTRYMQ_JVM_OPTIONS"  # an environment variable: more options of the JVM, parted by blanks
 
 Line = dict[str, Any]
 Setting = str | int | float | bool
@@ -83,8 +85,7 @@ def run_java(
     option `ack_file=path` becomes `--ack-file path`, `halt=True` becomes `--halt`; one that is None or False is left
     out. An exit code not in `exit_codes` is a JavaError.
     """
-    jar = build_jar()
-    words = [java_program(), "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command]
+    words = java_words(command)
     words += [] if store is None else ["--store", str(store)]
     for key, value in (settings or {}).items():
         words += ["--set", f"{key}={setting_text(value)}"]
@@ -93,6 +94,16 @@ def run_java(
             words += [f"--{name.replace('_', '-')}", *([] if option is True else [setting_text(option)])]
     done = _checked([*words, *arguments], timeout=timeout, exit_codes=exit_codes)
     return [json.loads(line) for line in done.splitlines()]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The lines of `dump`, the answers of `query` and `at`, the lines of `log`, of one look at a store."""
+
+    dump: list[Line]
+    answers: dict[tuple[str, str], list[int]]
+    offsets: list[int]
+    log: list[Line]
 
 
 @dataclass(frozen=True)
@@ -125,20 +136,34 @@ class JavaStore:
 
         Options: begin, end (ms), max, type.
         """
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({f"{topic}|{key}": None for topic, key in pairs}, file)
-            file.flush()
-            lines = self.run("query", queries=file.name, halt=halt, **options)
-        return {(line["topic"], line["key"]): line["phyOffsets"] for line in lines}
+        with queries_file(pairs) as file:
+            return answers(self.run("query", queries=file, halt=halt, **options))
 
     def at(self, questions: Iterable[tuple[str, int, int]], *, halt: bool = False, **options: Any) -> list[int]:
         """The queue offset for each (topic, queue, timestamp in ms). Options: boundary."""
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            for topic, queue, timestamp in questions:
-                file.write(json.dumps({"topic": topic, "queueId": queue, "timestamp": timestamp}) + "\n")
-            file.flush()
-            lines = self.run("at", questions=file.name, halt=halt, **options)
+        with questions_file(questions) as file:
+            lines = self.run("at", questions=file, halt=halt, **options)
         return [line["queueOffset"] for line in lines]
+
+    def look(
+        self,
+        pairs: Iterable[tuple[str, str]] = (),
+        questions: Iterable[tuple[str, int, int]] = (),
+        *,
+        log: bool = False,
+        halt: bool = False,
+    ) -> "Look":
+        """What `dump`, `query`, `at` and, if it is wanted, `log` say, with one start of Java and one recovery."""
+        with queries_file(pairs) as queries, questions_file(questions) as times:
+            lines = self.run("look", log=log, queries=queries, questions=times, halt=halt)
+        parts: dict[str, list[Line]] = {}
+        for line in lines:
+            if "part" in line:
+                part = parts.setdefault(line["part"], [])
+            else:
+                part.append(line)
+        offsets = [line["queueOffset"] for line in parts["at"]]
+        return Look(parts["dump"], answers(parts["query"]), offsets, parts.get("log", []))
 
     def write(self, count: int, *, end: str = "clean", **options: Any) -> Line | None:
         """Write generated messages; the summary, or None after end="kill-while-writing".
@@ -161,6 +186,36 @@ class JavaStore:
                 file.write(json.dumps(message) + "\n")
             file.flush()
             return self.run("ingest", file.name, halt=halt, exit_codes=(0, 1), **options)
+
+
+@contextmanager
+def queries_file(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The name of a file with each (topic, key)."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({f"{topic}|{key}": None for topic, key in pairs}, file)
+        file.flush()
+        yield file.name
+
+
+@contextmanager
+def questions_file(questions: Iterable[tuple[str, int, int]]) -> Iterator[str]:
+    """The name of a file with each (topic, queue, timestamp in ms)."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for topic, queue, timestamp in questions:
+            file.write(json.dumps({"topic": topic, "queueId": queue, "timestamp": timestamp}) + "\n")
+        file.flush()
+        yield file.name
+
+
+def answers(lines: Iterable[Line]) -> dict[tuple[str, str], list[int]]:
+    return {(line["topic"], line["key"]): line["phyOffsets"] for line in lines}
+
+
+def java_words(command: str, *options: str) -> list[str]:
+    """The start of a command line of interop/; ``options`` are the JVM's. Builds it first if it must."""
+    jar = build_jar()
+    options += tuple(os.environ.get(JVM_OPTIONS, "").split())
+    return [java_program(), *options, "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command]
 
 
 def java_program() -> str:

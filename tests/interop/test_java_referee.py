@@ -9,7 +9,7 @@ import pytest
 
 from golden_stores import NAMES, unpack
 
-from .java import JavaStore
+from .java import JavaStore, Look
 
 pytestmark = [
     pytest.mark.interop,
@@ -19,46 +19,44 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Golden:
-    """An unpacked golden store."""
+    """An unpacked golden store, and what Java says of it."""
 
     directory: Path
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return json.loads((self.directory / "about.json").read_text())["config"]
-
-    def store(self, **more: Any) -> JavaStore:
-        return JavaStore(self.directory / "store", self.config | more)
+    look: Look
 
     def lines(self, file: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.directory / file).read_text().splitlines()]
 
 
-@pytest.fixture
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
-    return Golden(unpack(request.param, tmp_path))
+def java(directory: Path, **more: Any) -> JavaStore:
+    return JavaStore(directory / "store", json.loads((directory / "about.json").read_text())["config"] | more)
 
 
-@pytest.mark.parametrize("golden", NAMES, indirect=True)
+def queries(directory: Path) -> dict[tuple[str, str], list[int]]:
+    """The answers that were written down for each (topic, key)."""
+    written = json.loads((directory / "queries.json").read_text())
+    return {tuple(question.split("|", 1)): offsets for question, offsets in written.items()}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    directory = unpack(request.param, tmp_path_factory.mktemp("referee"))
+    return Golden(directory, java(directory).look(queries(directory), log=True, halt=True))
+
+
 def test_dump_is_what_rocketmq_read(golden: Golden) -> None:
-    assert golden.store().dump(halt=True) == golden.lines("expected.jsonl")
+    assert golden.look.dump == golden.lines("expected.jsonl")
 
 
-@pytest.mark.parametrize("golden", NAMES, indirect=True)
 def test_query_is_what_rocketmq_answered(golden: Golden) -> None:
-    expected = {
-        tuple(question.split("|", 1)): offsets
-        for question, offsets in json.loads((golden.directory / "queries.json").read_text()).items()
-    }
-    assert golden.store().query(expected, halt=True) == expected
+    assert golden.look.answers == queries(golden.directory)
 
 
-@pytest.mark.parametrize("golden", NAMES, indirect=True)
 def test_log_is_what_the_files_hold(golden: Golden) -> None:
-    assert golden.store().log() == golden.lines("commitlog.jsonl")
+    assert golden.look.log == golden.lines("commitlog.jsonl")
 
 
-@pytest.mark.parametrize("golden", ["lost-queues-many-files"], indirect=True)
-def test_all_files_are_read_back_when_asked(golden: Golden) -> None:
-    store = golden.store(commitLogRecoverMaxNum=1000)
-    assert store.dump(halt=True) == golden.lines("expected-all.jsonl")
+def test_all_files_are_read_back_when_asked(tmp_path: Path) -> None:
+    directory = unpack("lost-queues-many-files", tmp_path)
+    expected = [json.loads(line) for line in (directory / "expected-all.jsonl").read_text().splitlines()]
+    assert java(directory, commitLogRecoverMaxNum=1000).dump(halt=True) == expected

@@ -60,18 +60,15 @@ def assert_same(
     answer; the last message of the files that it kept it indexes once more (IndexService asks for an offset below the
     end, not up to it).
     """
-
-    def java() -> JavaStore:
-        """A copy for each question, because an answer leaves the store changed."""
-        copy = Path(mkdtemp(dir=path.parent)) / "store"
-        return JavaStore(shutil.copytree(path, copy), SMALL_KEYS | {"commitLogRecoverMaxNum": 1000} | settings)
-
+    copy = shutil.copytree(path, Path(mkdtemp(dir=path.parent)) / "store")  # Java leaves it changed
+    java = JavaStore(copy, SMALL_KEYS | {"commitLogRecoverMaxNum": 1000} | settings)
     with open_reader(path, config) as reader:
         ours = dump(reader)
-        assert java().dump(halt=True) == ours
         times = questions_of_time(ours)
-        assert java().at(times, halt=True) == [reader.offset_at(*question) for question in times]
-        for (topic, key), theirs in java().query(index_questions(ours), halt=True).items():
+        seen = java.look(index_questions(ours), times, halt=True)
+        assert seen.dump == ours
+        assert seen.offsets == [reader.offset_at(*question) for question in times]
+        for (topic, key), theirs in seen.answers.items():
             if index_is_whole:
                 assert reader.query_offsets(topic, key) == theirs, (topic, key)
             else:

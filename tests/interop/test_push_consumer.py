@@ -44,7 +44,7 @@ from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
-from .java import MAIN, build_jar, java_program, run_java
+from .java import java_words, run_java
 from .java_cluster import JavaCluster
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
@@ -165,8 +165,7 @@ class JavaConsumer:
     """The real push consumer in a process of its own; ``lines`` is what it printed so far."""
 
     def __init__(self, cluster: JavaCluster, topic: str, group: str, *options: str) -> None:
-        jar = build_jar()
-        words = [java_program(), "-Xmx256m", "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, "consume"]
+        words = java_words("consume", "-Xmx256m")
         words += ["--namesrv", cluster.namesrv, "--topic", topic, "--group", group, *options]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as this)
         self._process = subprocess.Popen(

@@ -21,10 +21,16 @@ final class At implements Command {
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        BoundaryType boundary = BoundaryType.valueOf(options.text("boundary", "LOWER"));
-        List<JSONObject> questions = questions(options);
         Store store = Store.open(options);
-        for (JSONObject question : questions) {
+        answer(store, options, out);
+        out.flush();
+        store.close(options);
+        return 0;
+    }
+
+    static void answer(Store store, Options options, JsonLines out) throws Exception {
+        BoundaryType boundary = BoundaryType.valueOf(options.text("boundary", "LOWER"));
+        for (JSONObject question : questions(options)) {
             String topic = question.getString("topic");
             int queueId = question.getIntValue("queueId");
             long timestamp = question.getLongValue("timestamp");
@@ -35,9 +41,6 @@ final class At implements Command {
             line.put("queueOffset", store.real().getOffsetInQueueByTime(topic, queueId, timestamp, boundary));
             out.line(line);
         }
-        out.flush();
-        store.close(options);
-        return 0;
     }
 
     private static List<JSONObject> questions(Options options) throws Exception {

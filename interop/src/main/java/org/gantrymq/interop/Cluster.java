@@ -7,14 +7,15 @@ import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.auth.config.AuthConfig;
 import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
-import org.apache.rocketmq.remoting.protocol.route.TopicRouteData;
 
 /**
  * The real name server and broker on 127.0.0.1, until stdin ends or SIGTERM comes: one line
@@ -23,6 +24,7 @@ import org.apache.rocketmq.remoting.protocol.route.TopicRouteData;
 final class Cluster implements Command {
     private static final String HOST = "127.0.0.1";
     private static final long READY_WITHIN_MS = 60_000;
+    private static final long PAUSE_MS = 100;
 
     @Override
     public String usage() {
@@ -36,8 +38,8 @@ final class Cluster implements Command {
         NamesrvController namesrv = options.has("namesrv") ? null : namesrv(options.integer("namesrv-port", 0));
         String address = namesrv == null ? options.text("namesrv") : HOST + ":" + port(namesrv);
         BrokerController broker = options.has("no-broker") ? null : broker(options, address);
-        if (broker != null && namesrv != null) {
-            awaitRoute(namesrv, broker.getBrokerConfig().getBrokerName());
+        if (broker != null) {
+            awaitRoute(broker);
         }
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("ready", true);
@@ -109,16 +111,25 @@ final class Cluster implements Command {
         }
     }
 
-    private static void awaitRoute(NamesrvController namesrv, String broker) throws Exception {
-        long deadline = System.currentTimeMillis() + READY_WITHIN_MS;
-        while (System.currentTimeMillis() < deadline) {
-            TopicRouteData route = namesrv.getRouteInfoManager().pickupTopicRouteData(broker);
-            if (route != null && !route.getBrokerDatas().isEmpty()) {
-                return;
+    /**
+     * A broker whose connection to the name server is not there when it starts registers nowhere, and again after ten
+     * seconds: we need not wait for that.
+     */
+    private static void awaitRoute(BrokerController broker) throws Exception {
+        String name = broker.getBrokerConfig().getBrokerName();
+        Exception last = null;
+        for (long end = System.currentTimeMillis() + READY_WITHIN_MS; System.currentTimeMillis() < end;) {
+            try {
+                if (!broker.getBrokerOuterAPI().getTopicRouteInfoFromNameServer(name, 3000).getBrokerDatas().isEmpty()) {
+                    return;
+                }
+            } catch (MQBrokerException | RemotingException e) {
+                last = e; // it is not known there, or no connection is made yet
             }
-            Thread.sleep(20);
+            Thread.sleep(PAUSE_MS);
+            broker.registerBrokerAll(true, false, true);
         }
-        throw new IllegalStateException("the broker has no route");
+        throw new IllegalStateException("the broker has no route", last);
     }
 
     private static void awaitEnd() throws InterruptedException {

@@ -18,6 +18,13 @@ final class Dump implements Command {
     @Override
     public int run(Options options, JsonLines out) throws Exception {
         Store store = Store.open(options);
+        answer(store, out);
+        out.flush();
+        store.close(options);
+        return 0;
+    }
+
+    static void answer(Store store, JsonLines out) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("kind", "store");
         line.put("minPhyOffset", store.real().getMinPhyOffset());
@@ -27,9 +34,6 @@ final class Dump implements Command {
         List<ConsumeQueueInterface> queues = store.queues();
         queues.forEach(queue -> out.line(queueLine(queue)));
         queues.forEach(queue -> messages(store, queue, out));
-        out.flush();
-        store.close(options);
-        return 0;
     }
 
     private static Map<String, Object> queueLine(ConsumeQueueInterface queue) {

@@ -21,6 +21,7 @@ public final class Main {
         COMMANDS.put("query", new Query());
         COMMANDS.put("at", new At());
         COMMANDS.put("log", new Log());
+        COMMANDS.put("look", new Look());
         COMMANDS.put("clean", new Clean());
         COMMANDS.put("write", new Write());
         COMMANDS.put("ingest", new Ingest());

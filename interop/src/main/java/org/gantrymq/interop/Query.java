@@ -28,11 +28,18 @@ final class Query implements Command {
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
+        Store store = Store.open(options);
+        answer(store, options, out);
+        out.flush();
+        store.close(options);
+        return 0;
+    }
+
+    static void answer(Store store, Options options, JsonLines out) throws Exception {
         List<Question> questions = questions(options);
         int max = options.integer("max", Integer.MAX_VALUE);
         long begin = options.number("begin", 0);
         long end = options.number("end", Long.MAX_VALUE);
-        Store store = Store.open(options);
         DefaultMessageStore real = store.real();
         int most = Math.min(max, real.getMessageStoreConfig().getMaxMsgsNumBatch()); // queryOffset allocates for max
         for (Question question : questions) {
@@ -44,9 +51,6 @@ final class Query implements Command {
                 .getPhyOffsets());
             out.line(line);
         }
-        out.flush();
-        store.close(options);
-        return 0;
     }
 
     private static List<Question> questions(Options options) throws Exception {
