@@ -1,21 +1,22 @@
 """Logs to feed to kernels: real ones (the golden stores) and random ones, whole, strange and broken.
 
-Every random test takes its seed from :func:`seeds`; KERNEL_SEED=N in the environment replays a single one.
+Every random test takes its seed from :func:`seeds`.
 """
 
-import os
 import random
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import pytest
 
 from gantrymq.format.record import body_crc, encode_blank, encode_record
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
 from golden_stores import NAMES, unpack  # noqa: F401  the names are for the tests
+
+OF_THE_RUN = -1
 
 TAGS = ["a", "TagA", "тег", "标签", "🏷️x", "A" * 15, "B" * 16, "C" * 17, "é" * 40, "x\x01y", "AaAa", "BBBB"]
 TOPICS = ["", "t", "orders", "SCHEDULE_TOPIC_XXXX", "主题", "T" * 127, "T" * 128, "L" * 3000, "%RETRY%g", "\ud83d"]
@@ -36,32 +37,14 @@ def golden_folder(name: str) -> Path:
     return unpack(name, Path(_FOLDERS[-1].name))
 
 
-FRESH = -1
-
-
 def golden_logs(name: str) -> list[bytes]:
     """The files of the commit log of a golden store, in order."""
     return [path.read_bytes() for path in sorted((golden_folder(name) / "store" / "commitlog").iterdir())]
 
 
-def seeds(count: int) -> list[int]:
-    """``count`` fixed seeds and a fresh one, or the one in KERNEL_SEED.
-
-    The fresh one is drawn when the test runs: every worker of pytest-xdist must collect the same names.
-    """
-    given = os.environ.get("KERNEL_SEED")
-    return [int(given)] if given else [*range(count), FRESH]
-
-
-@contextmanager
-def replayable(seed: int, test: str) -> Iterator[random.Random]:
-    """A generator for ``seed``; says how to replay where the block fails."""
-    seed = random.getrandbits(20) if seed == FRESH else seed
-    try:
-        yield random.Random(seed)
-    except BaseException:
-        print(f"\nseed {seed}; replay: KERNEL_SEED={seed} python -m pytest {test}")
-        raise
+def seeds(count: int) -> pytest.MarkDecorator:
+    """The test runs with ``count`` fixed seeds and with one of the run's."""
+    return pytest.mark.parametrize("seed", [*range(count), OF_THE_RUN], indirect=True)
 
 
 def random_value(rng: random.Random, name: bytes) -> bytes:

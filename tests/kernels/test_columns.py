@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_logs, random_host, random_log, replayable, seeds
+from kernel_cases import NAMES, broken, golden_logs, random_host, random_log, seeds
 from test_queues import plain_records, scanned
 
 from gantrymq.format.properties import decode_properties
@@ -113,18 +113,16 @@ def test_golden_stores(name: str) -> None:
         assert_same(raw, 300_000)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_random_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_columns.py -k random_logs") as rng:
-        assert_same(random_log(rng, 30), rng.choice([20_000, 40_000, 200_000]))
+@seeds(60)
+def test_random_logs(rng: random.Random) -> None:
+    assert_same(random_log(rng, 30), rng.choice([20_000, 40_000, 200_000]))
 
 
-@pytest.mark.parametrize("seed", seeds(30))
-def test_broken_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_columns.py -k broken_logs") as rng:
-        whole = random_log(rng, 12)
-        for _ in range(15):
-            assert_same(broken(rng, whole), 200_000)
+@seeds(30)
+def test_broken_logs(rng: random.Random) -> None:
+    whole = random_log(rng, 12)
+    for _ in range(15):
+        assert_same(broken(rng, whole), 200_000)
 
 
 def test_hosts_of_every_kind() -> None:

@@ -28,9 +28,8 @@ def test_every_length_and_alignment(way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", seeds(5))
-def test_random_lengths(way, seed: int) -> None:
-    rng = random.Random(seed)
+@seeds(5)
+def test_random_lengths(way, rng: random.Random) -> None:
     raw = rng.choice([rng.randbytes(70_000), bytes(70_000), b"\xff" * 70_000])
     for _ in range(50):
         start, stop = sorted(rng.randrange(len(raw) + 1) for _ in range(2))

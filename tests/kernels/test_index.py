@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, replayable, seeds, with_properties
+from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, seeds, with_properties
 from test_queues import plain_records, scanned
 
 from gantrymq.format.index import (
@@ -64,13 +64,12 @@ def test_hashes_of_golden_stores(name: str) -> None:
         assert_hashes(raw, 100)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_hashes_of_random_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_index.py -k hashes_of_random") as rng:
-        raw = random_log(rng, 40)
-        assert_hashes(raw, 200)
-        for _ in range(10):
-            assert_hashes(broken(rng, raw), 200)
+@seeds(60)
+def test_hashes_of_random_logs(rng: random.Random) -> None:
+    raw = random_log(rng, 40)
+    assert_hashes(raw, 200)
+    for _ in range(10):
+        assert_hashes(broken(rng, raw), 200)
 
 
 def key_of_hash(topic: str, wanted: int) -> str:
@@ -165,61 +164,58 @@ def filled(rng, slots: int, entries: int, count: int):
     return plain, file, header, keys
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_put_and_select(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_index.py -k put_and_select") as rng:
-        slots, entries = rng.choice([1, 3, 50]), rng.choice([1, 2, 30, 100])
-        plain, file, header, keys = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
-        for _ in range(12):
-            code, limit = rng.choice(keys), rng.choice([0, 1, 3, 64])
-            begin = rng.choice([0, 1_700_000_000_000, 1_700_000_002_000])
-            end = begin + rng.choice([0, 3000, 2**61])
-            out = np.zeros(64, np.int64)
-            found = index_select(read_only(file), slots, entries, header, code, begin, end, limit, out)
-            assert out[:found].tolist() == plain.select(code, begin, end, limit)
-            plain.raw = bytearray(broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0"))  # ever more
-            file = np.frombuffer(bytes(plain.raw), np.uint8)
+@seeds(60)
+def test_put_and_select(rng: random.Random) -> None:
+    slots, entries = rng.choice([1, 3, 50]), rng.choice([1, 2, 30, 100])
+    plain, file, header, keys = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
+    for _ in range(12):
+        code, limit = rng.choice(keys), rng.choice([0, 1, 3, 64])
+        begin = rng.choice([0, 1_700_000_000_000, 1_700_000_002_000])
+        end = begin + rng.choice([0, 3000, 2**61])
+        out = np.zeros(64, np.int64)
+        found = index_select(read_only(file), slots, entries, header, code, begin, end, limit, out)
+        assert out[:found].tolist() == plain.select(code, begin, end, limit)
+        plain.raw = bytearray(broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0"))  # ever more
+        file = np.frombuffer(bytes(plain.raw), np.uint8)
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_put_goes_on_over_a_broken_file(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_index.py -k goes_on_over") as rng:
-        plain, file, header, _ = filled(rng, 20, 60, 30)
-        raw = broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")
-        plain.raw, file = bytearray(raw), np.frombuffer(bytearray(raw), np.uint8)
-        plain.header.index_count = rng.choice([1, 7, 30])
-        header[5] = plain.header.index_count
-        hashes, offsets = int64s([rng.randrange(99) for _ in range(40)]), int64s(range(40))
-        put = index_put(file, 20, 60, header, hashes, offsets, offsets, 0, 40)
-        assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
-        assert file.tobytes() == bytes(plain.raw)
-        assert header.tolist() == numbers(plain.header)
+@seeds(40)
+def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
+    plain, file, header, _ = filled(rng, 20, 60, 30)
+    raw = broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")
+    plain.raw, file = bytearray(raw), np.frombuffer(bytearray(raw), np.uint8)
+    plain.header.index_count = rng.choice([1, 7, 30])
+    header[5] = plain.header.index_count
+    hashes, offsets = int64s([rng.randrange(99) for _ in range(40)]), int64s(range(40))
+    put = index_put(file, 20, 60, header, hashes, offsets, offsets, 0, 40)
+    assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
+    assert file.tobytes() == bytes(plain.raw)
+    assert header.tolist() == numbers(plain.header)
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_a_rewritten_file_is_what_a_fresh_one_would_be(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_index.py -k rewritten") as rng:
-        slots, entries = rng.choice([1, 3, 50]), rng.choice([2, 30, 100])
-        plain, file, header, _ = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
-        was = rng.choice([bytes(plain.raw), broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")])
-        file, table = np.frombuffer(bytearray(was), np.uint8), np.zeros(slots * 4, np.uint8)
-        fresh = PlainIndexFile(slots, entries)
-        again = int64s(numbers(fresh.header))
-        held = int(header[5])
-        count = rng.choice([0, held - 1, rng.randrange(2 * entries)])
-        entry = [decode_entry(bytes(plain.raw), plain.entry_at(i + 1)) for i in range(held - 1)]
-        hashes = int64s([entry[i].key_hash if i < len(entry) else i for i in range(count)])
-        offsets = int64s([entry[i].phy_offset if i < len(entry) else i for i in range(count)])
-        expected = sum(fresh.put(int(hashes[i]), int(offsets[i]), 1_700_000_000_000) for i in range(count))
-        times = int64s([1_700_000_000_000] * count)
-        half = rng.randrange(count + 1)
-        put = index_rewrite(file, table, slots, entries, again, hashes, offsets, times, 0, half)
-        put += index_rewrite(file, table, slots, entries, again, hashes, offsets, times, put, count)
-        assert put == expected
-        index_settle(file, table, slots, int(again[5]), entries)
-        assert file.tobytes()[HEADER_SIZE + 4 * slots + 20 :] == bytes(fresh.raw)[HEADER_SIZE + 4 * slots + 20 :]
-        assert file.tobytes()[HEADER_SIZE : HEADER_SIZE + 4 * slots] == bytes(fresh.raw)[HEADER_SIZE:][: 4 * slots]
-        assert again.tolist() == numbers(fresh.header)
+@seeds(40)
+def test_a_rewritten_file_is_what_a_fresh_one_would_be(rng: random.Random) -> None:
+    slots, entries = rng.choice([1, 3, 50]), rng.choice([2, 30, 100])
+    plain, file, header, _ = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
+    was = rng.choice([bytes(plain.raw), broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")])
+    file, table = np.frombuffer(bytearray(was), np.uint8), np.zeros(slots * 4, np.uint8)
+    fresh = PlainIndexFile(slots, entries)
+    again = int64s(numbers(fresh.header))
+    held = int(header[5])
+    count = rng.choice([0, held - 1, rng.randrange(2 * entries)])
+    entry = [decode_entry(bytes(plain.raw), plain.entry_at(i + 1)) for i in range(held - 1)]
+    hashes = int64s([entry[i].key_hash if i < len(entry) else i for i in range(count)])
+    offsets = int64s([entry[i].phy_offset if i < len(entry) else i for i in range(count)])
+    expected = sum(fresh.put(int(hashes[i]), int(offsets[i]), 1_700_000_000_000) for i in range(count))
+    times = int64s([1_700_000_000_000] * count)
+    half = rng.randrange(count + 1)
+    put = index_rewrite(file, table, slots, entries, again, hashes, offsets, times, 0, half)
+    put += index_rewrite(file, table, slots, entries, again, hashes, offsets, times, put, count)
+    assert put == expected
+    index_settle(file, table, slots, int(again[5]), entries)
+    assert file.tobytes()[HEADER_SIZE + 4 * slots + 20 :] == bytes(fresh.raw)[HEADER_SIZE + 4 * slots + 20 :]
+    assert file.tobytes()[HEADER_SIZE : HEADER_SIZE + 4 * slots] == bytes(fresh.raw)[HEADER_SIZE:][: 4 * slots]
+    assert again.tolist() == numbers(fresh.header)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -236,21 +232,20 @@ def test_index_files_of_golden_stores(name: str) -> None:
         assert good == used >= decode_header(raw).hash_slot_count > 0
 
 
-@pytest.mark.parametrize("seed", seeds(30))
-def test_geometry_of_random_files(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_index.py -k geometry_of_random") as rng:
-        plain, file, _, _ = filled(rng, 50, 100, rng.choice([0, 20, 110]))
-        count = plain.header.index_count
-        used = len({number for number in struct.unpack_from(">50i", plain.raw, HEADER_SIZE) if number})
-        assert index_geometry_check(read_only(file), 50, 100, count) == 1 + used
-        assert index_geometry_score(read_only(file), 50, 100) == (used, used)
-        if used:
-            at = HEADER_SIZE + 4 * next(i for i in range(50) if file[HEADER_SIZE + 4 * i :][:4].any())
-            file[at : at + 4] = 0xFF
-            assert index_geometry_check(read_only(file), 50, 100, count) == 0
-            assert index_geometry_score(read_only(file), 50, 100) == (used - 1, used)
-        assert index_geometry_check(read_only(file), 51, 100, count) == 0
-        assert index_geometry_check(read_only(file), 50, count - 1, count) == 0
+@seeds(30)
+def test_geometry_of_random_files(rng: random.Random) -> None:
+    plain, file, _, _ = filled(rng, 50, 100, rng.choice([0, 20, 110]))
+    count = plain.header.index_count
+    used = len({number for number in struct.unpack_from(">50i", plain.raw, HEADER_SIZE) if number})
+    assert index_geometry_check(read_only(file), 50, 100, count) == 1 + used
+    assert index_geometry_score(read_only(file), 50, 100) == (used, used)
+    if used:
+        at = HEADER_SIZE + 4 * next(i for i in range(50) if file[HEADER_SIZE + 4 * i :][:4].any())
+        file[at : at + 4] = 0xFF
+        assert index_geometry_check(read_only(file), 50, 100, count) == 0
+        assert index_geometry_score(read_only(file), 50, 100) == (used - 1, used)
+    assert index_geometry_check(read_only(file), 51, 100, count) == 0
+    assert index_geometry_check(read_only(file), 50, count - 1, count) == 0
 
 
 def test_numbers_that_point_out_of_the_file_end_a_query() -> None:

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_logs, random_log, replayable, seeds
+from kernel_cases import NAMES, broken, golden_logs, random_log, seeds
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import QueueEntry, encode_entry, tags_code
@@ -93,18 +93,16 @@ def test_golden_stores(name: str) -> None:
         assert_dispatches(raw, LEVELS)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_random_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_queues.py -k random_logs") as rng:
-        assert_dispatches(random_log(rng, 60), rng.choice([LEVELS, [], [7]]))
+@seeds(60)
+def test_random_logs(rng: random.Random) -> None:
+    assert_dispatches(random_log(rng, 60), rng.choice([LEVELS, [], [7]]))
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_broken_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_queues.py -k broken_logs") as rng:
-        whole = random_log(rng, 12)
-        for _ in range(20):
-            assert_dispatches(broken(rng, whole), LEVELS)
+@seeds(40)
+def test_broken_logs(rng: random.Random) -> None:
+    whole = random_log(rng, 12)
+    for _ in range(20):
+        assert_dispatches(broken(rng, whole), LEVELS)
 
 
 def test_a_table_serves_several_buffers() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_cases import NAMES, broken, golden_logs, random_log, random_record, replayable, seeds
+from kernel_cases import NAMES, broken, golden_logs, random_log, random_record, seeds
 
 from gantrymq.format.record import (
     MIN_RECORD_SIZE,
@@ -89,54 +89,50 @@ def test_scan_of_golden_stores(name: str, check: int) -> None:
         assert_same(raw, 0, len(raw), len(raw), check, 10_000)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_scan_of_random_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_scan.py -k random_logs") as rng:
-        raw = random_log(rng, rng.randrange(12), append_crc=seed % 2 == 0)
-        for check in CHECKS:
-            assert_same(raw, 0, len(raw), len(raw), check, rng.choice([0, 3, 64]))
-            assert_same(raw, 0, len(raw) + 1, len(raw), check, 64)
-            stop, limit = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
-            assert_same(raw, 0, stop, limit, check, 64)
+@seeds(60)
+def test_scan_of_random_logs(seed: int, rng: random.Random) -> None:
+    raw = random_log(rng, rng.randrange(12), append_crc=seed % 2 == 0)
+    for check in CHECKS:
+        assert_same(raw, 0, len(raw), len(raw), check, rng.choice([0, 3, 64]))
+        assert_same(raw, 0, len(raw) + 1, len(raw), check, 64)
+        stop, limit = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
+        assert_same(raw, 0, stop, limit, check, 64)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_read_each_in_any_order(seed: int) -> None:
+@seeds(60)
+def test_read_each_in_any_order(seed: int, rng: random.Random) -> None:
     """Also where no record begins, in broken logs, and outside of them."""
-    with replayable(seed, "tests/kernels/test_scan.py -k read_each") as rng:
-        raw = random_log(rng, rng.randrange(1, 12), append_crc=False)
-        raw = broken(rng, raw) if seed % 2 else raw
-        limit = rng.choice([len(raw), rng.randrange(len(raw) + 1)])
-        rows, _, _ = plain_scan(raw, 0, len(raw), len(raw), codes.CHECK_OFF, 100)
-        places = [row[codes.POS] for row in rows] + [rng.randrange(-9, len(raw) + 9) for _ in range(20)]
-        rng.shuffle(places)
-        columns = new_columns(len(places))
-        found = [read_layout(memoryview(raw), place, limit) if place >= 0 else None for place in places]
-        whole = read_each(read_only(raw), np.array(places, np.int64), len(places), limit, columns)
-        assert whole == sum(isinstance(layout, Layout) for layout in found)
-        for i, (place, layout) in enumerate(zip(places, found, strict=True)):
-            if isinstance(layout, Layout):
-                row = plain_row(memoryview(raw), place, layout, crc_ok=True)[: codes.CRC_OK]
-                assert columns[: codes.CRC_OK, i].tolist() == row
-            else:
-                assert columns[codes.SIZE, i] == 0
+    raw = random_log(rng, rng.randrange(1, 12), append_crc=False)
+    raw = broken(rng, raw) if seed % 2 else raw
+    limit = rng.choice([len(raw), rng.randrange(len(raw) + 1)])
+    rows, _, _ = plain_scan(raw, 0, len(raw), len(raw), codes.CHECK_OFF, 100)
+    places = [row[codes.POS] for row in rows] + [rng.randrange(-9, len(raw) + 9) for _ in range(20)]
+    rng.shuffle(places)
+    columns = new_columns(len(places))
+    found = [read_layout(memoryview(raw), place, limit) if place >= 0 else None for place in places]
+    whole = read_each(read_only(raw), np.array(places, np.int64), len(places), limit, columns)
+    assert whole == sum(isinstance(layout, Layout) for layout in found)
+    for i, (place, layout) in enumerate(zip(places, found, strict=True)):
+        if isinstance(layout, Layout):
+            row = plain_row(memoryview(raw), place, layout, crc_ok=True)[: codes.CRC_OK]
+            assert columns[: codes.CRC_OK, i].tolist() == row
+        else:
+            assert columns[codes.SIZE, i] == 0
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_scan_of_broken_logs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_scan.py -k broken_logs") as rng:
-        whole = random_log(rng, rng.randrange(1, 6), append_crc=seed % 2 == 0)
-        for _ in range(40):
-            raw = broken(rng, whole)
-            assert_same(raw, 0, len(raw) + 1, len(raw), rng.choice(list(CHECKS)), 16)
+@seeds(60)
+def test_scan_of_broken_logs(seed: int, rng: random.Random) -> None:
+    whole = random_log(rng, rng.randrange(1, 6), append_crc=seed % 2 == 0)
+    for _ in range(40):
+        raw = broken(rng, whole)
+        assert_same(raw, 0, len(raw) + 1, len(raw), rng.choice(list(CHECKS)), 16)
 
 
-@pytest.mark.parametrize("seed", seeds(5))
-def test_scan_of_every_truncation(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_scan.py -k every_truncation") as rng:
-        raw = random_record(rng, 0) + random_record(rng, 0)
-        for length in range(len(raw)):
-            assert_same(raw[:length], 0, length + 1, length, codes.CHECK_MARK, 4)
+@seeds(5)
+def test_scan_of_every_truncation(rng: random.Random) -> None:
+    raw = random_record(rng, 0) + random_record(rng, 0)
+    for length in range(len(raw)):
+        assert_same(raw[:length], 0, length + 1, length, codes.CHECK_MARK, 4)
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
@@ -226,15 +222,14 @@ def plain_walk(raw: bytes, start: int, limit: int, step: int, room: int):
         position += int.from_bytes(raw[position : position + 4], "big")
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_walk(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_scan.py -k walk") as rng:
-        raw = broken(rng, random_log(rng, 30)) if seed % 2 else random_log(rng, 30)
-        for step, room in itertools.product((1, 500, 4000), (0, 4, 64)):
-            marks = np.zeros(room, np.int64)
-            expected, code, position = plain_walk(raw, 0, len(raw), step, room)
-            assert walk(read_only(raw), 0, len(raw), step, marks) == (len(expected), code, position)
-            assert marks[: len(expected)].tolist() == expected
+@seeds(40)
+def test_walk(seed: int, rng: random.Random) -> None:
+    raw = broken(rng, random_log(rng, 30)) if seed % 2 else random_log(rng, 30)
+    for step, room in itertools.product((1, 500, 4000), (0, 4, 64)):
+        marks = np.zeros(room, np.int64)
+        expected, code, position = plain_walk(raw, 0, len(raw), step, room)
+        assert walk(read_only(raw), 0, len(raw), step, marks) == (len(expected), code, position)
+        assert marks[: len(expected)].tolist() == expected
 
 
 def test_a_file_cut_at_its_marks_scans_to_the_same_records() -> None:

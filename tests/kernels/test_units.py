@@ -1,11 +1,12 @@
 """Reading units against a plain loop over format.queue_entry."""
 
 import bisect
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_cases import NAMES, golden_folder, replayable, seeds
+from kernel_cases import NAMES, golden_folder, seeds
 
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.kernels.api import first_unit_at_or_after, recover_units, truncate_units
@@ -41,19 +42,18 @@ def test_golden_queues(name: str) -> None:
         assert_same(raw, 0, len(raw), [0, 100_000, 10**12])
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_random_runs(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_units.py -k random_runs") as rng:
-        offset, entries = 0, [PRE_BLANK] * rng.randrange(4)
-        for _ in range(rng.randrange(30)):
-            offset += rng.randrange(300)
-            entries.append(QueueEntry(offset, rng.randrange(1, 500), rng.choice(EXT_ADDRESSES)))
-        strange = [QueueEntry(-1, 5, 0), QueueEntry(7, 0, 0), QueueEntry(2**63 - 1, 2**31 - 1, 0), QueueEntry(3, -1, 0)]
-        entries += rng.choice([[], [rng.choice(strange)]]) + [QueueEntry(offset, 9, -3)] * rng.randrange(2)
-        raw = b"".join(map(encode_entry, entries)) + bytes(rng.randrange(60))
-        start = UNIT_SIZE * rng.randrange(len(entries) + 1)
-        for stop in (len(raw), rng.randrange(start, len(raw) + 1)):
-            assert_same(raw, start, stop, [0, -5, offset, offset // 2, 2**63 - 1])
+@seeds(40)
+def test_random_runs(rng: random.Random) -> None:
+    offset, entries = 0, [PRE_BLANK] * rng.randrange(4)
+    for _ in range(rng.randrange(30)):
+        offset += rng.randrange(300)
+        entries.append(QueueEntry(offset, rng.randrange(1, 500), rng.choice(EXT_ADDRESSES)))
+    strange = [QueueEntry(-1, 5, 0), QueueEntry(7, 0, 0), QueueEntry(2**63 - 1, 2**31 - 1, 0), QueueEntry(3, -1, 0)]
+    entries += rng.choice([[], [rng.choice(strange)]]) + [QueueEntry(offset, 9, -3)] * rng.randrange(2)
+    raw = b"".join(map(encode_entry, entries)) + bytes(rng.randrange(60))
+    start = UNIT_SIZE * rng.randrange(len(entries) + 1)
+    for stop in (len(raw), rng.randrange(start, len(raw) + 1)):
+        assert_same(raw, start, stop, [0, -5, offset, offset // 2, 2**63 - 1])
 
 
 @given(st.binary(max_size=100))
@@ -61,11 +61,10 @@ def test_anything(raw: bytes) -> None:
     assert_same(raw, 0, len(raw), [2**40])
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_first_unit_at_or_after(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_units.py -k first_unit") as rng:
-        offsets = sorted([0] * rng.randrange(3) + [rng.randrange(1000) for _ in range(rng.randrange(20))])
-        raw = bytes(40) + b"".join(encode_entry(QueueEntry(offset, 1, 0)) for offset in offsets) + bytes(7)
-        for bound in [-1, 0, 1, 2**62, *offsets, *(offset + 1 for offset in offsets)]:
-            expected = 40 + UNIT_SIZE * bisect.bisect_left(offsets, bound)
-            assert first_unit_at_or_after(read_only(raw), 40, len(raw), bound) == expected
+@seeds(40)
+def test_first_unit_at_or_after(rng: random.Random) -> None:
+    offsets = sorted([0] * rng.randrange(3) + [rng.randrange(1000) for _ in range(rng.randrange(20))])
+    raw = bytes(40) + b"".join(encode_entry(QueueEntry(offset, 1, 0)) for offset in offsets) + bytes(7)
+    for bound in [-1, 0, 1, 2**62, *offsets, *(offset + 1 for offset in offsets)]:
+        expected = 40 + UNIT_SIZE * bisect.bisect_left(offsets, bound)
+        assert first_unit_at_or_after(read_only(raw), 40, len(raw), bound) == expected

@@ -1,10 +1,11 @@
 """The kernels of verify against plain loops over the formats."""
 
+import random
 from collections import defaultdict
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, golden_logs, replayable, seeds
+from kernel_cases import NAMES, golden_logs, seeds
 
 from gantrymq.format.index import (
     ENTRY_SIZE,
@@ -40,21 +41,18 @@ def test_records_are_found_where_they_are(name: str) -> None:
             assert find_record(read_only(raw), start, len(raw), base) == plain_find(raw, start, len(raw), base)
 
 
-@pytest.mark.parametrize("seed", seeds(20))
-def test_records_are_found_in_noise(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_verify.py -k noise") as rng:
-        raw = bytearray(rng.choice((0, 0xDA, 0xA7, 91)) for _ in range(400))
-        for _ in range(3):
-            at = rng.randrange(380)
-            size = rng.choice((MIN_RECORD_SIZE - 1, MIN_RECORD_SIZE, 1 << 30))
-            raw[at : at + 8] = size.to_bytes(4, "big") + rng.choice((MAGIC_V1, MAGIC_V2, MAGIC_V1 + 1)).to_bytes(
-                4, "big"
-            )
-            raw[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = (1000 + at + rng.choice((0, 0, 1))).to_bytes(8, "big")
-        raw = raw[:400]
-        start, stop = rng.randrange(200), rng.randrange(200, 420)
-        found = find_record(read_only(bytes(raw)), start, stop, 1000)
-        assert found == plain_find(bytes(raw), start, stop, 1000)
+@seeds(20)
+def test_records_are_found_in_noise(rng: random.Random) -> None:
+    raw = bytearray(rng.choice((0, 0xDA, 0xA7, 91)) for _ in range(400))
+    for _ in range(3):
+        at = rng.randrange(380)
+        size = rng.choice((MIN_RECORD_SIZE - 1, MIN_RECORD_SIZE, 1 << 30))
+        raw[at : at + 8] = size.to_bytes(4, "big") + rng.choice((MAGIC_V1, MAGIC_V2, MAGIC_V1 + 1)).to_bytes(4, "big")
+        raw[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = (1000 + at + rng.choice((0, 0, 1))).to_bytes(8, "big")
+    raw = raw[:400]
+    start, stop = rng.randrange(200), rng.randrange(200, 420)
+    found = find_record(read_only(bytes(raw)), start, stop, 1000)
+    assert found == plain_find(bytes(raw), start, stop, 1000)
 
 
 def chained(rng, slots: int, count: int) -> bytearray:
@@ -91,17 +89,16 @@ def plain_chains(file: bytes, slots: int, count: int) -> tuple[list[tuple[int, i
     return wrong, sum(number > 0 for number in newest.values())
 
 
-@pytest.mark.parametrize("seed", seeds(40))
-def test_chains(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_verify.py -k chains") as rng:
-        slots, count = rng.randrange(1, 30), rng.randrange(1, 60)
-        file = chained(rng, slots, count)
-        for _ in range(rng.randrange(4)):
-            at = rng.randrange(HEADER_SIZE, len(file))
-            file[at] = rng.choice((0, 1, 5, 0xFF))
-        found = np.zeros((2, 200), np.int64)
-        wrong, used = index_chains(read_only(bytes(file)), slots, count, np.zeros(slots, np.int64), found)
-        assert ([tuple(one) for one in found[:, :wrong].T.tolist()], used) == plain_chains(bytes(file), slots, count)
+@seeds(40)
+def test_chains(rng: random.Random) -> None:
+    slots, count = rng.randrange(1, 30), rng.randrange(1, 60)
+    file = chained(rng, slots, count)
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(HEADER_SIZE, len(file))
+        file[at] = rng.choice((0, 1, 5, 0xFF))
+    found = np.zeros((2, 200), np.int64)
+    wrong, used = index_chains(read_only(bytes(file)), slots, count, np.zeros(slots, np.int64), found)
+    assert ([tuple(one) for one in found[:, :wrong].T.tolist()], used) == plain_chains(bytes(file), slots, count)
 
 
 def test_chains_are_counted_beyond_the_room_for_them() -> None:
@@ -148,27 +145,24 @@ def plain_compare(entries: list[IndexEntry], expected: Expected, end_offset: int
     return read, wrong, seen
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_entries_against_records(seed: int) -> None:
-    with replayable(seed, "tests/kernels/test_verify.py -k against_records") as rng:
-        expected = sorted(
-            ((rng.randrange(4), 100 + 10 * rng.randrange(12), 0) for _ in range(rng.randrange(20))),
-            key=lambda one: one[1],
+@seeds(60)
+def test_entries_against_records(rng: random.Random) -> None:
+    expected = sorted(
+        ((rng.randrange(4), 100 + 10 * rng.randrange(12), 0) for _ in range(rng.randrange(20))),
+        key=lambda one: one[1],
+    )
+    expected = [(code, offset, 5_000 + offset * 100) for code, offset, _ in expected]
+    begin_ms = rng.choice((-1, 0, 5_000))
+    entries = []
+    for code, offset, stored in expected:
+        passed = (stored - begin_ms) // 1000 if begin_ms > 0 else 0
+        entry = IndexEntry(code, offset, passed, 0)
+        faults = (
+            entry._replace(key_hash=9),
+            entry._replace(phy_offset=rng.randrange(300)),
+            entry._replace(time_diff_s=3),
         )
-        expected = [(code, offset, 5_000 + offset * 100) for code, offset, _ in expected]
-        begin_ms = rng.choice((-1, 0, 5_000))
-        entries = []
-        for code, offset, stored in expected:
-            passed = (stored - begin_ms) // 1000 if begin_ms > 0 else 0
-            entry = IndexEntry(code, offset, passed, 0)
-            faults = (
-                entry._replace(key_hash=9),
-                entry._replace(phy_offset=rng.randrange(300)),
-                entry._replace(time_diff_s=3),
-            )
-            entries += [rng.choice(faults)] if rng.random() < 0.1 else [entry] * rng.choice((1, 1, 1, 2, 0))
-        entries += [IndexEntry(1, 300 + number, 0, 0) for number in range(rng.randrange(12))]
-        end_offset = rng.choice((150, 250, 400))
-        assert compare(entries, expected, end_offset, begin_ms) == plain_compare(
-            entries, expected, end_offset, begin_ms
-        )
+        entries += [rng.choice(faults)] if rng.random() < 0.1 else [entry] * rng.choice((1, 1, 1, 2, 0))
+    entries += [IndexEntry(1, 300 + number, 0, 0) for number in range(rng.randrange(12))]
+    end_offset = rng.choice((150, 250, 400))
+    assert compare(entries, expected, end_offset, begin_ms) == plain_compare(entries, expected, end_offset, begin_ms)
