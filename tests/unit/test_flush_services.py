@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store import group_commit
 from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
@@ -155,6 +157,59 @@ def test_all_who_wait_share_one_sync() -> None:
     assert [operation for operation, _ in fs.operations[before:]] == ["sync"]
     assert {future.result(0) for future in futures} == {PutMessageStatus.PUT_OK}
     assert checkpoint.page.physic_msg_timestamp_ms == NOON_MS
+
+
+def test_a_sync_waits_for_as_many_as_came_before() -> None:
+    fs = GatedFileSystem()
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
+
+    def ask() -> FlushRequest:
+        write(log, 10)
+        return service.put_request(log.max_offset)
+
+    asked = [ask(), ask()]
+    service.step(0)  # from here on two are expected
+    service._sync_s, before = 20, fs.log_syncs
+    with mock.patch.object(group_commit, "_LONGEST_WAIT_S", 20), ThreadPoolExecutor(1) as flushing:
+        asked += [ask()]
+        stepped = flushing.submit(service.step, 0)
+        with pytest.raises(TimeoutError):
+            stepped.result(0.05)
+        asked += [ask()]
+        stepped.result(20)
+    assert [one.result(0) for one in asked] == [PutMessageStatus.PUT_OK] * 4
+    assert fs.log_syncs - before == 1
+
+
+def test_a_producer_who_is_alone_again_waits_no_longer_than_a_sync_took() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
+    for _ in range(50):
+        service.put_request(0)
+    service.step(0)
+    for _ in range(group_commit._SYNCS_REMEMBERED):
+        service._sync_s = 0.001
+        request = service.put_request(0)
+        service.step(0)
+        assert request.result(0) is PutMessageStatus.PUT_OK
+    assert service._wanted == 1
+
+
+def test_what_nobody_waits_for_is_flushed_once_an_interval() -> None:
+    fs = GatedFileSystem()
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
+    syncs = []
+    for now_ms in (100, 109, 110, 50, 51, 60):  # the clock is set back once
+        write(log, 10)
+        service.step(now_ms)
+        syncs.append(fs.log_syncs)
+    assert syncs == [1, 1, 2, 3, 3, 4]
+    write(log, 10)
+    service.drain()
+    assert (fs.log_syncs, log.queue.flushed_where) == (5, log.max_offset)
 
 
 def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:

@@ -1,7 +1,9 @@
 """One sync for everybody who waits for the disk (SYNC_FLUSH).
 
-Who comes while a sync runs waits for the next one, which begins when this one has ended: a thousand producers cost one
-sync, and one producer waits for no timer. No lock is held over the sync.
+Who comes while a sync runs waits for the next one: a thousand producers cost one sync, and one producer waits for no
+timer. No lock is held over the sync. Where the disk is fast, those whom one sync let go would still be making their
+next messages when the next sync begins, and it would serve one of sixteen. So a sync waits until as many have come as
+came before, but no longer than the last one took: at worst an acknowledgement takes twice as long.
 
 A request is one raw lock rather than a ``concurrent.futures.Future`` with its condition: with sixteen producers most
 of what a put cost was the making, the waiting and the waking of futures (``benchmarks/sync_flush.py``).
@@ -12,12 +14,17 @@ Source: CommitLog.GroupCommitService and GroupCommitRequest.
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.flush import flush_log
+
+_SYNCS_REMEMBERED = 8
+_LONGEST_WAIT_S = 0.002
 
 
 class FlushRequest:
@@ -89,36 +96,64 @@ class GroupCommitService:
         self._requests: list[FlushRequest] = []
         self._error: Exception | None = None
         self._guard = threading.Lock()
+        self._served = deque([1], _SYNCS_REMEMBERED)  # how many, by the last syncs
+        self._wanted = 1
+        self._are_there = threading.Lock()  # held until as many wait as are wanted
+        self._are_there.acquire()
+        self._sync_s = 0.0
+        self._flushed_ms = 0
 
     def put_request(self, end_offset: int) -> FlushRequest:
         """Ask for everything up to ``end_offset``, which is written, to be durable. Any thread."""
         request = FlushRequest(end_offset)
         with self._guard:
             self._requests.append(request)
+            if len(self._requests) == self._wanted and self._are_there.locked():
+                self._are_there.release()
         return request
 
     def step(self, now_ms: int) -> bool:
-        """Serve everybody who is waiting; flush also what nobody waits for."""
+        """Serve everybody who is waiting; where nobody is, flush now and then what was put without waiting."""
+        requests = self._gather()
+        rested_ms = now_ms - self._flushed_ms
+        if requests or not 0 <= rested_ms < self.interval_ms:  # a clock may be set back
+            self._flushed_ms = now_ms
+            self._serve(requests)
+        return bool(self._requests)
+
+    def drain(self) -> None:
+        """Serve whoever is left, and flush everything."""
+        while self._requests:
+            self._serve(self._gather())
+        self._serve([])
+
+    def _gather(self) -> list[FlushRequest]:
+        """Take the requests, once there are as many as there lately were, or the last sync's time has passed."""
+        if 0 < len(self._requests) < self._wanted:
+            self._are_there.acquire(timeout=min(self._sync_s, _LONGEST_WAIT_S))
         with self._guard:
             requests, self._requests = self._requests, []
+            if requests:
+                self._served.append(len(requests))
+                self._wanted = max(self._served)
+            self._are_there.acquire(blocking=False)
+        return requests
+
+    def _serve(self, requests: list[FlushRequest]) -> None:
         try:
             if self._error is not None:
                 raise self._error
+            began_s = time.perf_counter()
             flush_log(self._log, self._checkpoint)
+            self._sync_s = time.perf_counter() - began_s
         except Exception as error:
             is_known, self._error = self._error is not None, error
             for request in requests:
                 request.finish(error)
             if is_known:
-                return False
+                return
             raise
         flushed = self._log.queue.flushed_where
         for request in requests:
             done = flushed >= request.end_offset
             request.finish(PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT)
-        return bool(self._requests)
-
-    def drain(self) -> None:
-        """Serve whoever is left, and flush everything."""
-        while self.step(0):
-            pass
