@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -18,8 +19,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * The real client with all its might for so many seconds or messages, in one of its ways (sync, async, oneway, batch,
  * push), or at a fixed rate (latency), and one line about it. The warm-up, in seconds, is the same work before the
- * clock starts; for push it is a first consumer that reads everything. One-way messages count when they are in their
- * queues, all others when they are acknowledged.
+ * clock starts; for push it is a first consumer that reads everything. One-way messages, every 256th of which is
+ * synchronous, count when they are in their queues, all others when they are acknowledged.
  *
  * <p>What was acknowledged goes into a file, one key for each message, as soon as it is: whoever kills the broker
  * compares.
@@ -27,6 +28,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Load implements Command {
     private static final int BATCH = 100;
     private static final int IN_FLIGHT = 512;
+    private static final int ONE_WAY = 256;
+    private static final long SETTLES_WITHIN_NANOS = 1_000_000_000;
 
     private final AtomicLong acknowledged = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
@@ -55,36 +58,73 @@ final class Load implements Command {
         producer.setSendMsgTimeout(10_000);
         producer.start();
         try (BufferedWriter acks = options.has("acks") ? Files.newBufferedWriter(Path.of(options.text("acks"))) : null) {
-            long warmUp = options.integer("warm-up", 0) * 1000L;
-            long end = System.currentTimeMillis() + warmUp + options.integer("seconds", 5) * 1000L;
-            List<Thread> threads = new ArrayList<>();
-            for (int id = 0; id < options.integer("threads", 4); id++) {
-                Thread thread = new Thread(new Sender(producer, options, acks, end, id), "load-" + id);
-                threads.add(thread);
-                thread.start();
-            }
-            Thread.sleep(warmUp);
-            long before = counted(producer, options);
+            Count start = oneway(options) ? there(producer, options) : counted(producer, options, 0);
+            long warm = work(producer, options, acks, options.integer("warm-up", 0));
+            Count before = counted(producer, options, start.messages + warm);
             long begin = System.nanoTime();
-            for (Thread thread : threads) {
-                thread.join();
-            }
-            long messages = counted(producer, options) - before;
-            double seconds = (System.nanoTime() - begin) / 1e9;
+            long sent = work(producer, options, acks, options.integer("seconds", 5));
+            Count after = counted(producer, options, before.messages + sent);
+            long messages = after.messages - before.messages;
+            double seconds = (after.nanos - begin) / 1e9;
             out.line(Map.of("mode", mode, "messages", messages, "seconds", seconds, "rate", messages / seconds,
-                "failed", failed.get()));
+                "failed", failed.get() + sent - messages));
         }
         producer.shutdown();
         return 0;
     }
 
-    @SuppressWarnings("deprecation") // maxOffset: no other way of a producer's to ask
-    private long counted(DefaultMQProducer producer, Options options) throws Exception {
-        if (!"oneway".equals(options.text("mode"))) {
-            return acknowledged.get();
+    /** Let all threads send for so long; how many messages they think are sent. */
+    private long work(DefaultMQProducer producer, Options options, BufferedWriter acks, int seconds) throws Exception {
+        long before = acknowledged.get();
+        long end = System.currentTimeMillis() + seconds * 1000L;
+        List<Thread> threads = new ArrayList<>();
+        for (int id = 0; id < options.integer("threads", 4); id++) {
+            Thread thread = new Thread(new Sender(producer, options, acks, end, id), "load-" + id);
+            threads.add(thread);
+            thread.start();
         }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return acknowledged.get() - before;
+    }
+
+    private record Count(long messages, long nanos) {
+    }
+
+    private static boolean oneway(Options options) {
+        return "oneway".equals(options.text("mode"));
+    }
+
+    /** How many messages the topic has, which is made where it is not there. */
+    private Count there(DefaultMQProducer producer, Options options) throws Exception {
+        producer.send(new Message(options.text("topic"), new byte[1]));
+        return counted(producer, options, Long.MAX_VALUE);
+    }
+
+    /** How many messages there are, for one-way ones in the broker's queues, and since when: all, or no more come. */
+    private Count counted(DefaultMQProducer producer, Options options, long expected) throws Exception {
+        Count count = new Count(acknowledged.get(), System.nanoTime());
+        if (!oneway(options)) {
+            return count;
+        }
+        count = new Count(-1, System.nanoTime());
+        while (count.messages < expected && System.nanoTime() - count.nanos < SETTLES_WITHIN_NANOS) {
+            try {
+                long stored = stored(producer, options.text("topic"));
+                count = stored > count.messages ? new Count(stored, System.nanoTime()) : count;
+            } catch (MQClientException e) {
+                count = new Count(count.messages, System.nanoTime()); // the client's network thread is still busy
+            }
+            Thread.sleep(1);
+        }
+        return count;
+    }
+
+    @SuppressWarnings("deprecation") // maxOffset: no other way of a producer's to ask
+    private static long stored(DefaultMQProducer producer, String topic) throws MQClientException {
         long stored = 0;
-        for (MessageQueue queue : producer.fetchPublishMessageQueues(options.text("topic"))) {
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
             stored += producer.maxOffset(queue);
         }
         return stored;
@@ -154,8 +194,13 @@ final class Load implements Command {
                     note(producer.send(batch).getSendStatus(), batch);
                 }
                 case "oneway" -> {
-                    producer.sendOneway(message());
-                    acknowledged.incrementAndGet();
+                    Message message = message();
+                    if (next % ONE_WAY == 0) { // nothing else keeps the client from choking on what it cannot send yet
+                        note(producer.send(message).getSendStatus(), List.of(message));
+                    } else {
+                        producer.sendOneway(message);
+                        acknowledged.incrementAndGet();
+                    }
                 }
                 case "async" -> sendAsync(message());
                 default -> throw new IllegalArgumentException(mode);
