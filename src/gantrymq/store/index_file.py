@@ -10,7 +10,6 @@ Source: IndexFile.
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +86,7 @@ class IndexFile:
 
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
-        numbers = np.array(astuple(self.header), np.int64)
+        numbers = _numbers(self.header)
         rest = (self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes))
         table = self._table
         done = index_put(self._array, *rest) if table is None else index_rewrite(self._array, table, *rest)
@@ -103,7 +102,7 @@ class IndexFile:
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
         """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
         out = np.empty(max_num, np.int64)
-        numbers = np.array(astuple(self.header), np.int64)
+        numbers = _numbers(self.header)
         found = index_select(
             read_only(self._array.data), self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, max_num, out
         )
@@ -120,3 +119,10 @@ class IndexFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _numbers(header: IndexHeader) -> Longs:
+    """The header as the kernels have it; dataclasses.astuple copies each number, at more than a query costs."""
+    times = header.begin_timestamp_ms, header.end_timestamp_ms
+    offsets = header.begin_phy_offset, header.end_phy_offset
+    return np.array((*times, *offsets, header.hash_slot_count, header.index_count), np.int64)
