@@ -180,14 +180,15 @@ def message_fields(message: StoredMessage) -> Line:
     }
 
 
-def index_questions(lines: Iterable[Line]) -> set[tuple[str, str]]:
-    """Every (topic, key) that dumped messages are indexed under."""
-    questions = set()
+def index_questions(lines: Iterable[Line], most: int = 500) -> set[tuple[str, str]]:
+    """Each (topic, key) that dumped messages are indexed under, but of the unique keys no more than ``most``."""
+    shared, unique = set(), set()
     for line in lines:
         properties = line.get("properties", {})
-        keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
-        questions |= {(line["topic"], key) for key in keys if key}
-    return questions
+        shared |= {(line["topic"], key) for key in properties.get("KEYS", "").split(" ") if key}
+        if properties.get("UNIQ_KEY"):
+            unique.add((line["topic"], properties["UNIQ_KEY"]))
+    return shared | set(sorted(unique)[:: len(unique) // most + 1])
 
 
 def tree(path: Path) -> dict[str, tuple[int, str]]:

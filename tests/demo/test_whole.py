@@ -47,6 +47,7 @@ def test_from_flights_to_report(tmp_path: Path, flights_file: Path) -> None:
     assert f"All {summary['numbersChecked']:,} numbers are equal" in page
 
 
+@pytest.mark.slow
 def test_a_row_that_is_not_there_ends_it(tmp_path: Path, flights_file: Path) -> None:
     """All is as it was given to the store, but not all was given: only the comparison with the input can tell."""
     done = run(str(tmp_path / "out"), str(flights_file), "lie")

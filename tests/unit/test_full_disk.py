@@ -99,8 +99,15 @@ def full_disk_line(said: list[str]) -> None:
     assert "no room on the disk" in said[0]
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-@pytest.mark.parametrize("index", [SMALL_INDEX, DEFAULT_INDEX], ids=["small-index", "default-index"])
+@pytest.mark.parametrize(
+    ("index", "flush"),
+    [
+        pytest.param(SMALL_INDEX, "ASYNC_FLUSH", id="small-index-ASYNC_FLUSH"),
+        pytest.param(DEFAULT_INDEX, "SYNC_FLUSH", id="default-index-SYNC_FLUSH"),
+        pytest.param(SMALL_INDEX, "SYNC_FLUSH", id="small-index-SYNC_FLUSH", marks=pytest.mark.slow),
+        pytest.param(DEFAULT_INDEX, "ASYNC_FLUSH", id="default-index-ASYNC_FLUSH", marks=pytest.mark.slow),
+    ],
+)
 def test_a_disk_filled_to_the_last_byte_loses_nothing_and_goes_on_when_there_is_room(
     request: pytest.FixtureRequest, disk: Path, index: tuple[str, ...], flush: str
 ) -> None:
