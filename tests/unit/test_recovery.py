@@ -9,6 +9,7 @@ import pytest
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
@@ -122,6 +123,23 @@ def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:
         fs.remove(ROOT / "index" / file.name)  # as a power cut may, of those whose names were not durable
     with open_store(fs, clock=clock) as store:
         assert all(store.query_offsets("orders", f"{i}-{j}") for i in messages for j in range(3))
+
+
+def test_what_recovery_makes_again_is_no_longer_vouched_for() -> None:
+    config = replace(SMALL, message_index_safe=True)  # one index file, not full: recovery begins with the first file
+    clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
+    with open_store(fs, config=config, clock=clock) as store:
+        for topic, count in (("early", 100), ("late", 200)):
+            store.put_batch([Message(topic, b"x" * 150) for _ in range(count)])
+    fs.open(ROOT / "abort", writable=True, create=True)
+    cuts: list[MemoryFileSystem] = []
+    with open_store(
+        FaultyFileSystem(fs, see=lambda number: cuts.append(fs.crash_clone(0.5, number))), config=config, clock=clock
+    ) as store:
+        assert store.recovery.start_offset == 0
+    for number, disk in enumerate(cuts):
+        with open_store(disk, clock=clock) as store:
+            assert [count for _, _, _, count in store.queues()] == [100, 200], f"power cut {number} of {len(cuts)}"
 
 
 def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:

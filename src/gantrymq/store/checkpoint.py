@@ -63,6 +63,13 @@ class StoreCheckpoint:
             page.confirm_phy_offset = min(page.confirm_phy_offset, end_offset)
             self.flush()
 
+    def queues_end_at(self, phy_offset: int, store_timestamp_ms: int) -> None:
+        """No queue is vouched for behind the record at ``phy_offset``, stored then. Raises DiskFullError."""
+        page = self.page
+        page.logics_physical_offset = min(page.logics_physical_offset, phy_offset)
+        page.logics_msg_timestamp_ms = min(page.logics_msg_timestamp_ms, store_timestamp_ms if phy_offset else 0)
+        self.flush()
+
     def flush(self) -> None:
         """Write the page and make it durable, unless it is frozen; raises DiskFullError."""
         if self._is_frozen:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,7 @@ from gantrymq.store.recover_start import FirstRecord, StartRule
 from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
+_FAR = 1 << 62
 
 
 @dataclass(slots=True)
@@ -134,10 +135,12 @@ class Recovery:
         """Read forward from the start file; returns the end of the log."""
         files = self.log.queue.files
         rule = StartRule(self.config, self.checkpoint.page, self.queues.max_phy_offset, self.last_exit_ok)
-        start = files[rule.choose(files, self._first_record)].file_from_offset
+        chosen = rule.choose(files, self._first_record)
+        start = files[chosen].file_from_offset
         report.start_offset = start
         report.queues_max_phy_offset = rule.queues_max_phy_offset
         if not self.last_exit_ok:
+            self._vouch_no_further_than(rule, chosen)
             self._dropped_units = np.concatenate([[], *self.queues.drop_from(start, self._is_true)])
         self._begin_index(report, start)
         log_min, begin = self.log.min_offset, start
@@ -150,6 +153,14 @@ class Recovery:
                 # Further back, to where the queue breaks off, or else to where the log begins.
                 begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
                 begin = max(begin, log_min)
+
+    def _vouch_no_further_than(self, rule: StartRule, chosen: int) -> None:
+        """What is behind is made again: after a power cut meanwhile, recovery must not begin further on than now."""
+        files = self.log.queue.files
+        vouched = replace(rule, config=replace(rule.config, message_index_safe=False), queues_max_phy_offset=_FAR)
+        if vouched.choose(files, self._first_record) > chosen:
+            first = self._first_record(files[chosen])
+            self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
 
     def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Whether a unit points to the record that it should, or to what the log no longer has."""
