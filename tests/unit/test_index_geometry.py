@@ -51,10 +51,10 @@ def test_one_message_at_offset_0_proves_the_geometry(keys: list[str]) -> None:
     assert find_index_geometry(fs, StorePaths(ROOT), MessageStoreConfig(), ()) == SMALL_INDEX
 
 
-@pytest.mark.parametrize("seed", [33, 60, 111, 115, 118, 139, 188])
-def test_a_geometry_that_explains_half_of_the_entries_by_chance_is_not_taken(seed: int) -> None:
+@pytest.mark.parametrize("number", [33, 60, 111, 115, 118, 139, 188])
+def test_a_geometry_that_explains_half_of_the_entries_by_chance_is_not_taken(number: int) -> None:
     fs = MemoryFileSystem()
     with open_store(fs) as store:
-        fill(store, 60, random.Random(seed))
+        fill(store, 60, random.Random(number))
         await_dispatch(store)
     assert find_index_geometry(fs, StorePaths(ROOT), MessageStoreConfig(), ()) == SMALL_INDEX
