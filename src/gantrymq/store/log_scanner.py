@@ -79,16 +79,18 @@ class LogScanner:
     """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), verifying CRCs as ``check`` says.
 
     Iterate over the batches; afterwards ``offset`` is where the records ended and ``stop`` why: None where ``end``
-    was reached, BLANK where the last file ended in one.
+    was reached, BLANK where the last file ended in one. A batch has ``batch_records`` at most.
     """
 
-    def __init__(self, log: CommitLog, start: int, end: int | None, check: CheckCRC) -> None:
+    def __init__(
+        self, log: CommitLog, start: int, end: int | None, check: CheckCRC, batch_records: int = BATCH_RECORDS
+    ) -> None:
         self.offset = start
         self.stop: RecordStop | None = None
         self._log = log
         self._end = end
         self._check = _CHECKS[check]
-        self._columns = (new_columns(BATCH_RECORDS), new_columns(BATCH_RECORDS))
+        self._columns = (new_columns(batch_records), new_columns(batch_records))
         self._turn = 0
 
     def __iter__(self) -> Iterator[RecordBatch]:

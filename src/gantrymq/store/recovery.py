@@ -41,6 +41,7 @@ from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
 _FAR = 1 << 62
+_BATCH_RECORDS = 32_768  # what the steps of a batch cost beside their records is then nothing
 
 
 @dataclass(slots=True)
@@ -179,7 +180,7 @@ class Recovery:
         return FirstRecord(message.phy_offset, message.store_timestamp_ms)
 
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
-        scanner = LogScanner(self.log, start, None, self._check)
+        scanner = LogScanner(self.log, start, None, self._check, _BATCH_RECORDS)
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
         stray = None
         with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
@@ -246,7 +247,7 @@ class Recovery:
         """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
         if begin >= end:
             return
-        scanner = LogScanner(self.log, begin, end, CheckCRC.OFF)
+        scanner = LogScanner(self.log, begin, end, CheckCRC.OFF, _BATCH_RECORDS)
         while True:
             for batch in scanner:
                 yield batch
