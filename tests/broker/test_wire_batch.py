@@ -19,8 +19,8 @@ HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 
 def batch_of(rng: random.Random, raw: bytes) -> WireBatch:
     return WireBatch(
-        "topic" * rng.randint(1, 5), raw, rng.randrange(8), find_spans(raw), rng.choice([0, 1, 2]),
-        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True,
+        "topic" * rng.randint(1, 5), raw, rng.randrange(8), rng.choice([0, 1, 2]),
+        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True, find_spans(raw),
     )  # fmt: skip
 
 

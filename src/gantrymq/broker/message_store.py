@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from gantrymq.broker.wire_batch import PutBatchOutcome, WireBatch
+from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
@@ -25,7 +25,6 @@ from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 
@@ -60,7 +59,7 @@ class BrokerMessageStore(MessageStore):
         """Whether an acknowledgement waits for the disk."""
         return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
-    def append(self, groups: Sequence[Sequence[Message] | WireBatch]) -> list[list[PutMessageResult]]:
+    def append(self, groups: Sequence[Sequence[Message] | WireRecords]) -> list[list[PutMessageResult]]:
         """Append all of them under one lock, in order; the messages of a group are stored together or not at all.
 
         Who cannot be stored says so in its status; on a full disk that is SERVICE_NOT_AVAILABLE. Nobody waits for a
@@ -70,7 +69,7 @@ class BrokerMessageStore(MessageStore):
             return [_refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, group) for group in groups]
         config, host = self.config, self._store_host
         prepared = [
-            group if isinstance(group, WireBatch) else [prepare(message, config, host) for message in group]
+            group if isinstance(group, WireRecords) else [prepare(message, config, host) for message in group]
             for group in groups
         ]
         now_ms = self._clock.now_ms()
@@ -83,13 +82,13 @@ class BrokerMessageStore(MessageStore):
 
     def _append_group(
         self,
-        group: Sequence[OutgoingMessage | PutMessageStatus] | WireBatch,
-        messages: Sequence[Message] | WireBatch,
+        group: Sequence[OutgoingMessage | PutMessageStatus] | WireRecords,
+        messages: Sequence[Message] | WireRecords,
         now_ms: int,
     ) -> list[PutMessageResult]:
         try:
-            if isinstance(group, WireBatch):
-                return [self._append_batch(group, now_ms)]
+            if isinstance(group, WireRecords):
+                return [self._append_records(group, now_ms)]
             ready = [one for one in group if isinstance(one, OutgoingMessage)]
             if len(ready) < len(group):
                 return _refused(next(one for one in group if isinstance(one, PutMessageStatus)), messages)
@@ -107,20 +106,20 @@ class BrokerMessageStore(MessageStore):
             self._note_failure("append", error)
             return _refused(PutMessageStatus.UNKNOWN_ERROR, messages)
 
-    def _append_batch(self, batch: WireBatch, now_ms: int) -> PutMessageResult:
-        """Append a batch in one piece; called under the put lock."""
-        size, queue = batch.size_bytes(self._store_host), (batch.topic, batch.queue_id)
-        if size + BLANK_SIZE > self._log.file_size or not is_topic_storable(batch.topic):
+    def _append_records(self, group: WireRecords, now_ms: int) -> PutMessageResult:
+        """Append them in one piece; called under the put lock."""
+        size, queue = group.size_bytes(self._store_host), (group.topic, group.queue_id)
+        if size + BLANK_SIZE > self._log.file_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, *queue)
         file = self._log.room_for(size)
         phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self._appender.next_timestamp_ms(now_ms)
         queue_offset = self._next_offsets.get(queue, 0)
-        raw, places = batch.encode(queue_offset, phy_offset, timestamp_ms, self._store_host)
+        raw, places = group.encode(queue_offset, phy_offset, timestamp_ms, self._store_host)
         file.write(raw)
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
         self._next_offsets[queue] = queue_offset + len(places)
-        return PutBatchOutcome(
+        return PutRecordsResult(
             PutMessageStatus.PUT_OK, *queue, phy_offset, queue_offset, len(raw), timestamp_ms, self._store_host, places
         )
 
@@ -287,8 +286,8 @@ def _hot_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
 
 
-def _refused(status: PutMessageStatus, messages: Sequence[Message] | WireBatch) -> list[PutMessageResult]:
-    if isinstance(messages, WireBatch):
+def _refused(status: PutMessageStatus, messages: Sequence[Message] | WireRecords) -> list[PutMessageResult]:
+    if isinstance(messages, WireRecords):
         return [PutMessageResult(status, messages.topic, messages.queue_id)]
     return [PutMessageResult(status, message.topic, message.queue_id) for message in messages]
 

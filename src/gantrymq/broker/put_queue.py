@@ -17,7 +17,7 @@ from itertools import islice
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
-from gantrymq.broker.wire_batch import WireBatch, messages_in
+from gantrymq.broker.wire_batch import WireRecords, messages_in
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -34,7 +34,7 @@ Done = Callable[[list[PutMessageResult], str | None], None]
 
 
 # Messages that are stored together.
-Group = Sequence[Message] | WireBatch
+Group = Sequence[Message] | WireRecords
 
 
 class _Waiting:
@@ -42,13 +42,13 @@ class _Waiting:
 
     def __init__(self, group: Group, done: Done, came: float) -> None:
         self.group, self.done, self.came = group, done, came
-        self.size_bytes = len(group.body) if isinstance(group, WireBatch) else sum(len(one.body) for one in group)
+        self.size_bytes = len(group.body) if isinstance(group, WireRecords) else sum(len(one.body) for one in group)
         self.results: list[PutMessageResult] = []
 
     @property
     def waits_for_flush(self) -> bool:
         group = self.group
-        return group.wait_store_msg_ok if isinstance(group, WireBatch) else group[0].wait_store_msg_ok
+        return group.wait_store_msg_ok if isinstance(group, WireRecords) else group[0].wait_store_msg_ok
 
 
 class PutQueue:

@@ -276,17 +276,17 @@ class BrokerServer:
         self.producers.channel_closed(channel)
         self.consumers.channel_closed(channel)
 
-    def _answer(self, channel: Channel, response: RemotingCommand) -> None:
+    def _answer(self, channel: Channel, frame: bytes) -> None:
         """Send an answer; while topics it may rest on are not yet on the disk and at the name servers, later."""
         if self.kept.is_saved(TOPICS) and self.outer.is_current:
-            channel.send(response)
+            channel.send_bytes((frame,))
         else:
-            task = asyncio.ensure_future(self._answer_when_settled(channel, response))
+            task = asyncio.ensure_future(self._answer_when_settled(channel, frame))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
-    async def _answer_when_settled(self, channel: Channel, response: RemotingCommand) -> None:
+    async def _answer_when_settled(self, channel: Channel, frame: bytes) -> None:
         with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
             await self.kept.save(TOPICS)
         await self.outer.settled()
-        channel.send(response)
+        channel.send_bytes((frame,))

@@ -28,21 +28,45 @@ _BORN, _STORED, _LAST = struct.Struct(">iq"), struct.Struct(">q"), struct.Struct
 
 
 @dataclass(slots=True)
-class WireBatch:
-    """The ``body`` of a SEND_BATCH_MESSAGE and what its messages have in common.
+class WireRecords:
+    """A request that becomes records in one go: what its ``body`` is, a subclass says.
 
-    ``spans`` are (flag, begin of the body, its end, end of the properties) of each message; see :func:`find_spans`.
+    Its topic is one that a record of version 1 and a queue can have.
     """
 
     topic: str
     body: bytes
     queue_id: int
-    spans: list[tuple[int, int, int, int]]
     sys_flag: int
     born_timestamp_ms: int
     born_host: Host
     reconsume_times: int
     wait_store_msg_ok: bool
+
+    def size_bytes(self, store_host: Host) -> int:
+        """How much room its records take."""
+        raise NotImplementedError
+
+    def encode(
+        self, queue_offset: int, phy_offset: int, store_timestamp_ms: int, store_host: Host
+    ) -> tuple[bytes, list[int]]:
+        """The records one after the other, the first at ``phy_offset``, and where each begins."""
+        raise NotImplementedError
+
+    def _flags(self, store_host: Host) -> int:
+        given = self.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
+        given |= flags.BORN_HOST_V6 if self.born_host.is_v6 else 0
+        return given | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
+
+
+@dataclass(slots=True)
+class WireBatch(WireRecords):
+    """A SEND_BATCH_MESSAGE, and what its messages have in common.
+
+    ``spans`` are (flag, begin of the body, its end, end of the properties) of each message; see :func:`find_spans`.
+    """
+
+    spans: list[tuple[int, int, int, int]]
 
     def size_bytes(self, store_host: Host) -> int:
         """How much room its records take."""
@@ -52,11 +76,6 @@ class WireBatch:
         """A record without its body, and without its properties and their length."""
         bare = record.record_size(1, self._flags(store_host), 0, len(encode_utf8(self.topic)), 0)
         return bare - _LENGTH.size
-
-    def _flags(self, store_host: Host) -> int:
-        given = self.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
-        given |= flags.BORN_HOST_V6 if self.born_host.is_v6 else 0
-        return given | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
 
     def messages(self) -> list[Message]:
         """Its messages one by one, for a store that adds something to each."""
@@ -131,21 +150,19 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
 
 
 @dataclass(slots=True)
-class PutBatchOutcome(PutMessageResult):
-    """What became of a batch: of its first message, but for ``size_bytes`` and ``msg_id``, which are of all."""
+class PutRecordsResult(PutMessageResult):
+    """What became of them: of the first message, but for ``size_bytes`` and ``msg_id``, which are of all."""
 
     places: list[int] = field(default_factory=list)
 
     @property
     def msg_id(self) -> str:
         """The ids of all its messages, joined by commas."""
-        if self.store_host is None or not self.places:
-            return ""
-        host = message_id(self.store_host, 0)[:-16]
-        return ",".join([f"{host}{place:016X}" for place in self.places])
+        host = self.store_host
+        return ",".join([message_id(host, place) for place in self.places]) if host is not None else ""
 
 
 def messages_in(results: list[PutMessageResult]) -> int:
     """How many messages the results of a group are about."""
     first = results[0]
-    return len(first.places) if isinstance(first, PutBatchOutcome) else len(results)
+    return len(first.places) if isinstance(first, PutRecordsResult) else len(results)

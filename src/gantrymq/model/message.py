@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gantrymq.model.host import Host
 
@@ -89,7 +90,12 @@ class StoredMessage:
 
 def message_id(store_host: Host, phy_offset: int) -> str:
     """RocketMQ's createMessageId: the store host's 8 or 20 bytes, then the physical offset in 8."""
-    return (store_host.to_bytes() + phy_offset.to_bytes(8, "big")).hex().upper()
+    return f"{_digits(store_host)}{phy_offset:016X}"
+
+
+@lru_cache(maxsize=64)
+def _digits(host: Host) -> str:
+    return host.to_bytes().hex().upper()
 
 
 def parse_message_id(msg_id: str) -> tuple[Host, int]:

@@ -68,10 +68,10 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         level = min(message.delay_level, len(config.delay_levels_ms))
         properties[PROPERTY_DELAY] = str(level)
         properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)
-        if not _topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
+        if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
             return PutMessageStatus.MESSAGE_ILLEGAL
         topic, queue_id = SCHEDULE_TOPIC, level - 1
-    if not _topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
+    if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
         return PutMessageStatus.MESSAGE_ILLEGAL
     try:
         encoded = encode_properties(properties)
@@ -81,7 +81,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
 
 
 @lru_cache(maxsize=1024)  # every put asks, mostly about the same few
-def _topic_bytes(topic: str) -> bytes:
+def topic_bytes(topic: str) -> bytes:
     """``topic`` encoded; empty where no queue can have that name."""
     return encode_utf8(topic) if is_topic_storable(topic) else b""
 
@@ -89,8 +89,8 @@ def _topic_bytes(topic: str) -> bytes:
 def _measure(
     message: Message, topic: str, queue_id: int, properties: bytes, config: MessageStoreConfig, store_host: Host
 ) -> OutgoingMessage | PutMessageStatus:
-    topic_bytes, body_length = _topic_bytes(topic), len(message.body)
-    version = 1 if len(topic_bytes) <= record.MAX_TOPIC_LENGTH_V1 else 2
+    encoded_topic, body_length = topic_bytes(topic), len(message.body)
+    version = 1 if len(encoded_topic) <= record.MAX_TOPIC_LENGTH_V1 else 2
     if version == 2 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL
     properties_length = len(properties) + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
@@ -103,7 +103,7 @@ def _measure(
         sys_flag |= flags.BORN_HOST_V6
     if (message.store_host or store_host).is_v6:
         sys_flag |= flags.STORE_HOST_V6
-    size = record.record_size(version, sys_flag, body_length, len(topic_bytes), properties_length)
+    size = record.record_size(version, sys_flag, body_length, len(encoded_topic), properties_length)
     if size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
         return PutMessageStatus.MESSAGE_ILLEGAL
-    return OutgoingMessage(topic, topic_bytes, queue_id, properties, sys_flag, version, size, message)
+    return OutgoingMessage(topic, encoded_topic, queue_id, properties, sys_flag, version, size, message)

@@ -20,13 +20,12 @@ from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The broker, taken apart. ``answer`` sends an answer once the topics it may rest on are settled."""
+    """The broker, taken apart. ``answer`` sends a frame once the topics it may rest on are settled."""
 
     config: LiveConfig
     clock: Clock
@@ -44,4 +43,4 @@ class Parts:
     kept: ConfigPersistence
     outer: BrokerOuterAPI
     address: str
-    answer: Callable[[Channel, RemotingCommand], None]
+    answer: Callable[[Channel, bytes], None]

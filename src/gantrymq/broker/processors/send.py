@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache, partial
 
 from gantrymq.broker import names
 from gantrymq.broker.put_queue import OVERLOAD, Group, PutQueue
@@ -16,26 +17,28 @@ from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
 from gantrymq.broker.wire_batch import WireBatch, find_spans, messages_in
+from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
-from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from gantrymq.format.record import MAX_TOPIC_LENGTH_V1
+from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.model.flags import MULTI_TAGS, is_consumable
 from gantrymq.model.host import Host
-from gantrymq.model.java import encode_utf8
-from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
+from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT, Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from gantrymq.remoting.send_answer import encode_send_answer
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
+from gantrymq.store.outgoing import topic_bytes
 
 UNIQ_KEY = "UNIQ_KEY"
 MSG_REGION, TRACE_SWITCH = "MSG_REGION", "TRACE_ON"
@@ -45,6 +48,11 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 _POP_CK = "POP_CK"
 _TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 _TIMER_OUT = "TIMER_OUT_MS"
+# What is looked at or written over here; a message without any of these goes into the log as it came.
+_ACTED_ON = {
+    *(PRIORITY, _POP_CK, _TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32),
+    *(MSG_REGION, TRACE_SWITCH, CLUSTER, *_TIMER_PROPERTIES),
+}
 _DLQ_QUEUES = 1
 _V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
 
@@ -78,7 +86,7 @@ class _Sent:
 class SendMessageProcessor:
     """Checks what producers send, as RocketMQ does and in its words, and puts it into ``puts``.
 
-    ``answer(channel, response)`` sends a response once the topics that were made for it are on the disk too.
+    ``answer(channel, frame)`` sends a response once the topics that were made for it are on the disk too.
     """
 
     def __init__(
@@ -91,7 +99,7 @@ class SendMessageProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         disk_ratio: Callable[[], float],
-        answer: Callable[[Channel, RemotingCommand], None],
+        answer: Callable[[Channel, bytes], None],
     ) -> None:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
@@ -112,7 +120,7 @@ class SendMessageProcessor:
             group = (self._batch if header.batch else self._single)(sent, header, topic)
         except Refusal as refusal:
             return self._with_region(request.response(refusal.code, refusal.remark))
-        if not self._puts.put(group, lambda results, busy: self._stored(sent, results, busy)):
+        if not self._puts.put(group, partial(self._stored, sent)):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
 
@@ -121,8 +129,8 @@ class SendMessageProcessor:
     def check(self, channel: Channel, header: SendHeader) -> TopicConfig:
         """The topic that a send is for, made where it may be; raises Refusal."""
         broker, name = self._config.broker, header.topic
-        if self._clock.now_ms() < broker.start_accept_send_request_timestamp_ms:
-            until = broker.start_accept_send_request_timestamp_ms
+        until = broker.start_accept_send_request_timestamp_ms
+        if until and self._clock.now_ms() < until:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
         if not broker.is_writable and self._topics.is_order_topic(name):
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden")
@@ -157,8 +165,12 @@ class SendMessageProcessor:
 
     # Messages
 
-    def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> list[Message]:
+    def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
         properties = read_properties(header.properties)
+        if UNIQ_KEY in properties and _ACTED_ON.isdisjoint(properties):
+            plain = self._as_it_came(sent, header, topic, properties)
+            if plain is not None:
+                return plain
         topic_name = self._retry_or_dead(sent, header, properties)
         broker = self._config.broker
         properties.pop(_POP_CK, None)
@@ -188,6 +200,43 @@ class SendMessageProcessor:
                 wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
             )
         ]
+
+    def _as_it_came(
+        self, sent: _Sent, header: SendHeader, topic: TopicConfig, properties: dict[str, str]
+    ) -> WireMessage | None:
+        """The message with its properties as they are in the request, or None where the store must look at it."""
+        broker, store, body = self._config.broker, self._config.store, sent.request.body
+        marks = _marks(broker.region_id, broker.broker_cluster_name, trace_on=broker.trace_on)
+        encoded = properties_as_they_came(header.properties or "", properties, marks)
+        if (
+            encoded is None
+            or len(encoded) > MAX_PROPERTIES_LENGTH
+            or len(body) > store.max_message_size_bytes
+            or not self._is_plain(header)
+            or header.topic.startswith(names.RETRY_PREFIX)
+        ):
+            return None
+        sent.transaction_id = properties[UNIQ_KEY]
+        return WireMessage(
+            topic=header.topic,
+            body=body,
+            queue_id=sent.queue_id,
+            sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=Host.parse(sent.channel.address),
+            reconsume_times=header.reconsume_times or 0,
+            wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
+            flag=header.flag,
+            properties=encoded,
+        )
+
+    def _is_plain(self, header: SendHeader) -> bool:
+        """Whether a record is what the request says: a short topic, no transaction, no CRC of its own."""
+        return (
+            0 < len(topic_bytes(header.topic)) <= MAX_TOPIC_LENGTH_V1
+            and is_consumable(header.sys_flag)
+            and not self._config.store.enabled_append_prop_crc
+        )
 
     def _retry_or_dead(self, sent: _Sent, header: SendHeader, properties: dict[str, str]) -> str:
         """Where the message goes: one that a group was given too often already goes to its dead letters."""
@@ -244,31 +293,38 @@ class SendMessageProcessor:
         )
         if not batch.spans:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
-        is_plain = is_consumable(batch.sys_flag) and len(encode_utf8(header.topic)) <= MAX_TOPIC_LENGTH_V1
-        return batch if is_plain and not self._config.store.enabled_append_prop_crc else batch.messages()
+        return batch if self._is_plain(header) else batch.messages()
 
     # Answers (handlePutMessageResult)
 
     def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
+        if busy is None and results[0].is_stored:
+            size = results[0].size_bytes if len(results) == 1 else sum(result.size_bytes for result in results)
+            self._stats.put(results[0].topic, messages_in(results), size)
+        if not sent.request.is_oneway:
+            self._answer(sent.channel, self._frame(sent, results, busy))
+
+    def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> bytes:
         request = sent.request
         if busy is not None:
-            response = request.response(ResponseCode.SYSTEM_BUSY, busy)
-        elif results[0].status in _STORED:
-            size = sum(result.size_bytes for result in results)
-            self._stats.put(results[0].topic, messages_in(results), size)
-            if request.is_oneway:
-                return
-            header = SendMessageResponseHeader(
-                msg_id=",".join([result.msg_id for result in results]),
-                queue_id=sent.queue_id,
-                queue_offset=results[0].queue_offset,
-                transaction_id=sent.transaction_id,
-            )
-            response = request.response(_STORED[results[0].status], header=header)
-        else:
-            response = request.response(*self._failure(results[0].status))
-        if not request.is_oneway:
-            self._answer(sent.channel, self._with_region(response))
+            return encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy)))
+        first = results[0]
+        code = _STORED.get(first.status)
+        if code is None:
+            return encode_command(self._with_region(request.response(*self._failure(first.status))))
+        header = SendMessageResponseHeader(
+            msg_id=first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results]),
+            queue_id=sent.queue_id,
+            queue_offset=first.queue_offset,
+            transaction_id=sent.transaction_id,
+        )
+        broker = self._config.broker
+        if code is ResponseCode.SUCCESS:
+            marks = ((MSG_REGION, broker.region_id), (TRACE_SWITCH, "true" if broker.trace_on else "false"))
+            frame = encode_send_answer(request, header, marks)
+            if frame is not None:
+                return frame
+        return encode_command(self._with_region(request.response(code, header=header)))
 
     def _failure(self, status: PutMessageStatus) -> tuple[int, str]:
         if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
@@ -297,6 +353,13 @@ class SendMessageProcessor:
         fields = response.ext_fields
         fields[MSG_REGION], fields[TRACE_SWITCH] = broker.region_id, "true" if broker.trace_on else "false"
         return response
+
+
+@cache
+def _marks(region: str, cluster: str, *, trace_on: bool) -> str:
+    """What the broker adds to the properties of each message."""
+    marks = {MSG_REGION: region, TRACE_SWITCH: "true" if trace_on else "false", CLUSTER: cluster}
+    return encode_properties(marks).decode()
 
 
 def read_properties(text: str | None) -> dict[str, str]:

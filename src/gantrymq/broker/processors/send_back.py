@@ -17,7 +17,7 @@ from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
 from gantrymq.model.message import PROPERTY_DELAY, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
@@ -39,7 +39,7 @@ class ConsumerSendMsgBackProcessor:
         message_at: Callable[[int], StoredMessage | None],
         puts: PutQueue,
         stats: BrokerStatsManager,
-        answer: Callable[[Channel, RemotingCommand], None],
+        answer: Callable[[Channel, bytes], None],
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
         self._message_at, self._puts, self._stats, self._answer = message_at, puts, stats, answer
@@ -118,4 +118,4 @@ class ConsumerSendMsgBackProcessor:
         else:
             response = request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
         if not request.is_oneway:
-            self._answer(channel, response)
+            self._answer(channel, encode_command(response))

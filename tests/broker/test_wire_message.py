@@ -1,0 +1,57 @@
+"""A message that goes into the log as it came is what it would be, had it been taken apart first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gantrymq.broker.processors.send import read_properties
+from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format import record
+from gantrymq.format.properties import encode_properties
+from gantrymq.model.host import Host
+from gantrymq.model.message import Message
+from gantrymq.store.outgoing import OutgoingMessage, prepare
+
+HOSTS = ("127.0.0.1:10911", "[::1]:10911")
+MORE = {"MSG_REGION": "DefaultRegion"}
+
+
+def test_properties_are_taken_as_they_came_only_where_that_is_what_they_say(rng: random.Random) -> None:
+    taken = 0
+    for _ in range(3000):
+        text = "".join(rng.choices(["a", "b", "ü", "\ud800", "\x01", "\x02"], (5, 5, 1, 1, 6, 5), k=rng.randrange(12)))
+        properties = read_properties(text)
+        found = properties_as_they_came(text, properties, encode_properties(MORE).decode())
+        if found is not None:
+            taken += 1
+            assert found == encode_properties(properties | MORE)
+    assert taken > 20
+
+
+@pytest.mark.parametrize("store", HOSTS)
+def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> None:
+    host, now_ms = Host.parse(store), 1_800_000_000_000
+    for _ in range(50):
+        properties = {"UNIQ_KEY": rng.randbytes(16).hex(), "TAGS": "t" * rng.randint(1, 9)}
+        message = Message(
+            "topic" * rng.randint(1, 5), rng.randbytes(rng.randrange(300)), rng.randrange(8), properties=properties,
+            flag=rng.randint(-5, 5), sys_flag=rng.choice([0, 1, 0x30]), born_host=Host.parse(rng.choice(HOSTS)),
+            born_timestamp_ms=rng.choice([0, 1_700_000_000_000]), reconsume_times=rng.randrange(3),
+        )  # fmt: skip
+        one = WireMessage(
+            message.topic, message.body, message.queue_id, message.sys_flag, message.born_timestamp_ms,
+            message.born_host, message.reconsume_times, True, message.flag, encode_properties(properties),
+        )  # fmt: skip
+        queue_offset, phy_offset = rng.randrange(1 << 40), rng.randrange(1 << 40)
+        outgoing = prepare(message, MessageStoreConfig(), host)
+        assert isinstance(outgoing, OutgoingMessage)
+        wanted = record.encode_fields(
+            1, record.body_crc(message.body), message.queue_id, message.flag, queue_offset, phy_offset,
+            outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(), now_ms,
+            host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes, outgoing.properties,
+        )  # fmt: skip
+        assert one.encode(queue_offset, phy_offset, now_ms, host) == (wanted, [phy_offset])
+        assert one.size_bytes(host) == len(wanted)
