@@ -62,6 +62,26 @@ def test_files_read_back_what_was_written(fs: RealFileSystem, tmp_path: Path) ->
     assert array[5] == ord("h")
 
 
+def test_a_view_is_what_is_read_also_of_a_file_that_was_cut(fs: RealFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 100)
+    file = fs.open(path)
+    for position, length in ((0, 25_600), (5, 1), (4095, 4098), (25_599, 1), (25_000, 9_000), (30_000, 5), (0, 0)):
+        assert file.view(position, length).tobytes() == file.read_at(position, length)
+    kept = file.view(4096, 100)
+    assert not kept.flags.writeable
+    os.truncate(path, 9_000)
+    assert file.view(8_000, 9_000).tobytes() == file.read_at(8_000, 9_000)
+    assert file.view(20_000, 10).tobytes() == b""
+    file.close()
+    assert kept.tobytes() == (bytes(range(256)) * 100)[4096:4196]
+
+
+def test_a_view_of_an_empty_file(fs: RealFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert fs.open(tmp_path / "file").view(0, 10).tobytes() == b""
+
+
 def test_zeroing_keeps_the_size_and_the_neighbours(fs: RealFileSystem, tmp_path: Path) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
     file.write_at(0, b"\7" * 20_000)

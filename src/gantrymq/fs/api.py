@@ -46,6 +46,13 @@ class File(Protocol):
         """At most ``length`` bytes from ``position``; fewer where the file ends."""
         ...
 
+    def view(self, position: int, length: int) -> Bytes:
+        """As :meth:`read_at`, a read-only array that is a part of a mapping where that can be had.
+
+        The disk has given the bytes back by then: one that does not is an error here as it is in read_at.
+        """
+        ...
+
     def data_from(self, position: int) -> int:
         """The first place at or behind ``position`` that is not known to be zero; the size where there is none.
 

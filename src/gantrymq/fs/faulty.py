@@ -51,6 +51,11 @@ class FaultyFile:
         self._count("read_at", self.path)
         return self._inner.read_at(position, length)
 
+    def view(self, position: int, length: int) -> Bytes:
+        """As the inner file, or the error; counts as read_at."""
+        self._count("read_at", self.path)
+        return self._inner.view(position, length)
+
     def data_from(self, position: int) -> int:
         """As the inner file: the disk is not asked."""
         return self._inner.data_from(position)

@@ -97,6 +97,10 @@ class MemoryFile:
         assert min(position, length) >= 0, "a real file answers EINVAL"
         return self._inode.live[position : position + length].tobytes()
 
+    def view(self, position: int, length: int) -> Bytes:
+        """A copy."""
+        return np.frombuffer(self.read_at(position, length), np.uint8)
+
     def data_from(self, position: int) -> int:
         """The next byte that is not zero, or the size."""
         behind = np.flatnonzero(self._inode.live[position:])

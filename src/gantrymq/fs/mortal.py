@@ -33,6 +33,10 @@ class MortalFile:
         """As the inner file."""
         return self._inner.read_at(position, length)
 
+    def view(self, position: int, length: int) -> Bytes:
+        """As the inner file."""
+        return self._inner.view(position, length)
+
     def data_from(self, position: int) -> int:
         """As the inner file."""
         return self._inner.data_from(position)

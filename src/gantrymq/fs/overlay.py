@@ -46,6 +46,10 @@ class OverlayFile:
             return os.pread(self._source_fd(), length, position)
         return self._array[position : position + length].tobytes()
 
+    def view(self, position: int, length: int) -> Bytes:
+        """A copy."""
+        return np.frombuffer(self.read_at(position, length), np.uint8)
+
     def data_from(self, position: int) -> int:
         """As the file's, while the view is the file; else nobody has looked."""
         return position if self._array is not None else data_from(self._source_fd(), position)

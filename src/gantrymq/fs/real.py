@@ -42,6 +42,7 @@ _WRONG_KIND = {
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
 _PUNCH_HOLE_KEEP_SIZE = 0x03
+_MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it yet
 _SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
 
@@ -97,6 +98,7 @@ class RealFile:
         self._path = path
         self._fd = descriptor
         self._writable = writable
+        self._mapping: mmap.mmap | None = None
 
     @property
     def path(self) -> Path:
@@ -111,6 +113,19 @@ class RealFile:
         """At most ``length`` bytes from ``position``."""
         with _named_errors(self._path):
             return os.pread(self._fd, length, position)
+
+    def view(self, position: int, length: int) -> Bytes:
+        """A part of a mapping whose pages are there; a copy where the system cannot promise that."""
+        if self._mapping is None and self.size():
+            self._mapping = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
+        begin = position - position % mmap.PAGESIZE
+        try:
+            if self._mapping is None or position + length > len(self._mapping):
+                raise ValueError("not mapped")
+            self._mapping.madvise(_MADV_POPULATE_READ, begin, position + length - begin)
+        except (OSError, ValueError):  # an old Linux, a bad sector, a file that was cut
+            return np.frombuffer(self.read_at(position, length), np.uint8)
+        return np.frombuffer(self._mapping, np.uint8, length, position)
 
     def data_from(self, position: int) -> int:
         """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
@@ -173,6 +188,7 @@ class RealFile:
 
     def close(self) -> None:
         """Give the descriptor back."""
+        self._mapping = None  # views keep it alive
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,8 +1,8 @@
 """Reading one commit log file to its end, whatever is in it: records, and what stands between them.
 
-The file is read in chunks, not mapped: a sector that the disk does not give back is then an error to be told and not
-the end of the process, and memory does not grow with the file. Behind damage reading goes on at the next place where
-a whole record with a right CRC says that it lies there.
+The file is read in chunks, each of which the disk has given back before it is looked at, mapped or not: a sector that
+it does not give back is an error to be told and not the end of the process. Behind damage reading goes on at the next
+place where a whole record with a right CRC says that it lies there.
 
 Thread rule: one reader belongs to one thread. A batch lives until the one after the next.
 """
@@ -32,8 +32,8 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.tools.log_files import LogFile
 
-CHUNK_BYTES = 8 << 20
-BATCH_RECORDS = 16_384
+CHUNK_BYTES = 32 << 20
+BATCH_RECORDS = 32_768
 _HEAD_BYTES = PHY_OFFSET_AT + 8
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
@@ -173,12 +173,12 @@ class LogFileReader:
 
     def _read(self, file: File, position: int, length: int) -> Bytes:
         try:
-            raw = file.read_at(position, length)
+            chunk = file.view(position, length)
         except (OSError, StoreError):
-            raw = self._read_by_pages(file, position, length)
-        if len(raw) < length:  # it was cut short a moment ago
-            raw = raw.ljust(length, b"\0")
-        return read_only(raw)
+            chunk = read_only(self._read_by_pages(file, position, length))
+        if len(chunk) < length:  # it was cut short a moment ago
+            chunk = read_only(chunk.tobytes().ljust(length, b"\0"))
+        return chunk
 
     def _read_by_pages(self, file: File, position: int, length: int) -> bytes:
         base, pages = self._entry.base, []
