@@ -223,3 +223,11 @@ def test_a_kill_between_a_name_and_its_removal() -> None:
     fs.open(DIRECTORY / "gone", create=True)
     fs.remove(DIRECTORY / "gone")
     assert not fs.kill_clone().exists(DIRECTORY / "gone")
+
+
+def test_a_directory_that_was_removed_and_made_again_is_there_after_a_power_cut() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory(DIRECTORY / "a")
+    fs.remove_directory(DIRECTORY / "a")
+    fs.make_directory(DIRECTORY / "a")
+    assert [entry.name for entry in fs.crash_clone(1.0, 0).scan(DIRECTORY)] == ["a"]

@@ -304,11 +304,12 @@ class MemoryFileSystem:
         return path in self._live or path == path.parent
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; their names are durable at once."""
+        """Make a directory and those above it; their names are durable at once, with all names beside them."""
         with self._guard:
             for one in (*reversed(path.parents), path):
                 if not self.exists(one):
-                    self._live[one] = self._durable[one] = _Inode(np.zeros(0, np.uint8), is_directory=True)
+                    self._change({one: _Inode(np.zeros(0, np.uint8), is_directory=True)})
+                    self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
