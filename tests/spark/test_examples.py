@@ -46,6 +46,21 @@ def wanted(path: Path) -> list[tuple[str, int]]:
         return sorted((message.topic, message.queue_offset) for message in reader.messages())
 
 
+def test_continuous_dispatch_writes_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    source, table = tmp_path / "broker-a", tmp_path / "table"
+    dispatching = example("continuous_dispatch")
+    for first in (0, 60):
+        with open_store(path=source) as store:
+            store.put_batch(numbered(60, first=first) + numbered(20, topic="payments", queue_id=1))
+        stream = dispatching.messages(spark, str(source), None, 1000)
+        query = dispatching.dispatch(stream, str(table), "parquet", once=True, interval="")
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+    assert places(spark, table) == wanted(source)
+    assert {path.name for path in table.glob("topic=*")} == {"topic=orders", "topic=payments"}
+    assert all(path.name.startswith("day=20") for path in table.glob("topic=*/*"))
+
+
 @pytest.mark.slow
 def test_continuous_dispatch_goes_on_after_a_kill(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """The program itself, killed with SIGKILL in the middle; then its functions in this Spark, to the end."""
@@ -73,8 +88,6 @@ def test_continuous_dispatch_goes_on_after_a_kill(spark: SparkSession, tmp_path:
         assert query.awaitTermination(120)
         assert query.exception() is None
     assert places(spark, table) == wanted(source)
-    assert {path.name for path in table.glob("topic=*")} == {"topic=orders", "topic=payments"}
-    assert all(path.name.startswith("day=20") for path in table.glob("topic=*/*"))
 
 
 def flights_file(path: Path, rng: random.Random, days: int) -> list[tuple[str, str, int]]:
@@ -91,6 +104,7 @@ def flights_file(path: Path, rng: random.Random, days: int) -> list[tuple[str, s
     return found
 
 
+@pytest.mark.slow
 def test_flights_with_weather(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """Each flight once, with the weather of its own hour and airport, in several batches and two runs."""
     joining = example("flights_with_weather")

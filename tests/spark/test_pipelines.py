@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FUTURE_MS = 1 << 42
+SLOW = pytest.mark.slow
 EVERYTHING = [name for name in DAMAGES if name != "no_queues"]
 
 
@@ -73,7 +74,7 @@ def test_rebuild_makes_the_bytes_of_the_local_engine(
     assert_rebuilt_alike(spark, *copies(store, tmp_path), config=SMALL, given=GEOMETRY_KEYS)
 
 
-@pytest.mark.parametrize("name", ["broker-features", "lost-queues-many-files"])
+@pytest.mark.parametrize("name", [pytest.param("broker-features", marks=SLOW), "lost-queues-many-files"])
 def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: str) -> None:
     store = unpack(name, tmp_path) / "store"
     assert_rebuilt_alike(spark, *copies(store, tmp_path))
@@ -131,7 +132,12 @@ def assert_verified_alike(spark: SparkSession, store: Path, **options: Any) -> l
     return findings
 
 
-@pytest.mark.parametrize("damage", ["nothing", "no_queues", "broken", "queues_damaged", "index_damaged", "everything"])
+@pytest.mark.parametrize(
+    "damage",
+    # The last is the others at once.
+    ["nothing", "no_queues", *(pytest.param(one, marks=SLOW) for one in ("queues_damaged", "index_damaged")),
+     "broken", "everything"],
+)  # fmt: skip
 def test_verify_finds_what_the_local_engine_finds(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:
@@ -144,7 +150,7 @@ def test_verify_finds_what_the_local_engine_finds(
 # Salvage
 
 
-@pytest.mark.parametrize("damage", ["nothing", "everything", "no_end", "with_crc"])
+@pytest.mark.parametrize("damage", [pytest.param("nothing", marks=SLOW), "everything", "no_end", "with_crc"])
 def test_salvage_makes_the_store_of_the_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:

@@ -36,8 +36,16 @@ def test_more_partitions_give_the_same_rows(golden: Callable[[str], Path], name:
     ]
 
 
-@pytest.mark.parametrize("name", ["direct-mixed", "broker-4.9.8", "torn-tail"])
-@pytest.mark.parametrize("chunk_bytes", [50, 300, 1000, 70_000])
+@pytest.mark.parametrize(
+    ("name", "chunk_bytes"),
+    [
+        *((name, size) for name in ("broker-4.9.8", "torn-tail") for size in (50, 300, 1000, 70_000)),
+        ("direct-mixed", 1000),
+        ("direct-mixed", 70_000),
+        pytest.param("direct-mixed", 300, marks=pytest.mark.slow),
+        pytest.param("direct-mixed", 50, marks=pytest.mark.slow),
+    ],
+)
 def test_records_across_chunks(
     golden: Callable[[str], Path], name: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
