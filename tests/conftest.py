@@ -21,7 +21,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Its JVM lives for seconds: that it starts soon counts for more than that it runs fast in the end.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1")
 
 # Compiling a kernel takes seconds once, so no single example has a deadline.
 settings.register_profile("gantrymq", deadline=None, print_blob=True)
