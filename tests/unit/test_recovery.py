@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import StoreLockedError, WrongFileSizeError
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
-from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store
+from gantrymq.tools.rebuild import rebuild_store
+from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store
 
 MESSAGES = 400
 
@@ -123,6 +124,31 @@ def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:
         fs.remove(ROOT / "index" / file.name)  # as a power cut may, of those whose names were not durable
     with open_store(fs, clock=clock) as store:
         assert all(store.query_offsets("orders", f"{i}-{j}") for i in messages for j in range(3))
+
+
+@pytest.mark.parametrize("rule", list(RecoverRule))
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_the_first_record_vouches_for_no_other_of_its_millisecond(rule: RecoverRule, is_rebuilt: bool) -> None:
+    config = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, recover_rule=rule)
+    clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
+    with open_store(fs, config=config, clock=clock) as store:
+        store.put(Message("first", b"x"))
+    if is_rebuilt:
+        rebuild_store(ROOT, config, given=GEOMETRY_KEYS, fs=fs)
+    with open_store(fs, config=config, clock=clock) as store:
+        store.put_batch([Message("early", b"x" * 150) for _ in range(100)])
+        store.put_batch([Message("late", b"x" * 150) for _ in range(100)])
+        await_dispatch(store)
+        late = store._queues.get("late", 0)
+        assert late is not None
+        late.flush()
+        disk = fs.crash_clone(0.0, 0)
+    with open_store(disk, config=config, clock=clock) as store:
+        assert [(topic, count) for topic, _, _, count in store.queues()] == [
+            ("early", 100),
+            ("first", 1),
+            ("late", 100),
+        ]
 
 
 def test_what_recovery_makes_again_is_no_longer_vouched_for() -> None:

@@ -45,11 +45,14 @@ class StoreCheckpoint:
         self.tmp_logics_physical_offset = phy_offset
 
     def queues_flushed(self, store_timestamp_ms: int, phy_offset: int) -> None:
-        """All queues are on the disk up to the unit of the record at ``phy_offset``."""
-        if store_timestamp_ms > 0:
-            self.page.logics_msg_timestamp_ms = store_timestamp_ms
+        """All queues are on the disk up to the unit of the record at ``phy_offset``; the time may be 0, unknown.
+
+        The log's first record alone is not noted: where the offset is 0 recovery believes the time, and what was stored
+        within the same millisecond, perhaps files behind, would count as durable.
+        """
         if phy_offset > 0:
             self.page.logics_physical_offset = phy_offset
+            self.page.logics_msg_timestamp_ms = store_timestamp_ms or self.page.logics_msg_timestamp_ms
 
     def freeze(self) -> None:
         """Write nothing any more: what the page says of the disk may not be true."""
@@ -58,7 +61,9 @@ class StoreCheckpoint:
     def log_ended_at(self, end_offset: int) -> None:
         """Nothing is vouched for behind the end of the log: other records will stand there. Raises DiskFullError."""
         page = self.page
-        if max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
+        stale_ms = page.logics_msg_timestamp_ms if end_offset == 0 else 0
+        if stale_ms > 0 or max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
+            page.logics_msg_timestamp_ms -= stale_ms
             page.logics_physical_offset = min(page.logics_physical_offset, end_offset)
             page.confirm_phy_offset = min(page.confirm_phy_offset, end_offset)
             self.flush()

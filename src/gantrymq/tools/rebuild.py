@@ -224,7 +224,8 @@ class _Rebuild:
         """What the checkpoint may vouch for now."""
         page = replace(before)
         if self._report.queues_rebuilt:
-            page.logics_msg_timestamp_ms = built.queued_timestamp_ms
+            # A time without an offset would vouch for all of its millisecond (StoreCheckpoint.queues_flushed).
+            page.logics_msg_timestamp_ms = built.queued_timestamp_ms if built.queued_phy_offset > 0 else 0
             page.logics_physical_offset = built.queued_phy_offset
         if self._report.index_rebuilt:
             page.index_msg_timestamp_ms = built.index_timestamp_ms
