@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from broker_cases import BrokerCase, messages_of
 
+from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
 from gantrymq.remoting.bodies.topic import KVTable, TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.body import decode_body
@@ -85,6 +87,17 @@ async def test_settings_change_all_or_none(broker: BrokerCase) -> None:
     assert "adminBrokerThreadPoolNums=7\n" in shown  # it does not act here, and is not forgotten
     black = await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerConfigPath=/x\n")
     assert black.code == ResponseCode.NO_PERMISSION
+
+
+async def test_settings_that_cannot_be_kept_are_in_force_and_an_error(broker: BrokerCase) -> None:
+    def refuse(entries: Mapping[str, str]) -> None:
+        raise DiskFullError(Path("broker.conf"), 1)
+
+    broker.server.config.keep = refuse
+    answer = await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3\n")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "broker.conf" in (answer.remark or "")
+    assert broker.server.config.broker.default_topic_queue_nums == 3
 
 
 async def test_the_runtime_information_counts(broker: BrokerCase) -> None:

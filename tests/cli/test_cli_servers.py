@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cli_cases import Run, start
 
-from gantrymq import Message, Producer, StoreReader
+from gantrymq import AdminClient, Message, Producer, StoreReader
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import cluster_info
 from gantrymq.client.settings import ClientConfig
@@ -114,6 +114,16 @@ def test_a_setting_that_a_tool_changes_goes_into_the_file_of_c(tmp_path: Path) -
     assert {"enableTopicList=false", "listenPort=0", "rocketmqHome=/opt/rocketmq", "serverWorkerThreads=2"} <= set(
         lines
     )
+
+
+def test_a_brokers_file_keeps_its_comments_and_takes_what_changed(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("# ours\ndefaultTopicQueueNums = 4\nbrokerName=b2\n")
+    arguments = ("serve", "-c", conf, "--store", tmp_path / "store", "--namesrv-port", 0, *FREE, *SMALL)
+    with serving(*arguments) as (ready, child), AdminClient(ready["namesrv"]) as admin:
+        admin.update_broker_config({"defaultTopicQueueNums": "5", "fileReservedTime": "48", "noSuchKey": "1"})
+        assert stop(child)[0] == 0
+    assert conf.read_text() == "# ours\ndefaultTopicQueueNums=5\nbrokerName=b2\nfileReservedTime=48\n"
 
 
 def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:

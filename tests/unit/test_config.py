@@ -4,7 +4,10 @@ import re
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gantrymq.config.amended import amended
 from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
@@ -44,6 +47,23 @@ def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None
 )
 def test_a_backslash_at_the_end_goes_on_with_the_next_line(text: str, entries: dict[str, str]) -> None:
     assert parse_properties(text) == entries
+
+
+def test_a_changed_key_takes_the_place_of_its_line() -> None:
+    text = "# mine\nbrokerName = a\nlistenPort=1\\\n  2\n\n! yours\nbrokerName: b"
+    assert amended(text, {"brokerName": "c", "flushDiskType": "SYNC_FLUSH"}) == (
+        "# mine\nbrokerName=c\nlistenPort=1\\\n  2\n\n! yours\nflushDiskType=SYNC_FLUSH\n"
+    )
+    assert amended("", {"a": "1"}) == "a=1\n"
+    assert amended("a=1", {}) == "a=1\n"
+
+
+WORDS = st.text("abz019.#!=: \\\t\n\r\f订", max_size=8)
+
+
+@given(st.lists(WORDS).map("\n".join), st.dictionaries(st.sampled_from(["a", "b", "key"]), WORDS.map(str.rstrip)))
+def test_what_is_amended_is_read_back(text: str, entries: dict[str, str]) -> None:
+    assert parse_properties(amended(text, entries)) == parse_properties(text) | entries
 
 
 # Values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,9 +38,10 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr wh
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Everything that ``-c`` and ``--set`` said, by whom it is for."""
+    """Everything that ``-c`` and ``--set`` said, by whom it is for; ``config_file`` is the one of ``-c``."""
 
     entries: Mapping[str, str]
+    config_file: Path | None = None
 
     def store(self, given: Path | None) -> Path:
         """The store's directory: as given, else storePathRootDir, else ~/store."""
@@ -49,7 +51,7 @@ class ServerSettings:
         """The settings of a broker and its store; raises ConfigError."""
         from gantrymq.config.broker_settings import LiveConfig
 
-        config = LiveConfig()
+        config = LiveConfig() if self.config_file is None else LiveConfig(keep=partial(_keep, self.config_file))
         config.update(self.entries)
         if listen_port is not None:
             config.broker = replace(config.broker, listen_port=listen_port)
@@ -87,4 +89,17 @@ def read_server_options(config_file: Path | None, assignments: list[str] | None)
     for key in entries:
         if not (knows(key) or acts(key) or key == STORE_KEY or key in WITHOUT_EFFECT):
             warn(remark(key))
-    return ServerSettings(entries)
+    return ServerSettings(entries, config_file)
+
+
+def _keep(config_file: Path, entries: Mapping[str, str]) -> None:
+    """Write what an administrator changed into the file; raises DiskFullError, StorePermissionError."""
+    from gantrymq.config.amended import amended
+    from gantrymq.config.broker_settings import is_known
+    from gantrymq.fs.real import RealFileSystem
+    from gantrymq.fs.replaced_file import ReplacedFile
+
+    file = ReplacedFile(RealFileSystem(), config_file.resolve())
+    text = next(file.versions(), b"").decode("utf-8", "surrogateescape")
+    known = {name: value for name, value in entries.items() if is_known(name)}
+    file.replace(amended(text, known).encode("utf-8", "surrogateescape"))

@@ -3,7 +3,7 @@
 Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup makes of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
@@ -102,13 +102,20 @@ class BrokerConfig:
 class LiveConfig:
     """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs.
 
-    Those of the store that are read when it opens take effect at the next start, as most do in RocketMQ.
+    Those of the store that are read when it opens take effect at the next start, as most do in RocketMQ. ``keep`` is
+    told what was changed, to write it into the ``broker.conf`` that the settings came from.
     Thread rule: one thread changes them; whoever reads takes ``broker`` or ``store`` anew each time.
     """
 
-    def __init__(self, broker: BrokerConfig | None = None, store: MessageStoreConfig | None = None) -> None:
+    def __init__(
+        self,
+        broker: BrokerConfig | None = None,
+        store: MessageStoreConfig | None = None,
+        keep: Callable[[Mapping[str, str]], None] = lambda entries: None,
+    ) -> None:
         self.broker = broker or BrokerConfig()
         self.store = store or MessageStoreConfig()
+        self.keep = keep
         self._others: dict[str, str] = {}
 
     def update(self, entries: Mapping[str, str]) -> None:
@@ -119,7 +126,7 @@ class LiveConfig:
         broker = replace(self.broker, **read_fields(self.broker, entries))
         self.store = replace(self.store, **read_fields(self.store, entries))
         self.broker = broker
-        self._others |= {name: text for name, text in entries.items() if name in KNOWN_KEYS and not knows(name)}
+        self._others |= {name: text for name, text in entries.items() if is_known(name) and not knows(name)}
 
     def to_properties(self) -> str:
         """Both as the text of a ``broker.conf``, one key a line."""
@@ -130,3 +137,8 @@ class LiveConfig:
 def knows(name: str) -> bool:
     """Whether a key acts here, on the broker or on its store."""
     return name in fields_by_key(BrokerConfig) or name in fields_by_key(MessageStoreConfig)
+
+
+def is_known(name: str) -> bool:
+    """Whether a key acts here, or would act in RocketMQ."""
+    return knows(name) or name in KNOWN_KEYS

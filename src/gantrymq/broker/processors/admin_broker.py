@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
 
@@ -19,7 +20,7 @@ from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_properties
-from gantrymq.errors import ConfigError
+from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import ResponseCode
@@ -49,11 +50,12 @@ class BrokerAdminProcessor:
         self._stats, self._store_stats = stats, store_stats
         self._puts, self._outer = puts, outer
         self._version = TableVersion(clock)
+        self._writing = asyncio.Lock()
 
     # Settings
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: all or nothing. A key that RocketMQ does not know is passed over, as there."""
+        """UPDATE_BROKER_CONFIG: all or nothing, kept in the broker.conf. A key that nobody knows is passed over."""
         entries = parse_properties(request.body.decode("utf-8", "replace"))
         black_list = set(self._config.broker.config_black_list.split(";"))
         if black_list & set(entries):
@@ -63,6 +65,11 @@ class BrokerAdminProcessor:
         except ConfigError as error:
             return request.response(ResponseCode.INVALID_PARAMETER, str(error))
         self._version.next()
+        try:
+            async with self._writing:
+                await asyncio.get_running_loop().run_in_executor(None, self._config.keep, entries)
+        except (GantrymqError, OSError) as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, f"in force, but gone with the next start: {error}")
         if _PERMISSION in entries:
             self._topics.renew()
             await self._outer.settled()
