@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,9 +107,14 @@ def test_a_writer_that_fails_is_quoted(place: Workplace, tmp_path: Path) -> None
 
 def test_an_index_file_without_an_entry_is_no_riddle(place: Workplace, messages: pa.Table) -> None:
     """As a kill leaves it that falls between the making of the file and its first entry."""
-    clock = SystemClock()
-    run_writer(place, 0, Kill(messages.num_rows, 0), clock, lambda row: None)
-    for file in (place.store / "index").iterdir():
+    clock, index = SystemClock(), place.store / "index"
+
+    def wait_for_a_file(row: int) -> None:
+        while row == messages.num_rows and not list(index.glob("*")):
+            time.sleep(0.01)
+
+    run_writer(place, 0, Kill(messages.num_rows, 0), clock, wait_for_a_file)
+    for file in index.iterdir():
         file.write_bytes(bytes(file.stat().st_size))
     recover_store(place.store, place.conf, clock, lambda *done: None)
     assert audit_store(place.store, place.conf, messages, messages.num_rows, 1, lambda done: None).keys_asked == 200
