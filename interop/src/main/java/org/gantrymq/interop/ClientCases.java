@@ -12,7 +12,7 @@ import org.gantrymq.interop.client.Site;
  * of two brokers can be compared.
  */
 final class ClientCases implements Command {
-    private static final int AT_ONCE = 8;
+    private static final int AT_ONCE = 12;
 
     @Override
     public String usage() {
