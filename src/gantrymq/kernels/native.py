@@ -6,7 +6,8 @@ process hands that file to LLVM's linker and calls the code in it. The file's na
 depends on: the sources of this package and of the constants it uses, the argument types, LLVM, the processor.
 
 How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
-the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile.
+the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile. The words are kept
+for the next call, which mostly has the same arrays: asking one for its address takes longer than a small kernel does.
 
 Thread rule: kernels may be called from any thread.
 """
@@ -18,6 +19,7 @@ import hashlib
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -51,18 +53,21 @@ class Kernel:
         self.was_compiled = False
         self._entries: dict[tuple[Any, ...], Entry] = {}
         self._guard = threading.Lock()
+        self._idle: list[_Call] = []  # one at most; a call takes it, so that no other thread writes into its words
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the kernel; the first call of a process loads or compiles it."""
-        words: list[int] = []
-        kinds = tuple([_append_words(words, argument) for argument in arguments])
-        entry = self._entries.get(kinds) or self._load(kinds, arguments)
-        at = len(words)
-        block = (ctypes.c_int64 * (at + RESULT_WORDS))(*words)
-        entry.code(block)
-        if entry.results < 0:
-            return block[at]
-        return tuple(block[at : at + entry.results]) if entry.results else None
+        try:
+            call = self._idle.pop()
+        except IndexError:
+            call = None
+        if call is None or not call.take(arguments):
+            words: list[int] = []
+            kinds = tuple([_append_words(words, argument) for argument in arguments])
+            call = _Call(self._entries.get(kinds) or self._load(kinds, arguments), words, arguments)
+        result = call.run()
+        self._idle[:] = (call,)
+        return result
 
     def _load(self, kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> Entry:
         with self._guard:
@@ -91,6 +96,76 @@ class Kernel:
             header = json.dumps({"symbol": compiled.symbol, "results": compiled.results}).encode()
             _write(path, header + b"\n" + compiled.machine_code)
         return Entry(compiled.code, compiled.results)
+
+
+class _Call:
+    """The words of a call, for the next one with arguments of the same kinds."""
+
+    __slots__ = ("_arrays", "_at", "_block", "_code", "_numbers", "_results", "_tuples")
+
+    def __init__(self, entry: Entry, words: list[int], arguments: tuple[Any, ...]) -> None:
+        self._code, self._results, self._at = entry.code, entry.results, len(words)
+        self._block = (ctypes.c_int64 * (len(words) + RESULT_WORDS))(*words)
+        self._arrays: list[_Array] = []
+        self._tuples: list[tuple[int, Any]] = []
+        self._numbers: list[tuple[int, int]] = []
+        at = 0
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                self._arrays.append(_Array(place, at, argument))
+                at += 1 + argument.ndim
+            elif isinstance(argument, tuple):
+                self._tuples.append((place, argument))
+                at += _word_count(argument)
+            else:
+                self._numbers.append((place, at))
+                at += 1
+
+    def take(self, arguments: tuple[Any, ...]) -> bool:
+        """Bring the words up to date; False where these arguments are of other kinds."""
+        block = self._block
+        for array in self._arrays:
+            argument = arguments[array.place]
+            if array.kept() is not argument and not array.take(argument, block):
+                return False
+        for place, kept in self._tuples:
+            if arguments[place] is not kept:
+                return False
+        for place, at in self._numbers:
+            block[at] = int(arguments[place])
+        return True
+
+    def run(self) -> Any:
+        self._code(self._block)
+        at, results = self._at, self._results
+        if results < 0:
+            return self._block[at]
+        return tuple(self._block[at : at + results]) if results else None
+
+
+class _Array:
+    """An argument that is an array: kept weakly, or a file that is gone would keep its mapping."""
+
+    __slots__ = ("at", "kept", "kind", "place")
+
+    def __init__(self, place: int, at: int, array: Any) -> None:
+        self.place, self.at, self.kind = place, at, (array.dtype.char, array.ndim)
+        self.kept = weakref.ref(array)
+
+    def take(self, argument: Any, block: Any) -> bool:
+        if not isinstance(argument, np.ndarray) or (argument.dtype.char, argument.ndim) != self.kind:
+            return False
+        words: list[int] = []
+        _append_words(words, argument)
+        block[self.at : self.at + len(words)] = words
+        self.kept = weakref.ref(argument)
+        return True
+
+
+def _word_count(argument: Any) -> int:
+    words: list[int] = []
+    _append_words(words, argument)
+    return len(words)
 
 
 def _append_words(words: list[int], argument: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gantrymq.errors import DiskFullError
 from gantrymq.kernels import codes
-from gantrymq.store.index_entries import index_entries
+from gantrymq.store.index_entries import IndexEntriesFinder
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import RecordBatch
 
@@ -29,6 +29,7 @@ class IndexDispatcher:
         self.index_from = index_from
         self._disk_full: DiskFullError | None = None
         self._done = 0  # entries of the records from index_from on that are in already
+        self._finder = IndexEntriesFinder()
         self.added = 0
 
     def log_ended_at(self, end_offset: int) -> None:
@@ -64,7 +65,7 @@ class IndexDispatcher:
             self.index_from = batch.end_offset
 
     def _put(self, batch: RecordBatch, now_ms: int | None) -> None:
-        hashes, phy_offsets, timestamps = index_entries(batch)
+        hashes, phy_offsets, timestamps = self._finder.find(batch)
         while self._done < len(hashes):
             put = self.index.put(hashes, phy_offsets, timestamps, self._done, now_ms)
             self._done += put

@@ -14,19 +14,39 @@ _WITH_TAGS = 1
 _HASHES_A_RECORD = 4
 
 
-def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
-    """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order."""
-    hashes: list[Longs] = []
-    records: list[Longs] = []
-    done, room = 0, _HASHES_A_RECORD * batch.count
-    while done < batch.count:
-        some, of = (
-            np.empty(max(room, codes.MAX_HASHES_OF_RECORD), np.int64),
-            np.empty(max(room, codes.MAX_HASHES_OF_RECORD), np.int64),
+class IndexEntriesFinder:
+    """Finds the entries of batches, with memory of its own. Thread rule: belongs to one dispatcher."""
+
+    def __init__(self) -> None:
+        self._hashes = self._records = np.empty(0, np.int64)
+
+    def find(self, batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
+        """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order.
+
+        The next call writes over the hashes.
+        """
+        self._take_room(max(_HASHES_A_RECORD * batch.count, codes.MAX_HASHES_OF_RECORD))
+        offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
+        count, done = self._find(batch, 0)
+        hashes, records = self._hashes[:count], self._records[:count]
+        while done < batch.count:
+            hashes, records = hashes.copy(), records.copy()
+            count, done = self._find(batch, done)
+            hashes = np.concatenate((hashes, self._hashes[:count]))
+            records = np.concatenate((records, self._records[:count]))
+        return hashes, offsets[records], stored[records]
+
+    def _find(self, batch: RecordBatch, start: int) -> tuple[int, int]:
+        found: tuple[int, int] = index_hashes(
+            batch.buffer, batch.columns, start, batch.count, _WITH_TAGS, self._hashes, self._records
         )
-        count, done = index_hashes(batch.buffer, batch.columns, done, batch.count, _WITH_TAGS, some, of)
-        hashes.append(some[:count])
-        records.append(of[:count])
-    record_of = np.concatenate(records)
-    offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
-    return np.concatenate(hashes), offsets[record_of], stored[record_of]
+        return found
+
+    def _take_room(self, room: int) -> None:
+        if room > len(self._hashes):
+            self._hashes, self._records = np.empty(room, np.int64), np.empty(room, np.int64)
+
+
+def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
+    """The entries of one batch, as arrays that nobody writes over."""
+    return IndexEntriesFinder().find(batch)

@@ -92,6 +92,14 @@ class LogScanner:
         self._check = _CHECKS[check]
         self._columns = (new_columns(batch_records), new_columns(batch_records))
         self._turn = 0
+        self._scanned: tuple[MappedFile, Bytes] | None = None
+
+    def aim(self, start: int, end: int | None) -> None:
+        """Scan from ``start`` to ``end`` next; the batches of before are written over.
+
+        Who reads little and often keeps a scanner and its memory.
+        """
+        self.offset, self._end, self.stop, self._turn = start, end, None, 0
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """The batches. Two sets of columns are used in turn, so a batch lives until the one after the next."""
@@ -115,7 +123,7 @@ class LogScanner:
         return self._log.queue.find(self.offset) is not None and (self._end is None or self.offset < self._end)
 
     def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, RecordStop | None]:
-        buffer = read_only(file.array.data)
+        buffer = self._buffer_of(file)
         base = file.file_from_offset
         limit = file.size
         stop_at = limit if self._end is None else min(limit, self._end - base)
@@ -129,6 +137,12 @@ class LogScanner:
                 yield RecordBatch(base, buffer, columns, count)
             if code != codes.STOP_FULL:
                 return self.stop
+
+    def _buffer_of(self, file: MappedFile) -> Bytes:
+        """The same array for the same file: a kernel knows it again."""
+        if self._scanned is None or self._scanned[0] is not file:
+            self._scanned = file, read_only(file.array.data)
+        return self._scanned[1]
 
 
 def one_ahead(scanner: Iterable[Item]) -> Iterator[Item]:

@@ -24,7 +24,7 @@ from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_offsets import believable
-from gantrymq.store.queue_units import QueueUnits, queue_units
+from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
 
 Arrival = Callable[[str, int, int], None]
 
@@ -55,6 +55,7 @@ class QueueDispatcher:
         self._checkpoint = checkpoint
         self._on_arrival = on_arrival
         self._numbers = QueueNumbers()
+        self._encoder = QueueUnitsEncoder()
         self._by_number: list[ConsumeQueue | None] = []
         self.added = 0
 
@@ -71,11 +72,12 @@ class QueueDispatcher:
             batch, numbers = batch.take(missing), numbers[missing]
         if not batch.count:
             return
-        grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
-        for number in np.flatnonzero(np.diff(grouped.starts)):
+        grouped = self._encoder.encode(batch, numbers, len(self._by_number), self._delay_levels_ms)
+        starts = grouped.starts
+        for number in np.flatnonzero(starts[1:] != starts[:-1]).tolist():
             queue = self._by_number[number]
             if queue is not None:
-                self._append(queue, grouped, int(grouped.starts[number]), int(grouped.starts[number + 1]), fill_gaps)
+                self._append(queue, grouped, int(starts[number]), int(starts[number + 1]), fill_gaps)
         last = batch.count - 1
         self._checkpoint.note_queue_entry(
             int(batch.columns[codes.STORE_TIMESTAMP, last]), int(batch.columns[codes.PHY_OFFSET, last])
@@ -90,9 +92,10 @@ class QueueDispatcher:
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         before = queue.max_offset
         append_units(queue, grouped, begin, end, fill_gaps=fill_gaps)
-        self.added += queue.max_offset - before
+        after = queue.max_offset
+        self.added += after - before
         if self._on_arrival is not None:
-            self._on_arrival(queue.topic, queue.queue_id, queue.max_offset)
+            self._on_arrival(queue.topic, queue.queue_id, after)
 
     def _add_queue(self, topic: bytes, queue_id: int) -> None:
         name = decode_utf8(topic)
@@ -106,11 +109,15 @@ def append_units(queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int,
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
-    offsets = believable(grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end], expected)
-    cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
+    claimed = grouped.queue_offsets[begin:end]
+    offsets = believable(claimed, grouped.phy_offsets[begin:end], expected)
+    if offsets is claimed and expected is not None:  # all go on from the end of the queue
+        cuts = [begin, end]
+    else:
+        cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
     for start, stop in pairwise(cuts):
         first = int(offsets[start - begin])
-        if first > queue.max_offset and not fill_gaps:
+        if not fill_gaps and first > queue.max_offset:
             raise QueueGapError(queue.max_physic_offset)
         queue.append_units(
             first,

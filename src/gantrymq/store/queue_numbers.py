@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.log_scanner import BATCH_RECORDS, RecordBatch
 
 
 class QueueNumbers:
@@ -22,13 +22,16 @@ class QueueNumbers:
     def __init__(self) -> None:
         self._table = new_table()
         self._known = 0
+        self._numbers = np.empty(BATCH_RECORDS, np.int64)
 
     def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> NDArray[np.int64]:
         """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
 
-        ``add_queue(topic, queue_id)`` is called for each new number, in their order.
+        The next call writes over them. ``add_queue(topic, queue_id)`` is called for each new number, in their order.
         """
-        numbers = np.empty(batch.count, np.int64)
+        if batch.count > len(self._numbers):
+            self._numbers = np.empty(batch.count, np.int64)
+        numbers = self._numbers
         done, code = 0, codes.STOP_TABLE_FULL
         while code == codes.STOP_TABLE_FULL:
             done, code, _ = assign_queues(batch.buffer, batch.columns, done, batch.count, self._table, numbers)
@@ -38,4 +41,4 @@ class QueueNumbers:
         for number in range(self._known, count):
             add_queue(*queue_of(self._table, number))
         self._known = count
-        return numbers
+        return numbers[: batch.count]

@@ -17,6 +17,7 @@ from gantrymq.format.record import MIN_RECORD_SIZE
 
 Longs = NDArray[np.int64]
 _BELIEVABLE_STEP = 4096
+_RANKS = np.arange(4096)
 
 
 def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Longs:
@@ -25,10 +26,11 @@ def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Long
     ``phy_offsets`` is where the records lie; ``expected`` the next offset of the queue, None where it is empty.
     """
     count = len(offsets)
+    first = int(offsets[0]) if expected is None else expected
+    ranks = _RANKS[:count] if count <= len(_RANKS) else np.arange(count)
     # The offset that the first record would have, by the word of each record.
-    origins = offsets - np.arange(count)
-    first = int(origins[0]) if expected is None else expected
-    if (origins == first).all() and 0 <= offsets[0] <= phy_offsets[0] // MIN_RECORD_SIZE:
+    origins = offsets - ranks
+    if (origins == first).all() and 0 <= first <= int(phy_offsets[0]) // MIN_RECORD_SIZE:
         return offsets
     possible = (offsets >= 0) & (offsets <= phy_offsets // MIN_RECORD_SIZE)
     before = _origin_of_first(origins, possible, phy_offsets) if expected is None else expected
@@ -40,7 +42,7 @@ def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Long
         elif origin != before:
             before = origin
         origins[i] = before
-    return origins + np.arange(count)
+    return origins + ranks
 
 
 def _origin_of_first(origins: Longs, possible: NDArray[np.bool_], phy_offsets: Longs) -> int:

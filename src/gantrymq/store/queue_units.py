@@ -27,17 +27,37 @@ class QueueUnits(NamedTuple):
     starts: NDArray[np.int64]
 
 
+class QueueUnitsEncoder:
+    """Encodes the units of batches into memory of its own. Thread rule: belongs to one dispatcher."""
+
+    def __init__(self) -> None:
+        self._starts = np.empty(0, np.int64)
+        self._take_room(0)
+
+    def _take_room(self, records: int) -> None:
+        self._tags, self._queue_offsets = np.empty(records, np.int64), np.empty(records, np.int64)
+        self._units = np.empty(records * UNIT_SIZE, np.uint8)
+
+    def encode(
+        self, batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
+    ) -> QueueUnits:
+        """The units of ``batch``, whose queues ``numbers`` (none is negative) gives; the next call writes over them."""
+        count = batch.count
+        if count > len(self._tags):
+            self._take_room(count)
+        if len(self._starts) != n_queues + 1:
+            self._starts = np.empty(n_queues + 1, np.int64)
+        tags, units, queue_offsets, starts = self._tags, self._units, self._queue_offsets, self._starts
+        tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
+        encode_units(batch.columns, count, numbers, tags, n_queues, units, queue_offsets, starts)
+        order = np.argsort(numbers, kind="stable")
+        rows = (codes.PHY_OFFSET, codes.SIZE, codes.STORE_TIMESTAMP)
+        phy_offsets, sizes, stored = batch.columns[rows, :count][:, order]
+        return QueueUnits(units[: count * UNIT_SIZE], queue_offsets[:count], phy_offsets, sizes, stored, starts)
+
+
 def queue_units(
     batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
 ) -> QueueUnits:
-    """Encode the units of ``batch``, whose queues ``numbers`` (none is negative) gives."""
-    count = batch.count
-    tags = np.empty(count, np.int64)
-    tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
-    units = np.empty(count * UNIT_SIZE, np.uint8)
-    queue_offsets, starts = np.empty(count, np.int64), np.empty(n_queues + 1, np.int64)
-    encode_units(batch.columns, count, numbers, tags, n_queues, units, queue_offsets, starts)
-    order = np.argsort(numbers, kind="stable")
-    rows = (codes.PHY_OFFSET, codes.SIZE, codes.STORE_TIMESTAMP)
-    phy_offsets, sizes, stored = (batch.columns[row, :count][order] for row in rows)
-    return QueueUnits(units, queue_offsets, phy_offsets, sizes, stored, starts)
+    """The units of one batch, as arrays that nobody writes over."""
+    return QueueUnitsEncoder().encode(batch, numbers, n_queues, delay_levels_ms)

@@ -38,6 +38,7 @@ class ReputMessageService:
         self._index = index
         self._end_offset = end_offset
         self._now_ms: int | None = None
+        self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, CheckCRC.OFF)
         self.reput_from_offset = reput_from_offset
 
     @property
@@ -78,7 +79,8 @@ class ReputMessageService:
         end = self._end_offset()
         if self.reput_from_offset >= end:
             return False
-        scanner = LogScanner(self._log, self.reput_from_offset, end, CheckCRC.OFF)
+        scanner = self._scanner
+        scanner.aim(self.reput_from_offset, end)
         for batch in scanner:
             self._queues.dispatch(batch)
             if self._index is not None:
