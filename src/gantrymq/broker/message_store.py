@@ -299,10 +299,12 @@ class _Pull:
         self, store: BrokerMessageStore, queue: ConsumeQueue, pulled: PulledMessages, max_msgs: int, max_bytes: int
     ) -> None:
         self._log = store._lookup.log
+        self._file_size = self._log.file_size
         self._queue, self._pulled = queue, pulled
         self._is_extended = store.config.enable_consume_queue_ext
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = -1
+        self._first_of_run: memoryview | None = None
         self._gone_until = -1
 
     def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
@@ -310,52 +312,62 @@ class _Pull:
         pulled, queue = self._pulled, self._queue
         end = min(pulled.max_offset, pulled.next_begin_offset + look_at)
         while pulled.next_begin_offset < end:
-            units = queue.entries(pulled.next_begin_offset, min(end - pulled.next_begin_offset, _UNITS_A_READ))
-            if not len(units):
-                break
-            for phy_offset, size, tags_code in units.tolist():
+            # Without a filter what is read is mostly what is taken; one more says that the rest is another pull's.
+            most = _UNITS_A_READ if tags_codes is not None else self._max_msgs - pulled.count + 1
+            count = min(end - pulled.next_begin_offset, most)
+            begin = pulled.next_begin_offset
+            for phy_offset, size, tags_code in queue.units(begin, count):
                 if pulled.count and (pulled.count >= self._max_msgs or pulled.size_bytes + size > self._max_bytes):
                     self._end_run()
                     return
                 pulled.next_begin_offset += 1
                 if tags_codes is None or self._code(phy_offset, size, tags_code) in tags_codes:
                     self._take(phy_offset, size)
+            if pulled.next_begin_offset == begin:
+                break
         self._end_run()
 
     def _take(self, phy_offset: int, size: int) -> None:
         pulled = self._pulled
-        if phy_offset < self._gone_until:
-            return
-        if phy_offset == self._run_end and phy_offset % self._log.file_size:
+        if phy_offset == self._run_end and phy_offset % self._file_size:
             self._run_end += size
-        else:
-            self._end_run()
-            if not self._is_there(phy_offset, size):
-                if not pulled.count:
-                    pulled.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                self._gone_until = self._log.roll_next_file(phy_offset)
-                return
-            self._run_begin, self._run_end = phy_offset, phy_offset + size
+        elif phy_offset < self._gone_until or not self._begin_run(phy_offset, size):
+            return
         pulled.count += 1
         pulled.size_bytes += size
+
+    def _begin_run(self, phy_offset: int, size: int) -> bool:
+        """End the run before and begin one with a record; False where that is gone."""
+        self._end_run()
+        pulled, first = self._pulled, self._view(phy_offset, size)
+        if first is None:
+            if not pulled.count:
+                pulled.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            self._gone_until = self._log.roll_next_file(phy_offset)
+            return False
+        self._run_begin, self._run_end, self._first_of_run = phy_offset, phy_offset + size, first
         pulled.status = GetMessageStatus.FOUND
+        return True
 
     def _code(self, phy_offset: int, size: int, tags_code: int) -> int:
         """The tags code itself, where the unit may hold the address of an extended one."""
         return self._queue.tags_code(QueueEntry(phy_offset, size, tags_code)) if self._is_extended else tags_code
 
-    def _is_there(self, phy_offset: int, size: int) -> bool:
+    def _view(self, phy_offset: int, size: int) -> memoryview | None:
         held = self._log.get_message(phy_offset, size)
         if held is None:
-            return False
-        held.release()
-        return True
+            return None
+        with held:
+            return held.array.data
 
     def _end_run(self) -> None:
-        if self._run_begin < 0:
+        run = self._first_of_run
+        if run is None:
             return
-        held = self._log.get_message(self._run_begin, self._run_end - self._run_begin)
-        if held is not None:
-            with held:
-                self._pulled.pieces.append(held.array.data)
+        size = self._run_end - self._run_begin
+        if size > len(run):
+            run = self._view(self._run_begin, size)
+        if run is not None:
+            self._pulled.pieces.append(run)
         self._run_begin = self._run_end = -1
+        self._first_of_run = None

@@ -11,7 +11,8 @@ Source: ConsumeQueue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _RECOVER_CHUNK = 16_384 * UNIT_SIZE
 _BLANKS_A_LOOK = 16_384
@@ -267,6 +269,11 @@ class ConsumeQueue:
     def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
         """At most ``count`` units from ``queue_offset``, to the end of their file: an array of UNIT_DTYPE."""
         return np.frombuffer(self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE), UNIT_DTYPE)
+
+    def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """(physical offset, size, tags code) of the same units, which is quicker where they are few."""
+        raw = self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE)
+        return _UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_SIZE])
 
     def tags_code(self, entry: QueueEntry) -> int:
         """The tags code of ``entry``, from its extended unit where it has one."""

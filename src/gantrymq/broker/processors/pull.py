@@ -30,9 +30,15 @@ from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_head
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from gantrymq.remoting.quick_answers import encode_found_head
 from gantrymq.remoting.transport.channel import Channel
 
 OFFSET_RESET = "OFFSET_RESET"
+_FOUND = GetMessageStatus.FOUND.value
+# As plain numbers: an IntFlag takes ten times as long to ask.
+_COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = map(
+    int, (PullSysFlag.COMMIT_OFFSET, PullSysFlag.SUSPEND, PullSysFlag.SUBSCRIPTION)
+)
 _PROXY_FOR_BROADCAST = 1  # RequestSource
 
 # ForbiddenType
@@ -156,7 +162,7 @@ class PullMessageProcessor:
 
     def _subscription(self, asked: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
         model = BROADCASTING if asked.request_source == _PROXY_FOR_BROADCAST else CLUSTERING
-        if asked.sys_flag & PullSysFlag.SUBSCRIPTION:
+        if asked.sys_flag & _SUBSCRIPTION:
             try:
                 found = build_subscription(asked.topic, asked.subscription, asked.expression_type, self._clock.now_ms())
             except SubscriptionError:
@@ -229,7 +235,7 @@ class PullMessageProcessor:
             code = ResponseCode.PULL_OFFSET_MOVED if asked.queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
         else:
             code = _CODES[found.status]
-        if code is ResponseCode.PULL_NOT_FOUND and may_wait and asked.sys_flag & PullSysFlag.SUSPEND:
+        if code is ResponseCode.PULL_NOT_FOUND and may_wait and asked.sys_flag & _SUSPEND:
             if len(self._holds) >= self._config.broker.pull_thread_pool_queue_capacity:
                 return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
             self._hold(channel, request, asked, checked)
@@ -245,9 +251,11 @@ class PullMessageProcessor:
         found: PulledMessages,
     ) -> None:
         self._stats.got(asked.consumer_group, asked.topic, found.count, found.size_bytes)
-        response = request.response(ResponseCode.SUCCESS, found.status.value, header=self._header(found, checked))
-        size_bytes = sum(map(len, found.pieces))
-        channel.send_bytes([encode_head(response, size_bytes), *cast("list[bytes]", found.pieces)])
+        header, size_bytes = self._header(found, checked), sum(map(len, found.pieces))
+        head = encode_found_head(request, _FOUND, header, size_bytes)
+        if head is None:
+            head = encode_head(request.response(ResponseCode.SUCCESS, _FOUND, header=header), size_bytes)
+        channel.send_bytes([head, *cast("list[bytes]", found.pieces)])
 
     def _hold(
         self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked
@@ -268,7 +276,7 @@ class PullMessageProcessor:
     def _commit(self, asked: PullMessageRequestHeader, next_offset: int, *, may_commit: bool) -> None:
         group, topic, queue_id = asked.consumer_group, asked.topic, asked.queue_id
         self._offsets.commit_pulled(group, topic, queue_id, next_offset)
-        if may_commit and asked.sys_flag & PullSysFlag.COMMIT_OFFSET:
+        if may_commit and asked.sys_flag & _COMMIT_OFFSET:
             self._offsets.commit(group, topic, queue_id, asked.commit_offset)
 
     def _header(self, found: PulledMessages, checked: _Checked) -> PullMessageResponseHeader:

@@ -35,7 +35,7 @@ from gantrymq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from gantrymq.remoting.send_answer import encode_send_answer
+from gantrymq.remoting.quick_answers import encode_send_answer
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.outgoing import topic_bytes

@@ -1,0 +1,70 @@
+"""The two answers that a broker gives most, to a send that was stored and to a pull that found something, as templates.
+
+Each function gives None where the ordinary way must be taken: for another form of header than JSON, and for values that
+JSON would not hold as they are.
+
+Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.composeResponseHeader.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, ResponseCode, SerializeType
+from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RESPONSE_FLAG, RemotingCommand
+from gantrymq.remoting.headers.pull import PullMessageResponseHeader
+from gantrymq.remoting.headers.send import SendMessageResponseHeader
+from gantrymq.remoting.json_header import encode_json_header
+
+Marks = tuple[tuple[str, str], ...]
+
+_JSON = int(SerializeType.JSON)
+_OPAQUE = 1_234_567_890
+_SEND_HOLES = (("msgId", "%s"), ("queueId", "%d"), ("queueOffset", "%d"), ("transactionId", "%s"))
+_PULL_HOLES = (
+    *(("suggestWhichBrokerId", "%d"), ("nextBeginOffset", "%d"), ("minOffset", "%d"), ("maxOffset", "%d")),
+    *(("topicSysFlag", "%d"), ("groupSysFlag", "%d")),
+)
+
+
+def encode_send_answer(request: RemotingCommand, header: SendMessageResponseHeader, marks: Marks) -> bytes | None:
+    """The frame of a SUCCESS with ``header`` and the fields ``marks``."""
+    transaction_id = header.transaction_id
+    if request.serialize_type != _JSON or not transaction_id:
+        return None
+    if not (transaction_id.isascii() and transaction_id.isalnum()):
+        return None
+    values = (request.opaque, header.msg_id, header.queue_id, header.queue_offset, transaction_id)
+    return _head(_template(None, _SEND_HOLES + marks) % values, 0)
+
+
+def encode_found_head(
+    request: RemotingCommand, remark: str, header: PullMessageResponseHeader, body_bytes: int
+) -> bytes | None:
+    """The frame of a SUCCESS with ``header``, up to its body of so many bytes."""
+    if request.serialize_type != _JSON or header.topic_sys_flag is None or header.group_sys_flag is None:
+        return None
+    if header.offset_delta is not None or header.forbidden_type is not None:
+        return None
+    values = (
+        *(request.opaque, header.suggest_which_broker_id, header.next_begin_offset, header.min_offset),
+        *(header.max_offset, header.topic_sys_flag, header.group_sys_flag),
+    )
+    return _head(_template(remark, _PULL_HOLES) % values, body_bytes)
+
+
+def _head(text: str, body_bytes: int) -> bytes | None:
+    header = text.encode()
+    length = 4 + len(header) + body_bytes
+    return FRAME_HEAD.pack(length, len(header)) + header if length + 4 <= MAX_FRAME_BYTES else None
+
+
+@lru_cache(maxsize=16)
+def _template(remark: str | None, fields: Marks) -> str:
+    """The text of a header: the ordinary encoder's, with holes for the opaque and then for the fields that are one."""
+    marked = {name: value if value in ("%s", "%d") else value.replace("%", "%%") for name, value in fields}
+    raw = encode_json_header(
+        ResponseCode.SUCCESS, LanguageCode.PYTHON, VERSION_5_5_0, _OPAQUE, RESPONSE_FLAG, remark, marked
+    )
+    before, _, after = raw.decode().partition(str(_OPAQUE))
+    return f"{before}%d{after}"

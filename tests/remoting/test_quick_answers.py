@@ -1,0 +1,67 @@
+"""The templates of answers give the frames that the ordinary way gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand, encode_command, encode_head
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.headers.pull import PullMessageResponseHeader
+from gantrymq.remoting.headers.send import SendMessageResponseHeader
+from gantrymq.remoting.quick_answers import encode_found_head, encode_send_answer
+
+MARKS = (("MSG_REGION", 'Region "50 %s"'), ("TRACE_ON", "true"))
+
+
+def answers(request: RemotingCommand, header: SendMessageResponseHeader) -> tuple[bytes | None, bytes]:
+    ordinary = request.response(ResponseCode.SUCCESS, header=header)
+    ordinary.ext_fields.update(MARKS)
+    return encode_send_answer(request, header, MARKS), encode_command(ordinary)
+
+
+def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
+    for _ in range(50):
+        header = SendMessageResponseHeader(
+            msg_id=rng.randbytes(16).hex().upper(),
+            queue_id=rng.randrange(1 << 31),
+            queue_offset=rng.randrange(1 << 63),
+            transaction_id=rng.randbytes(16).hex(),
+        )
+        quick, ordinary = answers(RemotingCommand(310, opaque=rng.randint(-(1 << 31), (1 << 31) - 1)), header)
+        assert quick is not None
+        assert Connection().receive(quick) == Connection().receive(ordinary)
+
+
+@pytest.mark.parametrize(
+    ("transaction_id", "serialize_type"), [(None, 0), ("", 0), ('a"b', 0), ("a\\b", 0), ("ü", 0), ("plain", 1)]
+)
+def test_what_is_not_plain_goes_the_ordinary_way(transaction_id: str | None, serialize_type: int) -> None:
+    header = SendMessageResponseHeader(msg_id="00", queue_id=0, queue_offset=0, transaction_id=transaction_id)
+    assert encode_send_answer(RemotingCommand(310, serialize_type=serialize_type), header, MARKS) is None
+
+
+def found(**values: int | None) -> PullMessageResponseHeader:
+    given = {"suggest_which_broker_id": 0, "next_begin_offset": 5, "min_offset": 1, "max_offset": 9}
+    return PullMessageResponseHeader(**{**given, "topic_sys_flag": 0, "group_sys_flag": 1, **values})
+
+
+def test_what_a_pull_found_has_the_ordinary_head(rng: random.Random) -> None:
+    for _ in range(50):
+        body = rng.randbytes(rng.randrange(50))
+        header = found(next_begin_offset=rng.randrange(1 << 63), max_offset=rng.randrange(1 << 63))
+        request = RemotingCommand(11, opaque=rng.randint(-(1 << 31), (1 << 31) - 1))
+        quick = encode_found_head(request, "FOUND", header, len(body))
+        assert quick is not None
+        ordinary = encode_head(request.response(ResponseCode.SUCCESS, "FOUND", header=header), len(body))
+        assert Connection().receive(quick + body) == Connection().receive(ordinary + body)
+
+
+def test_a_head_that_is_not_plain_goes_the_ordinary_way() -> None:
+    request = RemotingCommand(11)
+    assert encode_found_head(RemotingCommand(11, serialize_type=1), "FOUND", found(), 0) is None
+    assert encode_found_head(request, "FOUND", found(group_sys_flag=None), 0) is None
+    assert encode_found_head(request, "FOUND", found(forbidden_type=1), 0) is None
+    assert encode_found_head(request, "FOUND", found(), MAX_FRAME_BYTES) is None
