@@ -74,13 +74,13 @@ class Inbox:
             return [message.body.decode() for message in self.messages]
 
 
-def eventually(ask: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+def eventually(ask: Callable[[], Any], what: str | Callable[[], str], seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := ask():
             return answer
         time.sleep(0.05)
-    raise AssertionError(f"it did not come within {seconds} s: {what}")
+    raise AssertionError(f"it did not come within {seconds} s: {what() if callable(what) else what}")
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Pro
     ):
         eventually(
             lambda: len(shares(ours, topic)) == 2 and theirs.share(topic) == {0, 1, 2, 3} - shares(ours, topic),
-            "shares that fit each other",
+            lambda: f"shares that fit each other: ours {shares(ours, topic)}, theirs {theirs.of('assigned')}",
             seconds=150,
         )
         # Both divide by the same rule: the one whose id sorts first has the first half.

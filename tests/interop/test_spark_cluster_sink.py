@@ -66,8 +66,12 @@ def write(cluster: JavaCluster, rows: list[dict[str, Any]], batch_rows: int = 10
     return sent
 
 
-def stored(cluster: JavaCluster, topic: str) -> list[StoredMessage]:
+def stored(cluster: JavaCluster, topic: str, count: int = 1) -> list[StoredMessage]:
+    """All messages of a topic, once there are ``count``: a broker acknowledges before its queues have a message."""
+    deadline = time.monotonic() + 60
     with PullClient(ClientConfig(cluster.namesrv)) as client:
+        while sum(map(client.max_offset, client.queues(topic))) < count and time.monotonic() < deadline:
+            time.sleep(0.05)
         return [
             message
             for queue in client.queues(topic)
@@ -90,7 +94,7 @@ def test_every_column_as_the_real_consumer_gets_it(cluster: JavaCluster) -> None
     assert write(cluster, rows) == Sent(5)
     lines = cluster.pull(topic, 5)
     assert sorted(line["bodyLength"] for line in lines) == [5, 6, 7, 7, 9000]
-    by_body = {message.body: message for message in stored(cluster, topic)}
+    by_body = {message.body: message for message in stored(cluster, topic, 5)}
     assert set(by_body) == {b"plain", "主题".encode(), b"sharded", b"z" * 9000, b"delayed"}
     named = by_body["主题".encode()]
     assert (named.tags, named.keys, named.queue_id, named.properties["ключ"]) == ("t", ["k", "l"], 3, "値")
@@ -134,7 +138,7 @@ def test_order_within_a_queue(cluster: JavaCluster, monkeypatch: pytest.MonkeyPa
             for number in range(300)]  # fmt: skip
     write(cluster, rows, batch_rows=50)
     for shard in "xyz":
-        numbers = [int(one.body) for one in stored(cluster, "SparkWrites-order")
+        numbers = [int(one.body) for one in stored(cluster, "SparkWrites-order", 300)
                    if one.properties["__SHARDINGKEY"] == shard]  # fmt: skip
         assert numbers == list(range("xyz".index(shard), 300, 3))
 
@@ -142,7 +146,7 @@ def test_order_within_a_queue(cluster: JavaCluster, monkeypatch: pytest.MonkeyPa
 def test_rows_without_a_queue_go_to_all(cluster: JavaCluster) -> None:
     rows = [{"body": b"%d" % number} for number in range(5000)]
     assert write(cluster, rows, topic="SparkWrites-all", queueNum=3) == Sent(5000)
-    messages = stored(cluster, "SparkWrites-all")
+    messages = stored(cluster, "SparkWrites-all", 5000)
     assert sorted(int(one.body) for one in messages) == list(range(5000))
     assert {one.queue_id for one in messages} == {0, 1, 2}
 
@@ -150,7 +154,7 @@ def test_rows_without_a_queue_go_to_all(cluster: JavaCluster) -> None:
 def test_a_namespace(cluster: JavaCluster) -> None:
     write(cluster, [{"body": b"x", "sharding_key": "k"}, {"body": b"y", "sharding_key": None}],
           topic="SparkWrites-in", namespace="ns")  # fmt: skip
-    assert sorted(one.body for one in stored(cluster, "ns%SparkWrites-in")) == [b"x", b"y"]
+    assert sorted(one.body for one in stored(cluster, "ns%SparkWrites-in", 2)) == [b"x", b"y"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,7 @@ def test_what_fails_is_sent_again(
     rows = [{"body": b"%d" % number, "sharding_key": "k"} for number in range(20)]
     with caplog.at_level(logging.WARNING):
         assert write(cluster, rows, topic="SparkWrites-again") == Sent(20)
-    numbers = [int(one.body) for one in stored(cluster, "SparkWrites-again")]
+    numbers = [int(one.body) for one in stored(cluster, "SparkWrites-again", 40)]
     assert numbers == list(range(20)) * 2
     assert "topic SparkWrites-again, 10 attempts left" in caplog.text
 
@@ -255,14 +259,14 @@ def test_a_broker_killed_while_rows_are_sent(tmp_path: Path) -> None:
         writer = RocketMQDataSource(options).writer(schema_of(["body"]), overwrite=False)
         assert writer.write(rows()) == Sent(4000)
         restarting.join()
-        assert {int(one.body) for one in stored(own, "Killed")} == set(range(4000))
+        assert {int(one.body) for one in stored(own, "Killed", 4000)} == set(range(4000))
 
 
 def test_spark_writes(spark: SparkSession, cluster: JavaCluster, tmp_path: Path) -> None:
     """Spark itself: a batch, and a stream from a store directory into the cluster."""
     frame = spark.range(2000).selectExpr("'SparkWrites-batch' topic", "cast(id as string) body", "'t' tags")
     frame.write.format("rocketmq").option("nameserver", cluster.namesrv).mode("append").save()
-    assert sorted(int(one.body) for one in stored(cluster, "SparkWrites-batch")) == list(range(2000))
+    assert sorted(int(one.body) for one in stored(cluster, "SparkWrites-batch", 2000)) == list(range(2000))
     frame.write.format("rocketmq").mode("append").save(str(tmp_path / "source"))
     stream = spark.readStream.format("rocketmq").schema("body binary, tags string")
     stream = stream.option("startingOffsets", "earliest")
@@ -272,4 +276,4 @@ def test_spark_writes(spark: SparkSession, cluster: JavaCluster, tmp_path: Path)
     query = writing.start()
     assert query.awaitTermination(120)
     assert query.exception() is None
-    assert sorted(int(one.body) for one in stored(cluster, "SparkWrites-stream")) == list(range(2000))
+    assert sorted(int(one.body) for one in stored(cluster, "SparkWrites-stream", 2000)) == list(range(2000))
