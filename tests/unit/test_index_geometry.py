@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import AmbiguousGeometryError
+from gantrymq.errors import AmbiguousGeometryError, WrongFileSizeError
 from gantrymq.format.index import file_size
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -38,6 +38,14 @@ def test_a_file_that_a_kill_left_empty_has_the_configured_geometry(tmp_path: Pat
 def test_an_empty_file_of_another_length_is_ambiguous(tmp_path: Path) -> None:
     paths = empty_index_file(tmp_path, SMALL)
     with pytest.raises(AmbiguousGeometryError, match="--set maxHashSlotNum=… --set maxIndexNum=…"):
+        find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ())
+
+
+@pytest.mark.parametrize("size_bytes", [1, 13, 39])
+def test_a_file_without_a_whole_header_has_no_geometry(tmp_path: Path, size_bytes: int) -> None:
+    paths = empty_index_file(tmp_path, SMALL)
+    (paths.index / "20261121070346782").write_bytes(bytes(size_bytes))
+    with pytest.raises(WrongFileSizeError, match=f"{size_bytes}"):
         find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ())
 
 

@@ -116,6 +116,8 @@ def _pairs_of(
     file = fs.open(path)
     try:
         array = file.map()
+        if len(array) < HEADER_SIZE:
+            return []
         usual = (config.max_hash_slot_num, config.max_index_num)
         sampled = _sample(array).size
         if pairs is None and _count_explained(array, usual) == sampled:
