@@ -72,6 +72,38 @@ def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
     assert len(fs.scan(ROOT / "index")) == 2
 
 
+@pytest.mark.parametrize("tries_again", [False, True])
+def test_an_old_file_that_could_not_be_written_again_is_not_left_behind(tries_again: bool) -> None:
+    """A recovery could not vouch for the file before it: the checkpoint's disk was full."""
+    fs, is_full = MemoryFileSystem(), False
+
+    def full_file_flushed(end_ms: int) -> None:
+        if is_full:
+            raise DiskFullError(ROOT / "checkpoint", PAGE)
+
+    killed = IndexService(fs, ROOT / "index", 10, 5, full_file_flushed)
+    for first in (1, 5, 9):
+        put(killed, first, 4)
+    killed.close()
+    index = IndexService(fs, ROOT / "index", 10, 5, full_file_flushed)
+    assert len(index.load(newest_ms=0)) == 3
+    put(index, 1, 4)
+    is_full = True
+    with pytest.raises(DiskFullError):
+        put(index, 5, 2)
+    is_full = False
+    if tries_again:
+        put(index, 5, 2)
+    index.end_rewriting()
+    assert [entry.name for entry in fs.scan(ROOT / "index")] == [file.path.name for file in index.files]
+    found = [file.header.index_count - 1 for file in index.files]
+    assert found == ([4, 2] if tries_again else [4])
+    words = fs.open(index.files[-1].path).view(40, 10 * 4 + 5 * 20).view(">i4")
+    assert np.count_nonzero(words[10 + 5 :].reshape(-1, 5).any(axis=1)) == found[-1], (
+        "entries of before are still there"
+    )
+
+
 def test_a_failed_sync_is_told_also_where_the_new_file_cannot_be_taken_back() -> None:
     fs = FaultyFileSystem(MemoryFileSystem(), error=broken_disk, keeps_failing=True)
 

@@ -123,20 +123,20 @@ class IndexService:
     def _begin_file(self, timestamp_ms: int, hashes: Longs) -> None:
         last = self._files[-1] if self._files else None
         is_old = bool(self._doubtful)
-        if is_old:
-            fresh = self._doubtful.pop(0)
-            fresh.begin_again()
-        else:
-            fresh = self._new_file(timestamp_ms, last, hashes)
+        fresh = self._doubtful[0] if is_old else self._new_file(timestamp_ms, last, hashes)
         try:
             if last is not None:
-                fresh.begin_after(last.header)
                 self._flush_full(last)
             self._fs.sync_directory(self._directory)
         except Exception:
+            # One that is in doubt stays so: it is taken when this is tried again, or goes.
             if not is_old:
                 self._take_back(fresh)
             raise
+        if is_old:
+            self._doubtful.pop(0).begin_again()
+        if last is not None:
+            fresh.begin_after(last.header)
         self._files = (*self._files, fresh)
 
     def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Longs) -> IndexFile:
