@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
+from wire_files import file_of, written
 
-from gantrymq.broker.wire_batch import WireBatch, find_spans
+from gantrymq.broker.wire_batch import WireBatch, count_messages, find_spans
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import measure_wire_batch
+from gantrymq.kernels.arrays import read_only
 from gantrymq.model.host import Host
 from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
 from gantrymq.store.outgoing import OutgoingMessage, prepare
@@ -20,7 +25,7 @@ HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 def batch_of(rng: random.Random, raw: bytes) -> WireBatch:
     return WireBatch(
         "topic" * rng.randint(1, 5), raw, rng.randrange(8), rng.choice([0, 1, 2]),
-        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True, find_spans(raw),
+        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True, count_messages(raw),
     )  # fmt: skip
 
 
@@ -36,21 +41,37 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
     host, now_ms = Host.parse(store), 1_800_000_000_000
     for _ in range(50):
         batch = batch_of(rng, wire(rng, rng.randint(1, 20)))
-        queue_offset, phy_offset = rng.randrange(1 << 40), rng.randrange(1 << 40)
-        raw, places = batch.encode(queue_offset, phy_offset, now_ms, host)
-        assert len(raw) == batch.size_bytes(host)
+        queue_offset, file = rng.randrange(1 << 40), file_of(rng)
+        begin = file.wrote_position
+        places = batch.write(file, queue_offset, now_ms, host)
         wanted, begins = b"", []
         for message in batch.messages():
             outgoing = prepare(message, MessageStoreConfig(), host)
             assert isinstance(outgoing, OutgoingMessage)
-            begins.append(phy_offset + len(wanted))
+            begins.append(file.file_from_offset + begin + len(wanted))
             wanted += record.encode_fields(
                 1, record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
                 begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(),
                 now_ms, host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes,
                 outgoing.properties,
             )  # fmt: skip
-        assert (raw, places) == (wanted, begins)
+        assert (written(file, begin), places) == (wanted, begins)
+        assert len(wanted) == batch.size_bytes(host)
+
+
+def test_what_is_a_batch_is_said_by_both(rng: random.Random) -> None:
+    for _ in range(2000):
+        raw = bytearray(wire(rng, rng.randrange(4)))
+        for _ in range(rng.randrange(3) if raw else 0):
+            raw[rng.randrange(len(raw))] = rng.choice([0, 1, 20, 22, 255, rng.randrange(256)])
+        cut = bytes(raw[: rng.randrange(len(raw) + 1)] if rng.random() < 0.3 else raw)
+        try:
+            wanted = len(find_spans(cut))
+        except RemotingCommandError as error:
+            with pytest.raises(RemotingCommandError, match=re.escape(str(error))):
+                count_messages(cut)
+        else:
+            assert measure_wire_batch(read_only(cut)) == (wanted, codes.STOP_DONE, len(cut))
 
 
 def test_what_is_no_batch_is_refused(rng: random.Random) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from wire_files import file_of, written
 
 from gantrymq.broker.processors.send import read_properties
 from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
@@ -45,7 +46,9 @@ def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> No
             message.topic, message.body, message.queue_id, message.sys_flag, message.born_timestamp_ms,
             message.born_host, message.reconsume_times, True, message.flag, encode_properties(properties),
         )  # fmt: skip
-        queue_offset, phy_offset = rng.randrange(1 << 40), rng.randrange(1 << 40)
+        queue_offset, file = rng.randrange(1 << 40), file_of(rng)
+        begin = file.wrote_position
+        phy_offset = file.file_from_offset + begin
         outgoing = prepare(message, MessageStoreConfig(), host)
         assert isinstance(outgoing, OutgoingMessage)
         wanted = record.encode_fields(
@@ -53,5 +56,6 @@ def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> No
             outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(), now_ms,
             host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes, outgoing.properties,
         )  # fmt: skip
-        assert one.encode(queue_offset, phy_offset, now_ms, host) == (wanted, [phy_offset])
+        assert one.write(file, queue_offset, now_ms, host) == [phy_offset]
+        assert written(file, begin) == wanted
         assert one.size_bytes(host) == len(wanted)

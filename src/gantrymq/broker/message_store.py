@@ -112,15 +112,13 @@ class BrokerMessageStore(MessageStore):
         if size + BLANK_SIZE > self._log.file_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, *queue)
         file = self._log.room_for(size)
-        phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self._appender.next_timestamp_ms(now_ms)
         queue_offset = self._next_offsets.get(queue, 0)
-        raw, places = group.encode(queue_offset, phy_offset, timestamp_ms, self._store_host)
-        file.write(raw)
+        places = group.write(file, queue_offset, timestamp_ms, self._store_host)
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
         self._next_offsets[queue] = queue_offset + len(places)
         return PutRecordsResult(
-            PutMessageStatus.PUT_OK, *queue, phy_offset, queue_offset, len(raw), timestamp_ms, self._store_host, places
+            PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size, timestamp_ms, self._store_host, places
         )
 
     def when_flushed(self, end_offset: int, call: Callable[[PutMessageStatus], None]) -> None:

@@ -1,7 +1,6 @@
-"""A batch as it came over the wire, made into records without looking into its messages one by one.
+"""A batch as it came over the wire, made into records by a kernel, without a look into its messages here.
 
-All messages of a batch have topic, queue, times and hosts in common; bodies and properties are copied as they are. So a
-record is its numbers, a middle and an end that all share, and two slices of the request.
+All messages of a batch have topic, queue, times and hosts in common; bodies and properties are copied as they are.
 
 Source: MessageExtEncoder.encode(MessageExtBatch).
 """
@@ -11,20 +10,25 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
 from gantrymq.format.properties import decode_properties
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
+from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
-from gantrymq.model.java import encode_utf8
-from gantrymq.model.message import Message, message_id
+from gantrymq.model.message import Message, message_ids
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
+from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.outgoing import topic_bytes
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
-_NUMBERS = struct.Struct(">iIiiiqq")  # size, magic, CRC, queue id, flag, queue offset, physical offset
-_BORN, _STORED, _LAST = struct.Struct(">iq"), struct.Struct(">q"), struct.Struct(">iq")
+_AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
 
 
 @dataclass(slots=True)
@@ -47,10 +51,8 @@ class WireRecords:
         """How much room its records take."""
         raise NotImplementedError
 
-    def encode(
-        self, queue_offset: int, phy_offset: int, store_timestamp_ms: int, store_host: Host
-    ) -> tuple[bytes, list[int]]:
-        """The records one after the other, the first at ``phy_offset``, and where each begins."""
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+        """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
     def _flags(self, store_host: Host) -> int:
@@ -61,21 +63,14 @@ class WireRecords:
 
 @dataclass(slots=True)
 class WireBatch(WireRecords):
-    """A SEND_BATCH_MESSAGE, and what its messages have in common.
+    """A SEND_BATCH_MESSAGE: ``count`` messages (see :func:`count_messages`), and what they have in common."""
 
-    ``spans`` are (flag, begin of the body, its end, end of the properties) of each message; see :func:`find_spans`.
-    """
-
-    spans: list[tuple[int, int, int, int]]
+    count: int
 
     def size_bytes(self, store_host: Host) -> int:
         """How much room its records take."""
-        return len(self.spans) * self._frame_bytes(store_host) + sum(end - begin for _, begin, _, end in self.spans)
-
-    def _frame_bytes(self, store_host: Host) -> int:
-        """A record without its body, and without its properties and their length."""
-        bare = record.record_size(1, self._flags(store_host), 0, len(encode_utf8(self.topic)), 0)
-        return bare - _LENGTH.size
+        bare = record.record_size(1, self._flags(store_host), 0, len(topic_bytes(self.topic)), 0)
+        return self.count * (bare - _AROUND_BYTES) + len(self.body)
 
     def messages(self) -> list[Message]:
         """Its messages one by one, for a store that adds something to each."""
@@ -92,45 +87,58 @@ class WireBatch(WireRecords):
                 reconsume_times=self.reconsume_times,
                 wait_store_msg_ok=self.wait_store_msg_ok,
             )
-            for flag, begin, body_end, end in self.spans
+            for flag, begin, body_end, end in find_spans(self.body)
         ]
 
-    def encode(
-        self, queue_offset: int, phy_offset: int, store_timestamp_ms: int, store_host: Host
-    ) -> tuple[bytes, list[int]]:
-        """The records one after the other, the first at ``phy_offset``, and where each begins."""
-        topic, view = encode_utf8(self.topic), memoryview(self.body)
-        middle = b"".join(
-            (
-                _BORN.pack(self._flags(store_host), self.born_timestamp_ms or store_timestamp_ms),
-                self.born_host.to_bytes(),
-                _STORED.pack(store_timestamp_ms),
-                store_host.to_bytes(),
-                _LAST.pack(self.reconsume_times, 0),
-            )
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+        """Write the records behind the last byte of a file that has room; their physical offsets."""
+        topic = topic_bytes(self.topic)
+        head = record.encode_fields(
+            1,
+            0,
+            self.queue_id,
+            0,
+            0,
+            0,
+            self._flags(store_host),
+            self.born_timestamp_ms or store_timestamp_ms,
+            self.born_host.to_bytes(),
+            store_timestamp_ms,
+            store_host.to_bytes(),
+            self.reconsume_times,
+            0,
+            b"",
+            topic,
+            b"",
         )
-        closing, frame = bytes((len(topic),)) + topic, self._frame_bytes(store_host)
-        pack, crc_of, magic = _NUMBERS.pack, record.body_crc, record.MAGIC_V1
-        parts: list[bytes | memoryview] = []
-        places = []
-        for flag, begin, body_end, end in self.spans:
-            size = frame + end - begin
-            crc = crc_of(view[begin:body_end])
-            parts += (
-                pack(size, magic, crc, self.queue_id, flag, queue_offset, phy_offset),
-                middle,
-                view[begin - 4 : body_end],  # with its length
-                closing,
-                view[body_end:end],
-            )
-            places.append(phy_offset)
-            queue_offset += 1
-            phy_offset += size
-        return b"".join(parts), places
+        behind_head = len(head) - _LENGTH.size - len(topic) - 1
+        places, begin = np.empty(self.count, np.int64), file.wrote_position
+        end = encode_wire_batch(
+            file.write_array,
+            begin,
+            file.file_from_offset,
+            read_only(self.body),
+            read_only(head[: behind_head - 4]),
+            read_only(head[behind_head : -_LENGTH.size]),
+            queue_offset,
+            places,
+        )
+        file.advance(int(end) - begin)
+        found: list[int] = places.tolist()
+        return found
+
+
+def count_messages(raw: bytes) -> int:
+    """How many messages a batch is; raises RemotingCommandError where a length in it does not fit."""
+    count, code, _ = measure_wire_batch(read_only(raw))
+    return int(count) if code == codes.STOP_DONE else len(find_spans(raw))
 
 
 def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
-    """Where the messages of a batch are; raises RemotingCommandError where a length does not fit."""
+    """(flag, begin of the body, its end, end of the properties) of each message of a batch.
+
+    Raises RemotingCommandError where a length does not fit.
+    """
     spans = []
     position, end = 0, len(raw)
     unpack, length = _WIRE_HEAD.unpack_from, _LENGTH.unpack_from
@@ -159,7 +167,7 @@ class PutRecordsResult(PutMessageResult):
     def msg_id(self) -> str:
         """The ids of all its messages, joined by commas."""
         host = self.store_host
-        return ",".join([message_id(host, place) for place in self.places]) if host is not None else ""
+        return ",".join(message_ids(host, self.places)) if host is not None else ""
 
 
 def messages_in(results: list[PutMessageResult]) -> int:

@@ -13,6 +13,7 @@ from gantrymq.format import record
 from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from gantrymq.model.host import Host
 from gantrymq.model.java import encode_utf8
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.outgoing import topic_bytes
 
 
@@ -28,10 +29,9 @@ class WireMessage(WireRecords):
         lengths = len(self.body), len(topic_bytes(self.topic)), len(self.properties)
         return record.record_size(1, self._flags(store_host), *lengths)
 
-    def encode(
-        self, queue_offset: int, phy_offset: int, store_timestamp_ms: int, store_host: Host
-    ) -> tuple[bytes, list[int]]:
-        """The record at ``phy_offset``."""
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+        """Write the record behind the last byte of a file that has room; its physical offset."""
+        phy_offset = file.file_from_offset + file.wrote_position
         raw = record.encode_fields(
             1,
             record.body_crc(self.body),
@@ -50,7 +50,8 @@ class WireMessage(WireRecords):
             topic_bytes(self.topic),
             self.properties,
         )
-        return raw, [phy_offset]
+        file.write(raw)
+        return [phy_offset]
 
 
 def properties_as_they_came(text: str, properties: Mapping[str, str], more: str) -> bytes | None:

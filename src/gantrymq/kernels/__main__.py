@@ -45,6 +45,8 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.index_chains, (buf, 1, 0, longs, np.zeros((2, 1), np.int64))
     yield api.index_compare, (buf, 0, 0, longs, longs, longs, 0, 0, 0, out, np.zeros((2, 1), np.int64))
     yield api.encode_batch, (out, 0, 0, 0, *arrow, *arrow, *arrow, buf, buf, 0, matrix, 0, 0)
+    yield api.measure_wire_batch, (read_only(b""),)
+    yield api.encode_wire_batch, (out, 0, 0, buf, buf, buf, 0, np.empty(0, np.int64))
     yield api.size_property, (0, *arrow, buf, 0, 0, longs)
     yield api.fill_property, (buf, *arrow, buf, 0, 0, longs, out)
     yield api.size_map, (longs, longs, longs, 0, longs)

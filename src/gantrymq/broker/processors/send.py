@@ -16,7 +16,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import WireBatch, find_spans, messages_in
+from gantrymq.broker.wire_batch import WireBatch, count_messages, messages_in
 from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
@@ -284,14 +284,14 @@ class SendMessageProcessor:
             topic=header.topic,
             body=raw,
             queue_id=sent.queue_id,
-            spans=find_spans(raw),
+            count=count_messages(raw),
             sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
             born_timestamp_ms=header.born_timestamp,
             born_host=Host.parse(sent.channel.address),
             reconsume_times=header.reconsume_times or 0,
             wait_store_msg_ok=batch_properties.get(PROPERTY_WAIT, "true").lower() == "true",
         )
-        if not batch.spans:
+        if not batch.count:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         return batch if self._is_plain(header) else batch.messages()
 
