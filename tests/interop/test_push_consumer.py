@@ -213,27 +213,27 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Pro
     inbox = Inbox()
     with PullClient(ClientConfig(cluster.namesrv)) as client:  # the real one looks only every 30 s
         eventually(lambda: topic in client.topics(), "the topic's route")
-    with (
-        JavaConsumer(cluster, topic, group, *(["--orderly"] if orderly else [])) as theirs,
-        consumer(cluster, group, topic, inbox, orderly=orderly) as ours,
-    ):
-        eventually(
-            lambda: len(shares(ours, topic)) == 2 and theirs.share(topic) == {0, 1, 2, 3} - shares(ours, topic),
-            lambda: f"shares that fit each other: ours {shares(ours, topic)}, theirs {theirs.of('assigned')}",
-            seconds=150,
-        )
-        # Both divide by the same rule: the one whose id sorts first has the first half.
-        ids = sorted([ours.client_id, theirs.of("ready")[0]["clientId"]])
-        assert shares(ours, topic) == ({0, 1} if ids[0] == ours.client_id else {2, 3})
-        bodies = send(producer, topic, 40)
-        wanted = {hashlib.sha256(body.encode()).hexdigest(): body for body in bodies}
-        eventually(
-            lambda: (
-                {wanted.get(line["bodySha256"]) for line in theirs.of("message")} >= set(bodies) - set(inbox.bodies)
-            ),
-            "all messages to the two",
-        )
-        assert len(set(bodies) & set(inbox.bodies)) == 20
+    with JavaConsumer(cluster, topic, group, *(["--orderly"] if orderly else [])) as theirs:
+        # It says what it is to have, even where it cannot lock that, and nothing more when it has only to give that up.
+        eventually(lambda: theirs.share(topic) == {0, 1, 2, 3}, "all queues for the first")
+        with consumer(cluster, group, topic, inbox, orderly=orderly) as ours:
+            eventually(
+                lambda: len(shares(ours, topic)) == 2 and theirs.share(topic) == {0, 1, 2, 3} - shares(ours, topic),
+                lambda: f"shares that fit each other: ours {shares(ours, topic)}, theirs {theirs.of('assigned')}",
+                seconds=150,
+            )
+            # Both divide by the same rule: the one whose id sorts first has the first half.
+            ids = sorted([ours.client_id, theirs.of("ready")[0]["clientId"]])
+            assert shares(ours, topic) == ({0, 1} if ids[0] == ours.client_id else {2, 3})
+            bodies = send(producer, topic, 40)
+            wanted = {hashlib.sha256(body.encode()).hexdigest(): body for body in bodies}
+            eventually(
+                lambda: (
+                    {wanted.get(line["bodySha256"]) for line in theirs.of("message")} >= set(bodies) - set(inbox.bodies)
+                ),
+                "all messages to the two",
+            )
+            assert len(set(bodies) & set(inbox.bodies)) == 20
 
 
 def test_retries_and_dead_letters(cluster: JavaCluster, producer: Producer) -> None:
