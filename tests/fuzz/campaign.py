@@ -90,7 +90,8 @@ class Campaign:
                 try:
                     while left or under_way:
                         while left and len(under_way) < workers:
-                            under_way[pool.submit(try_chunk, left[0], self.directory)] = left.pop(0)
+                            first = left.pop(0)
+                            under_way[pool.submit(try_chunk, first, self.directory)] = first
                         for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                             chunk = future.result()
                             del under_way[future]
