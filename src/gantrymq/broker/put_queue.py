@@ -158,9 +158,12 @@ class PutQueue:
         now = self._loop.time()
         for one in finished:
             self._release(one)
-            if one.results[0].is_stored:
-                size_bytes = sum([result.size_bytes for result in one.results])
-                self._stats.stored(messages_in(one.results), size_bytes, int((now - one.came) * 1000))
+            results = one.results
+            if results[0].is_stored:
+                size_bytes = (
+                    results[0].size_bytes if len(results) == 1 else sum(result.size_bytes for result in results)
+                )
+                self._stats.stored(messages_in(results), size_bytes, int((now - one.came) * 1000))
             else:
                 self._stats.put_failed += 1
-            one.done(one.results, None)
+            one.done(results, None)

@@ -28,6 +28,8 @@ from gantrymq.store.outgoing import topic_bytes
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
+_HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
+_BOTH_V4 = 8
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
 
 
@@ -56,9 +58,11 @@ class WireRecords:
         raise NotImplementedError
 
     def _flags(self, store_host: Host) -> int:
-        given = self.sys_flag & ~(flags.BORN_HOST_V6 | flags.STORE_HOST_V6)
-        given |= flags.BORN_HOST_V6 if self.born_host.is_v6 else 0
-        return given | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
+        given = self.sys_flag & ~_HOSTS_V6
+        if len(self.born_host.ip) + len(store_host.ip) > _BOTH_V4:
+            given |= flags.BORN_HOST_V6 if self.born_host.is_v6 else 0
+            given |= flags.STORE_HOST_V6 if store_host.is_v6 else 0
+        return given
 
 
 @dataclass(slots=True)

@@ -206,7 +206,7 @@ class SendMessageProcessor:
     ) -> WireMessage | None:
         """The message with its properties as they are in the request, or None where the store must look at it."""
         broker, store, body = self._config.broker, self._config.store, sent.request.body
-        marks = _marks(broker.region_id, broker.broker_cluster_name, trace_on=broker.trace_on)
+        marks = _marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
         encoded = properties_as_they_came(header.properties or "", properties, marks)
         if (
             encoded is None
@@ -356,7 +356,7 @@ class SendMessageProcessor:
 
 
 @cache
-def _marks(region: str, cluster: str, *, trace_on: bool) -> str:
+def _marks(region: str, cluster: str, trace_on: bool) -> str:
     """What the broker adds to the properties of each message."""
     marks = {MSG_REGION: region, TRACE_SWITCH: "true" if trace_on else "false", CLUSTER: cluster}
     return encode_properties(marks).decode()

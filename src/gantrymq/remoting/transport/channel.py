@@ -24,7 +24,7 @@ from gantrymq.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
-from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
+from gantrymq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection, PendingRequests
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
 
@@ -116,7 +116,7 @@ class Channel(asyncio.Protocol):
         except (RemotingError, ssl.SSLError) as error:
             self._refuse(error)
             return
-        requests = [command for command in commands if not command.is_response]
+        requests = [command for command in commands if not command.flag & RESPONSE_FLAG]
         if len(requests) != len(commands):
             for command in commands:
                 if command.is_response:
