@@ -303,6 +303,7 @@ class _Pull:
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = -1
         self._first_of_run: memoryview | None = None
+        self._readable, self._readable_from = memoryview(b""), 0  # the log file that the last record was in
         self._gone_until = -1
 
     def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
@@ -352,11 +353,19 @@ class _Pull:
         return self._queue.tags_code(QueueEntry(phy_offset, size, tags_code)) if self._is_extended else tags_code
 
     def _view(self, phy_offset: int, size: int) -> memoryview | None:
-        held = self._log.get_message(phy_offset, size)
-        if held is None:
-            return None
-        with held:
-            return held.array.data
+        """Bytes of the log, or None where they are not all there."""
+        begin = phy_offset - self._readable_from
+        if size < 0 or begin < 0 or begin + size > len(self._readable):
+            file = self._log.queue.find(phy_offset)
+            held = self._log.get_message(file.file_from_offset, file.committed_position) if file is not None else None
+            if held is None:
+                return None
+            with held:
+                self._readable, self._readable_from = held.array.data, held.start_offset
+            begin = phy_offset - self._readable_from
+            if size < 0 or begin + size > len(self._readable):
+                return None
+        return self._readable[begin : begin + size]
 
     def _end_run(self) -> None:
         run = self._first_of_run
