@@ -15,7 +15,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.tools.rebuild import rebuild_store
-from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store
+from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store, queue_messages
 
 MESSAGES = 400
 
@@ -111,6 +111,30 @@ def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path)
         store.put(Message("orders", b"x", keys=["k1"]))
         await_dispatch(store)
         assert store.query_offsets("orders", "k1") == [0], "the index had been ahead"
+
+
+def test_an_index_that_a_power_cut_brings_back_is_not_that_of_a_new_log() -> None:
+    config, clock, fs = (
+        replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH),
+        ManualClock(NOON_MS),
+        MemoryFileSystem(),
+    )
+    with open_store(fs, config=config, clock=clock) as store:
+        for i in range(300):
+            store.put(Message("orders", b"x", keys=[f"old-{i}"]))
+    fs.open(ROOT / "abort", writable=True, create=True)
+    for file in fs.scan(ROOT / "commitlog"):
+        fs.remove(ROOT / "commitlog" / file.name)
+    fs.sync_directory(ROOT / "commitlog")
+    cuts: list[MemoryFileSystem] = []
+    seen = FaultyFileSystem(fs, see=lambda number: cuts.append(fs.crash_clone(0.0, number)))
+    with open_store(seen, config=config, clock=clock) as store:
+        for i in range(3):
+            store.put(Message("orders", b"x", keys=[f"new-{i}"]))
+    for number, disk in enumerate(cuts):
+        with open_store(disk, config=config, clock=clock) as store:
+            there = [message.keys[0] for message in queue_messages(store, "orders", 0)]
+            assert all(len(store.query_offsets("orders", key)) == 1 for key in there), f"cut {number} of {len(cuts)}"
 
 
 def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:

@@ -61,9 +61,10 @@ class StoreCheckpoint:
     def log_ended_at(self, end_offset: int) -> None:
         """Nothing is vouched for behind the end of the log: other records will stand there. Raises DiskFullError."""
         page = self.page
-        stale_ms = page.logics_msg_timestamp_ms if end_offset == 0 else 0
-        if stale_ms > 0 or max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
-            page.logics_msg_timestamp_ms -= stale_ms
+        is_stale = end_offset == 0 and max(page.logics_msg_timestamp_ms, page.index_msg_timestamp_ms) > 0
+        if is_stale or max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
+            if is_stale:  # a power cut may bring removed queues and index files back
+                page.logics_msg_timestamp_ms = page.index_msg_timestamp_ms = 0
             page.logics_physical_offset = min(page.logics_physical_offset, end_offset)
             page.confirm_phy_offset = min(page.confirm_phy_offset, end_offset)
             self.flush()
