@@ -195,7 +195,7 @@ def test_retention_behind_the_reader_is_said(tmp_path: Path) -> None:
         with PullClient(ClientConfig(own.namesrv)) as client:
             queue = client.queues("Short")[0]
             client._client.call(own.broker, delete_expired_files())
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 150  # the broker looks for the first time a minute after it began
             while client.min_offset(queue) == 0 and time.monotonic() < deadline:
                 time.sleep(0.2)
             low = client.min_offset(queue)

@@ -343,7 +343,7 @@ def test_retention_under_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def delete_files(client: PullClient, cluster: JavaCluster, queue: MessageQueue) -> None:
     delete = Call(lambda: RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG), lambda response, _: response.code)
     client._client.call(cluster.broker, delete)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150  # the broker looks for the first time a minute after it began
     while time.monotonic() < deadline and client.min_offset(queue) <= 100:
         time.sleep(0.2)
 
