@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskFullError, WrongFileSizeError
+from gantrymq.errors import DiskError, DiskFullError, WrongFileSizeError
 from gantrymq.format.names import offset_name
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
@@ -15,7 +17,7 @@ DIRECTORY = Path("/store/log")
 SIZE = 8192
 
 
-def new_queue(fs: MemoryFileSystem, *, reserve_space: bool = True) -> MappedFileQueue:
+def new_queue(fs: FileSystem, *, reserve_space: bool = True) -> MappedFileQueue:
     return MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=reserve_space)
 
 
@@ -358,3 +360,26 @@ def test_the_end_of_the_data_of_a_file_is_behind_its_last_byte_that_is_not_zero(
         SIZE - 1,
         SIZE - 1,
     ]
+
+
+@pytest.mark.parametrize("way", ["one", "several"])
+def test_where_a_file_cannot_be_removed_none_behind_it_goes(way: str) -> None:
+    disk = MemoryFileSystem()
+    filled(disk, 3 * SIZE + 100)
+    faulty = FaultyFileSystem(disk, error=broken_disk)
+    queue = new_queue(faulty)
+    queue.load()
+
+    def remove() -> None:
+        if way == "one":
+            queue.remove_first(0, 0)
+        else:
+            queue.remove_before(2)
+
+    faulty.fail_at = len(faulty.operations) + 1
+    with pytest.raises(DiskError):
+        remove()
+    assert names(disk) == [offset_name(number * SIZE) for number in range(4)]
+    remove()
+    assert names(disk) == [offset_name(number * SIZE) for number in range(1 if way == "one" else 2, 4)]
+    assert [file.path.name for file in queue.files] == names(disk)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gantrymq.errors import WrongFileSizeError
+from gantrymq.errors import GantrymqError, WrongFileSizeError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
@@ -245,10 +245,7 @@ class MappedFileQueue:
         files = self._files
         if len(files) < 2 or not files[0].shutdown(now_ms, interval_forcibly_ms):
             return False
-        with self._guard:
-            self._files = self._files[1:]
-        self._fs.remove(files[0].path)
-        self._fs.sync_directory(self.directory)
+        self._drop(files[:1])
         return True
 
     def remove_before(self, count: int) -> list[Path]:
@@ -260,13 +257,22 @@ class MappedFileQueue:
 
     def _drop(self, removed: Sequence[MappedFile]) -> None:
         """Remove files in the order given: from an end of the run, so that a crash on the way leaves no gap."""
-        with self._guard:
-            self._files = tuple(file for file in self._files if file not in removed)
         for file in removed:
-            file.shutdown(0, _DESTROY_AT_ONCE_MS)
-            self._fs.remove(file.path)
+            self._remove(file)
         if removed:
             self._fs.sync_directory(self.directory)
+
+    def _remove(self, file: MappedFile) -> None:
+        """Remove one file. Where that fails it is still one of ours: what stands behind it must not go before it."""
+        with self._guard:
+            self._files = tuple(other for other in self._files if other is not file)
+        file.shutdown(0, _DESTROY_AT_ONCE_MS)
+        try:
+            self._fs.remove(file.path)
+        except (GantrymqError, OSError):
+            with self._guard:
+                self._files = tuple(sorted((*self._files, file), key=lambda one: one.file_from_offset))
+            raise
 
     def commit(self, least_pages: int = 0) -> bool:
         """Commit the file that ``committed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
