@@ -16,6 +16,7 @@ from lives import SEAL, Plan, is_whole, start
 from gantrymq.config.properties import read_settings
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import Kind
 from gantrymq.tools.verify import verify_store
 from store_cases import SMALL_KEYS
 
@@ -80,7 +81,9 @@ def test_kills(kind: str, run: int, tmp_path: Path, rng: random.Random, count_up
     reading = read_settings(_texts(plan))
     with MessageStore.open(path, reading.config, given=reading.given, housekeeping=False) as store:
         check(store, acknowledged)
-    assert not list(verify_store(path, reading.config, given=reading.given, now_ms=FAR_MS))
+    findings = verify_store(path, reading.config, given=reading.given, now_ms=FAR_MS)
+    # A kill between a file of the log and those of its queues leaves these to the next cleaning.
+    assert [one for one in findings if one.kind is not Kind.QUEUE_MIN_OFFSET_STALE or kind != "retention"] == []
     with MessageStore.open(path, reading.config, given=reading.given, housekeeping=False) as store:
         assert store.recovery.last_exit_ok
         check(store, acknowledged)

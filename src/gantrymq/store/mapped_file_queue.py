@@ -263,15 +263,17 @@ class MappedFileQueue:
             self._fs.sync_directory(self.directory)
 
     def _remove(self, file: MappedFile) -> None:
-        """Remove one file. Where that fails it is still one of ours: what stands behind it must not go before it."""
+        """Remove one file. Where that fails it is one of ours again: nothing that stands behind it may go before it."""
         with self._guard:
             self._files = tuple(other for other in self._files if other is not file)
         file.shutdown(0, _DESTROY_AT_ONCE_MS)
         try:
             self._fs.remove(file.path)
         except (GantrymqError, OSError):
+            again = self._mapped(file.file_from_offset)
+            again.set_positions(file.wrote_position)
             with self._guard:
-                self._files = tuple(sorted((*self._files, file), key=lambda one: one.file_from_offset))
+                self._files = tuple(sorted((*self._files, again), key=lambda one: one.file_from_offset))
             raise
 
     def commit(self, least_pages: int = 0) -> bool:
