@@ -381,7 +381,9 @@ def test_where_a_file_cannot_be_removed_none_behind_it_goes(way: str) -> None:
         remove()
     assert names(disk) == [offset_name(number * SIZE) for number in range(4)]
     assert contents(queue)[:3] == b"\1" * 3
-    assert queue.select(0, 3) is not None
+    found = queue.select(0, 3)
+    assert found is not None
+    found.release()
     remove()
     assert names(disk) == [offset_name(number * SIZE) for number in range(1 if way == "one" else 2, 4)]
     assert [file.path.name for file in queue.files] == names(disk)
