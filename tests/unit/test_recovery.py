@@ -54,6 +54,21 @@ def test_a_queue_that_lost_its_last_units_gets_them_back(killed: Path) -> None:
     assert bodies(killed) == ALL
 
 
+def test_a_queue_that_has_no_unit_left_has_no_file_left(killed: Path) -> None:
+    """RocketMQ would take the first unit of zeros for one that was written."""
+    (killed / "consumequeue" / "paid" / "3").mkdir(parents=True)
+    (killed / "consumequeue" / "paid" / "3" / f"{0:020d}").write_bytes(bytes(400))
+    unused = killed / "consumequeue" / "orders" / "0" / f"{4000:020d}"
+    unused.write_bytes(bytes(400))
+    with open_store(RealFileSystem(), killed) as store:
+        assert ("paid", 3, 0, 0) in store.queues()
+        assert not unused.exists()
+        assert not list((killed / "consumequeue" / "paid" / "3").iterdir())
+        assert store.put(Message("paid", b"x", queue_id=3)).queue_offset == 0
+    with open_reader(killed) as reader:
+        assert [one.body for one in reader.get("paid", 3, 0).messages] == [b"x"]
+
+
 def test_a_second_recovery_finds_nothing_to_do(killed: Path) -> None:
     shutil.rmtree(killed / "consumequeue")
     open_store(RealFileSystem(), killed).close()

@@ -100,6 +100,11 @@ class ConsumeQueues:
         """Drop every unit that points at or behind ``phy_offset``; returns how many."""
         return sum(queue.truncate(phy_offset) for queue in self)
 
+    def drop_unused_files(self) -> None:
+        """Remove last files without a unit: RocketMQ takes the first one of such a file for written."""
+        for queue in self:
+            queue.files.drop_unused()
+
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Move every queue's first offset behind what the log no longer has."""
         for queue in self:

@@ -226,6 +226,12 @@ class MappedFileQueue:
         self.flushed_where = self.committed_where = min(offset, self.max_offset) if self._files else offset
         return [file.path for file in removed]
 
+    def drop_unused(self) -> None:
+        """Remove the last file where nothing stands in it, unless it alone says how far the row had come."""
+        files = self._files
+        if files and files[-1].wrote_position == 0 and (len(files) > 1 or files[-1].file_from_offset == 0):
+            self._drop(files[-1:])
+
     def distrust_from(self, offset: int) -> None:
         """Flush again what stands behind ``offset``: whoever wrote it may have been killed before its sync."""
         self.flushed_where = min(max(offset, self.min_offset, 0), self.flushed_where)

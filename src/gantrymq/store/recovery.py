@@ -267,6 +267,7 @@ class Recovery:
         wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
         if not self.last_exit_ok:
+            self.queues.drop_unused_files()
             # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
             self.log.queue.distrust_from(self.log.min_offset if self._is_limited else report.start_offset)
         self.checkpoint.log_ended_at(end)
