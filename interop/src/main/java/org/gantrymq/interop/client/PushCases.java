@@ -94,15 +94,17 @@ final class PushCases {
         Inbox all = new Inbox();
         scene.push(scene.name("all"), topic, all);
         all.await(5);
+        int ends = 0; // a new group gets those of the expressions before it too, and its threads may be faster with them
         for (String expression : new String[] {"red", "red || blue", "  green||red  ", "none"}) {
+            int coloured = expression.equals("none") ? 0 : expression.contains("||") ? 2 : 1;
             Inbox inbox = new Inbox();
             DefaultMQPushConsumer consumer = scene.push(scene.name("group" + expression.hashCode()));
             consumer.subscribe(topic, expression + " || end");
             inbox.listen(consumer);
             consumer.start();
-            inbox.await(expression.equals("none") ? 0 : expression.contains("||") ? 2 : 1);
+            inbox.await(coloured + ends);
             scene.send(scene.queue(topic, 0), "end", "end");
-            inbox.await(expression.equals("none") ? 1 : expression.contains("||") ? 3 : 2);
+            inbox.await(coloured + ++ends);
             scene.fact(expression, new HashSet<>(inbox.inOrder()).stream().sorted().toList());
         }
         scene.fact("*", new HashSet<>(all.inOrder()).stream().sorted().toList());
