@@ -57,6 +57,37 @@ class WireRecords:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
+    def _encode(
+        self,
+        file: MappedFile,
+        queue_offset: int,
+        store_timestamp_ms: int,
+        store_host: Host,
+        *,
+        body: bytes = b"",
+        flag: int = 0,
+        properties: bytes = b"",
+    ) -> bytes:
+        """A record behind the last byte of ``file``: what is the request's, and what is the message's own."""
+        return record.encode_fields(
+            1,
+            record.body_crc(body),
+            self.queue_id,
+            flag,
+            queue_offset,
+            file.file_from_offset + file.wrote_position,
+            self._flags(store_host),
+            self.born_timestamp_ms or store_timestamp_ms,
+            self.born_host.to_bytes(),
+            store_timestamp_ms,
+            store_host.to_bytes(),
+            self.reconsume_times,
+            0,
+            body,
+            topic_bytes(self.topic),
+            properties,
+        )
+
     def _flags(self, store_host: Host) -> int:
         given = self.sys_flag & ~_HOSTS_V6
         if len(self.born_host.ip) + len(store_host.ip) > _BOTH_V4:
@@ -97,24 +128,7 @@ class WireBatch(WireRecords):
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         topic = topic_bytes(self.topic)
-        head = record.encode_fields(
-            1,
-            0,
-            self.queue_id,
-            0,
-            0,
-            0,
-            self._flags(store_host),
-            self.born_timestamp_ms or store_timestamp_ms,
-            self.born_host.to_bytes(),
-            store_timestamp_ms,
-            store_host.to_bytes(),
-            self.reconsume_times,
-            0,
-            b"",
-            topic,
-            b"",
-        )
+        head = self._encode(file, queue_offset, store_timestamp_ms, store_host)  # of an empty message
         behind_head = len(head) - _LENGTH.size - len(topic) - 1
         places, begin = np.empty(self.count, np.int64), file.wrote_position
         end = encode_wire_batch(

@@ -32,23 +32,14 @@ class WireMessage(WireRecords):
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
         """Write the record behind the last byte of a file that has room; its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
-        raw = record.encode_fields(
-            1,
-            record.body_crc(self.body),
-            self.queue_id,
-            self.flag,
+        raw = self._encode(
+            file,
             queue_offset,
-            phy_offset,
-            self._flags(store_host),
-            self.born_timestamp_ms or store_timestamp_ms,
-            self.born_host.to_bytes(),
             store_timestamp_ms,
-            store_host.to_bytes(),
-            self.reconsume_times,
-            0,
-            self.body,
-            topic_bytes(self.topic),
-            self.properties,
+            store_host,
+            body=self.body,
+            flag=self.flag,
+            properties=self.properties,
         )
         file.write(raw)
         return [phy_offset]

@@ -118,14 +118,10 @@ class RealFile:
         """A part of a mapping whose pages are there; a copy where the system cannot promise that."""
         if self._mapping is None and self.size():
             self._mapping = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-        begin = position - position % mmap.PAGESIZE
-        try:
-            if self._mapping is None or position + length > len(self._mapping):
-                raise ValueError("not mapped")
-            self._mapping.madvise(_MADV_POPULATE_READ, begin, position + length - begin)
-        except (OSError, ValueError):  # an old Linux, a bad sector, a file that was cut
+        mapping = self._mapping
+        if mapping is None or position + length > len(mapping) or not _brought_in(mapping, position, length):
             return np.frombuffer(self.read_at(position, length), np.uint8)
-        return np.frombuffer(self._mapping, np.uint8, length, position)
+        return np.frombuffer(mapping, np.uint8, length, position)
 
     def data_from(self, position: int) -> int:
         """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
@@ -212,6 +208,16 @@ def _map(descriptor: int, size: int, access: int) -> Bytes:
     if size == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(mmap.mmap(descriptor, size, access=access), np.uint8)
+
+
+def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
+    """Whether the pages are there: not on an old Linux, at a bad sector, or where the file was cut."""
+    begin = position - position % mmap.PAGESIZE
+    try:
+        mapping.madvise(_MADV_POPULATE_READ, begin, position + length - begin)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _fallocate(descriptor: int, mode: int, position: int, length: int) -> bool:
