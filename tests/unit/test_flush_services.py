@@ -1,12 +1,10 @@
 """Making things durable: who flushes when, who waits for whom, and what a full or broken disk does."""
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -28,6 +26,7 @@ from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.transient_pool import TransientStorePool
+from gated_file_system import GatedFileSystem
 from store_cases import BARE, NOON_MS, ROOT, await_dispatch, bodies, files_of, memory_store, numbered, open_store
 
 PAGE = 4096
@@ -35,39 +34,6 @@ FILE_SIZE = 16 * PAGE
 PATHS = StorePaths(ROOT)
 SYNC = replace(BARE, flush_disk_type=FlushDiskType.SYNC_FLUSH)
 POOLED = replace(BARE, transient_store_pool_enable=True, transient_store_pool_size=1)
-
-
-class GatedFileSystem(FaultyFileSystem):
-    """Operations of one name in one directory can be held up, or made to fail."""
-
-    def __init__(self, operation: str = "sync", directory: str = "commitlog") -> None:
-        super().__init__(MemoryFileSystem())
-        self.meant = operation, directory
-        self.gate = threading.Event()
-        self.gate.set()
-        self.broken = False
-        self.arrived = threading.Event()
-
-    def _count(self, operation: str, path: Path) -> None:
-        super()._count(operation, path)
-        if operation == self.meant[0] and self.meant[1] in path.parts:
-            self.arrived.set()
-            assert self.gate.wait(20)
-            if self.broken:
-                raise OSError(5, "Input/output error", str(path))
-
-    @property
-    def log_syncs(self) -> int:
-        return sum(operation == "sync" and "commitlog" in path.parts for operation, path in self.operations)
-
-    @contextmanager
-    def shut(self) -> Iterator[None]:
-        self.arrived.clear()
-        self.gate.clear()
-        try:
-            yield
-        finally:
-            self.gate.set()
 
 
 def new_log(fs: MemoryFileSystem | FaultyFileSystem, pool: TransientStorePool | None = None) -> CommitLog:

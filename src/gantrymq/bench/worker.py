@@ -57,6 +57,26 @@ def put(store: str, count: int, threads: int, body_size: int, settings: dict[str
         return _timed(opened, count, [threading.Thread(target=produce, args=(first,)) for first in range(threads)])
 
 
+def put_async(store: str, count: int, coroutines: int, body_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """As :func:`put`, but the producers are coroutines of one event loop."""
+    import asyncio
+
+    body = random.Random(_SEED).randbytes(body_size)
+    with _open(store, settings) as opened:
+        for number in range(QUEUES):
+            opened.put(_message(number, body))
+
+        async def produce(first: int) -> None:
+            for number in range(first, count, coroutines):
+                if (await opened.put_async(_message(number, body))).status is not PutMessageStatus.PUT_OK:
+                    raise SystemExit("a put was not acknowledged")
+
+        async def produce_all() -> None:
+            await asyncio.gather(*(produce(first) for first in range(coroutines)))
+
+        return _timed(opened, count, [threading.Thread(target=asyncio.run, args=(produce_all(),))])
+
+
 def _timed(store: MessageStore, count: int, producers: Sequence[threading.Thread]) -> dict[str, Any]:
     began = time.perf_counter()
     for producer in producers:
@@ -149,7 +169,7 @@ def open_reader(store: str) -> dict[str, Any]:
 
 
 WORKS: dict[str, Callable[..., dict[str, Any]]] = {
-    work.__name__: work for work in (put, put_list, put_table, get, query, open_reader)
+    work.__name__: work for work in (put, put_async, put_list, put_table, get, query, open_reader)
 }
 
 

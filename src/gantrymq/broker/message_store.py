@@ -8,15 +8,15 @@ Source: DefaultMessageStore.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords
-from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.record import BLANK_SIZE
@@ -53,11 +53,6 @@ class BrokerMessageStore(MessageStore):
     """A :class:`MessageStore` with a broker's way of writing and reading it."""
 
     # Writing
-
-    @property
-    def is_sync_flush(self) -> bool:
-        """Whether an acknowledgement waits for the disk."""
-        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     def append(self, groups: Sequence[Sequence[Message] | WireRecords]) -> list[list[PutMessageResult]]:
         """Append all of them under one lock, in order; the messages of a group are stored together or not at all.
@@ -121,18 +116,9 @@ class BrokerMessageStore(MessageStore):
             PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size, timestamp_ms, self._store_host, places
         )
 
-    def when_flushed(self, end_offset: int, call: Callable[[PutMessageStatus], None]) -> None:
-        """Call ``call``, from the flushing thread, once everything up to ``end_offset`` is on the disk or cannot be."""
-        request = self._group_commit.put_request(end_offset)
-
-        def finished(_: object) -> None:
-            try:
-                call(request.result(0))
-            except Exception:
-                call(PutMessageStatus.UNKNOWN_ERROR)
-
-        request.add_done_callback(finished)
-        self._flush_runner.wake()
+    def on_disk(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
+        """A future of everything up to ``end_offset`` being on the disk, or of the error for which it cannot be."""
+        return self._loop_flush().until(end_offset)
 
     # Reading
 

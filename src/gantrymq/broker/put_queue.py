@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 from gantrymq.broker.message_store import BrokerMessageStore
@@ -58,7 +59,6 @@ class PutQueue:
         self._store, self._config, self._stats = store, config, stats
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
-        self._unflushed: set[tuple[_Waiting, ...]] = set()
         self._held_groups = self._held_bytes = 0
 
     @property
@@ -129,26 +129,15 @@ class PutQueue:
         if not self._store.is_sync_flush:
             self._tell(taken)
             return
-        unflushed = tuple(one for one in taken if one.results[0].is_stored and one.waits_for_flush)
+        unflushed = [one for one in taken if one.results[0].is_stored and one.waits_for_flush]
         left = set(map(id, unflushed))
         self._tell([one for one in taken if id(one) not in left])
         if unflushed:
-            self._unflushed.add(unflushed)
             end = max(one.results[-1].end_offset for one in unflushed)
-            self._store.when_flushed(end, lambda status: self._from_flusher(unflushed, status))
-            timeout_s = self._store.config.sync_flush_timeout_ms / 1000
-            self._loop.call_later(timeout_s, self._flushed, unflushed, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            self._store.on_disk(end).add_done_callback(partial(self._flushed, unflushed))
 
-    def _from_flusher(self, unflushed: tuple[_Waiting, ...], status: PutMessageStatus) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._flushed, unflushed, status)
-        except RuntimeError:  # the loop has closed: nobody is left to be told
-            return
-
-    def _flushed(self, unflushed: tuple[_Waiting, ...], status: PutMessageStatus) -> None:
-        if unflushed not in self._unflushed:
-            return
-        self._unflushed.discard(unflushed)
+    def _flushed(self, unflushed: Sequence[_Waiting], on_disk: asyncio.Future[PutMessageStatus]) -> None:
+        status = on_disk.result() if on_disk.exception() is None else PutMessageStatus.UNKNOWN_ERROR
         for one in unflushed:
             for result in one.results:
                 result.status = status

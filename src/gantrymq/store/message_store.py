@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
@@ -23,31 +23,26 @@ from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
-from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, left_for_queues_bytes, lend_buffer
-from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_bytes, lend_buffer
+from gantrymq.store.append import MessageAppender
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.geometry import require_store
-from gantrymq.store.group_commit import GroupCommitService
+from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.opening import load_index, load_parts
-from gantrymq.store.outgoing import prepare, store_host_of
+from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
-from gantrymq.store.reading import ReadingStore
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
 from gantrymq.store.schedule import ScheduleMessageService
 from gantrymq.store.transient_pool import TransientStorePool
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from gantrymq.store.writing import WritingStore
 
 _FAILURES_KEPT = 63
 _SYNCING_SERVICES = (
@@ -58,7 +53,7 @@ _SYNCING_SERVICES = (
 )
 
 
-class MessageStore(ReadingStore):
+class MessageStore(WritingStore):
     """An open store. Make one with :meth:`open`; close it, or use it as a context manager.
 
     Thread rule: every method may be called from any thread. ``put`` returns when the message is acknowledged as
@@ -83,6 +78,7 @@ class MessageStore(ReadingStore):
         self._put_lock = threading.Lock()
         self._closed = False
         self._flush_failed = False
+        self._loop_flushes = WeakKeyDictionary()
         self._pool: TransientStorePool | None = None
         self.failures: list[tuple[str, Exception]] = []
         self._store_host = store_host_of(config)  # a bad address is said before anything is touched
@@ -296,84 +292,21 @@ class MessageStore(ReadingStore):
         if self._closed:
             raise StoreClosedError(self._paths.root, "is closed")
 
-    def _wake_after_put(self) -> None:
+    def _wake_after_put(self, *, waits: bool = True) -> None:
         self._reput_runner.wake()
         if self._pool is not None:
             self._commit_runner.wake()
-        elif not self.config.flush_commit_log_timed:
+        elif not self.config.flush_commit_log_timed or (self.is_sync_flush and not waits):
             self._flush_runner.wake()
+
+    def _flush_request(self, end_offset: int) -> FlushRequest:
+        request = self._group_commit.put_request(end_offset)
+        self._flush_runner.wake()
+        return request
 
     def delete_expired_files(self) -> None:
         """Let retention delete what is expired at any hour, for its next twenty runs (deleteFilesManually)."""
         self._log_cleaner.delete_manually()
-
-    def put(self, message: Message) -> PutMessageResult:
-        """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
-        outgoing = prepare(message, self.config, self._store_host)
-        if not isinstance(outgoing, PutMessageStatus) and not self.is_writable:
-            outgoing = PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if isinstance(outgoing, PutMessageStatus):
-            return PutMessageResult(outgoing, message.topic, message.queue_id)
-        try:
-            with self._put_lock:
-                self._require_open()
-                result = self._appender.append(outgoing, self._clock.now_ms())
-        except NoBufferError:
-            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
-        except SyncFailedError as error:  # of a new file's name
-            self._note_failure("put", error)
-            raise
-        self._wake_after_put()
-        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            self._wait_for_flush(result, wait=message.wait_store_msg_ok)
-        return result
-
-    def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
-        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.put_batch``), in order.
-
-        They are acknowledged together. A message that cannot be stored is reported in the result and the others go
-        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
-        """
-        result = PutBatchResult.empty(len(batch))
-        if not self.is_writable:
-            result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            return result
-        columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
-        try:
-            with self._put_lock:
-                self._require_open()
-                if columns is not None:
-                    self._appender.append_columns(columns, self._clock.now_ms(), result)
-                else:
-                    self._put_one_by_one(batch, result)
-        except SyncFailedError as error:
-            self._note_failure("put_batch", error)
-            raise
-        self._wake_after_put()
-        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and result.end_offset >= 0:
-            result.status = self._flushed(result.end_offset)
-        return result
-
-    def _put_one_by_one(self, batch: Sequence[Message] | pa.Table, result: PutBatchResult) -> None:
-        for place, message in enumerate(messages_of(batch)):
-            outgoing = prepare(message, self.config, self._store_host)
-            if isinstance(outgoing, PutMessageStatus):
-                result.rejected[place] = outgoing
-                continue
-            one = self._appender.append(outgoing, self._clock.now_ms())
-            result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
-            result.sizes[place] = one.size_bytes
-
-    def _wait_for_flush(self, result: PutMessageResult, *, wait: bool) -> None:
-        if wait:
-            result.status = self._flushed(result.end_offset)
-        else:
-            self._flush_runner.wake()
-
-    def _flushed(self, end_offset: int) -> PutMessageStatus:
-        request = self._group_commit.put_request(end_offset)
-        self._flush_runner.wake()
-        return request.result(self.config.sync_flush_timeout_ms / 1000)
 
     # Reading
 

@@ -1,0 +1,173 @@
+"""The writing half of an open store's face: puts by threads and by coroutines, one message or many.
+
+Source: DefaultMessageStore.putMessage, asyncPutMessage, putMessages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from gantrymq.clock import Clock
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.errors import SyncFailedError
+from gantrymq.model.host import Host
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.allocate import NoBufferError
+from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.group_commit import FlushRequest
+from gantrymq.store.outgoing import prepare
+from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
+from gantrymq.store.reading import ReadingStore
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import pyarrow as pa
+
+    from gantrymq.store.loop_flush import LoopFlush
+
+
+class WritingStore(ReadingStore):
+    """What an open store takes; what it is made of and when it refuses is :class:`~.message_store.MessageStore`'s.
+
+    Thread rule: ``put`` and ``put_batch`` may be called from any thread; ``put_async`` and ``put_batch_async`` from
+    any event loop, which they hold no longer than the append takes.
+    """
+
+    config: MessageStoreConfig
+    _appender: MessageAppender
+    _clock: Clock
+    _put_lock: threading.Lock
+    _store_host: Host
+    _loop_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush]
+
+    def put(self, message: Message) -> PutMessageResult:
+        """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
+        result = self._append(message)
+        if self._waits_for_disk(result, message):
+            result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
+        return result
+
+    async def put_async(self, message: Message) -> PutMessageResult:
+        """As :meth:`put`, for a coroutine: while it waits for the disk its event loop goes on (asyncPutMessage)."""
+        result = self._append(message)
+        if self._waits_for_disk(result, message):
+            result.status = await self._loop_flush().until(result.end_offset)
+        return result
+
+    def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
+        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.put_batch``), in order.
+
+        They are acknowledged together. A message that cannot be stored is reported in the result and the others go
+        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
+        """
+        result = self._append_batch(batch)
+        if self.is_sync_flush and result.end_offset >= 0:
+            result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
+        return result
+
+    async def put_batch_async(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
+        """As :meth:`put_batch`, for a coroutine."""
+        result = self._append_batch(batch)
+        if self.is_sync_flush and result.end_offset >= 0:
+            result.status = await self._loop_flush().until(result.end_offset)
+        return result
+
+    # What the store is made of
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether puts are taken."""
+        raise NotImplementedError
+
+    def _require_open(self) -> None:
+        raise NotImplementedError
+
+    def _wake_after_put(self, *, waits: bool = True) -> None:
+        """Wake whoever has work now; a producer who ``waits`` for the disk wakes its service when he asks."""
+        raise NotImplementedError
+
+    def _flush_request(self, end_offset: int) -> FlushRequest:
+        raise NotImplementedError
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        raise NotImplementedError
+
+    # Appending
+
+    def _append(self, message: Message) -> PutMessageResult:
+        outgoing = prepare(message, self.config, self._store_host)
+        if not isinstance(outgoing, PutMessageStatus) and not self.is_writable:
+            outgoing = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if isinstance(outgoing, PutMessageStatus):
+            return PutMessageResult(outgoing, message.topic, message.queue_id)
+        try:
+            with self._put_lock:
+                self._require_open()
+                result = self._appender.append(outgoing, self._clock.now_ms())
+        except NoBufferError:
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
+        except SyncFailedError as error:  # of a new file's name
+            self._note_failure("put", error)
+            raise
+        self._wake_after_put(waits=message.wait_store_msg_ok)
+        return result
+
+    def _append_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
+        result = PutBatchResult.empty(len(batch))
+        if not self.is_writable:
+            result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            return result
+        columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
+        try:
+            with self._put_lock:
+                self._require_open()
+                if columns is not None:
+                    self._appender.append_columns(columns, self._clock.now_ms(), result)
+                else:
+                    self._append_one_by_one(batch, result)
+        except SyncFailedError as error:
+            self._note_failure("put_batch", error)
+            raise
+        self._wake_after_put()
+        return result
+
+    def _append_one_by_one(self, batch: Sequence[Message] | pa.Table, result: PutBatchResult) -> None:
+        for place, message in enumerate(messages_of(batch)):
+            outgoing = prepare(message, self.config, self._store_host)
+            if isinstance(outgoing, PutMessageStatus):
+                result.rejected[place] = outgoing
+                continue
+            one = self._appender.append(outgoing, self._clock.now_ms())
+            result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
+            result.sizes[place] = one.size_bytes
+
+    # Waiting for the disk
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """Whether an acknowledgement waits for the disk."""
+        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def _flush_timeout_s(self) -> float:
+        return self.config.sync_flush_timeout_ms / 1000
+
+    def _waits_for_disk(self, result: PutMessageResult, message: Message) -> bool:
+        return self.is_sync_flush and result.is_stored and message.wait_store_msg_ok
+
+    def _loop_flush(self) -> LoopFlush:
+        """That of the running event loop."""
+        import asyncio
+
+        from gantrymq.store.loop_flush import LoopFlush
+
+        loop = asyncio.get_running_loop()
+        found = self._loop_flushes.get(loop)
+        if found is None:
+            found = self._loop_flushes[loop] = LoopFlush(self._flush_request, self._flush_timeout_s)
+        return found
