@@ -115,3 +115,12 @@ def test_what_is_not_confirmed_waits(log: Log) -> None:
     confirmed[0] = log.log.max_offset
     log.reput.drain()
     assert log.dispatched() == 600
+
+
+def test_the_more_there_was_the_longer_it_lets_messages_gather(log: Log) -> None:
+    def rest_after(count: int) -> float:
+        log.append(count)
+        log.reput.drain()
+        return log.reput.rest_ms()
+
+    assert [rest_after(count) for count in (0, 1, 2, 5, 200, 1)] == [1.0, 1.0, 1.0, 2.5, 5.0, 1.0]

@@ -13,9 +13,6 @@ from typing import Protocol
 
 from gantrymq.clock import Clock
 
-_RESTS_A_STEP = 3
-_MOST_REST_S = 0.01
-
 
 class Service(Protocol):
     """What a runner runs. ``step`` and ``drain`` are called from the runner's thread only."""
@@ -43,18 +40,23 @@ class ServiceRunner:
     """Runs one service in a daemon thread until :meth:`stop`.
 
     A step that raises is counted in ``failures`` and reported to ``on_failure``; the service goes on with its next
-    interval. ``wake`` may be called from any thread and costs little when the runner is awake. With
-    ``rest_ms`` the next step comes no sooner than that after one that left nothing, nor before three times as long as
-    it took (at most 10 ms), even if it is woken: what comes meanwhile is done together.
+    interval. ``wake`` may be called from any thread and costs little when the runner is awake. ``rest_ms`` is asked
+    after a step that left nothing: the next one comes no sooner than so much later, even if it is woken, and what comes
+    meanwhile is done together.
     """
 
     def __init__(
-        self, service: Service, clock: Clock, on_failure: Callable[[str, Exception], None], *, rest_ms: int = 0
+        self,
+        service: Service,
+        clock: Clock,
+        on_failure: Callable[[str, Exception], None],
+        *,
+        rest_ms: Callable[[], float] | None = None,
     ) -> None:
         self._service = service
         self._clock = clock
         self._on_failure = on_failure
-        self._rest_s = rest_ms / 1000
+        self._rest_ms = rest_ms
         self._asleep = threading.Lock()  # a semaphore of one: who sleeps acquires it, who wakes releases it
         self._asleep.acquire()
         self._stopping = False
@@ -85,12 +87,10 @@ class ServiceRunner:
 
     def _run(self) -> None:
         while not self._stopping:
-            began_s = self._clock.monotonic_s()
             if self._step():
                 continue
-            if self._rest_s and not self._stopping:
-                took_s = self._clock.monotonic_s() - began_s
-                time.sleep(max(self._rest_s, min(_RESTS_A_STEP * took_s, _MOST_REST_S)))
+            if self._rest_ms is not None and not self._stopping:
+                time.sleep(self._rest_ms() / 1000)
             self._asleep.acquire(timeout=self._service.interval_ms / 1000)
 
     def _step(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -189,7 +189,7 @@ class MessageStore(WritingStore):
         self._flush_runner = self._runner(
             self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
         )
-        self._reput_runner = self._runner(self._reput, rest_ms=1)  # RocketMQ's sleeps as long
+        self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms)
         self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))
         # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
         # vouches for it after that. Nobody puts any more when they stop.
@@ -221,7 +221,7 @@ class MessageStore(WritingStore):
     def _is_durable(self, offset: int) -> bool:
         return self._log.queue.flushed_where >= offset and not self._flush_failed
 
-    def _runner(self, service: Service, rest_ms: int = 0) -> ServiceRunner:
+    def _runner(self, service: Service, rest_ms: Callable[[], float] | None = None) -> ServiceRunner:
         return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms)
 
     def _note_failure(self, name: str, error: Exception) -> None:

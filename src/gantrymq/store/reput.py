@@ -13,6 +13,9 @@ from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.queue_dispatch import QueueDispatcher
 
+_LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ's sleeps for the former
+_REST_A_RECORD_MS = 0.5
+
 
 class ReputMessageService:
     """Dispatches one batch a step; ``drain`` catches up. ``index`` is None where messageIndexEnable is off.
@@ -40,6 +43,15 @@ class ReputMessageService:
         self._now_ms: int | None = None
         self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, CheckCRC.OFF)
         self.reput_from_offset = reput_from_offset
+        self._found = 0  # records since the last rest
+
+    def rest_ms(self) -> float:
+        """How long to let messages gather: the longer, the more of them there were.
+
+        A step costs as much as fifty records do, and takes the interpreter's lock from whoever puts.
+        """
+        found, self._found = self._found, 0
+        return min(max(_REST_A_RECORD_MS * found, _LEAST_REST_MS), _MOST_REST_MS)
 
     @property
     def is_caught_up(self) -> bool:
@@ -86,6 +98,7 @@ class ReputMessageService:
             if self._index is not None:
                 self._index.dispatch(batch, self._now_ms)
             self.reput_from_offset = batch.end_offset
+            self._found += batch.count
             return True
         if scanner.stop is RecordStop.BLANK:
             self.reput_from_offset = self._log.roll_next_file(scanner.offset)
