@@ -15,10 +15,15 @@ import pytest
 from cli_cases import Run, start
 
 from gantrymq import AdminClient, Message, Producer, StoreReader
+from gantrymq.cli.server_options import read_server_options
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import cluster_info
 from gantrymq.client.settings import ClientConfig
+from gantrymq.config.broker_settings import BrokerConfig
+from gantrymq.config.keys import fields_by_key
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingError
+from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.client import RemotingClient
@@ -169,6 +174,12 @@ def test_what_cannot_be_is_one_line(process: Run, tmp_path: Path) -> None:
     for outcome in (locked, taken):
         assert len(outcome.err.splitlines()) == 1
         assert outcome.err.startswith("gantrymq: ")
+
+
+def test_set_takes_every_key_that_acts(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [one for config in (BrokerConfig, MessageStoreConfig, NamesrvConfig) for one in fields_by_key(config)]
+    assert list(read_server_options(None, [f"{key}=x" for key in keys]).entries) == list(dict.fromkeys(keys))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path) -> None:

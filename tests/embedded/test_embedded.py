@@ -211,6 +211,18 @@ def test_settings_are_rocketmqs_keys() -> None:
         EmbeddedBroker(settings={"flushDiskType": "SOMETIMES"})
 
 
+def test_every_key_that_acts_may_be_set(tmp_path: Path) -> None:
+    """Also ``aclPlainFile``, which is ours alone."""
+    file = tmp_path / "accounts.yml"
+    file.write_text("accounts:\n- {accessKey: shopKey, secretKey: shopSecret, defaultTopicPerm: PUB}\n")
+    with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(file)}) as broker:
+        with Producer(broker.namesrv, access_key="shopKey", secret_key="shopSecret") as producer:
+            producer.send(Message("T", b"signed"))
+        with Producer(broker.namesrv) as producer, pytest.raises(Exception, match="No accessKey"):
+            producer.send(Message("T", b"unsigned"))
+        assert broker.bodies("T") == [b"signed"]
+
+
 def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -85,9 +85,12 @@ def read_server_options(config_file: Path | None, assignments: list[str] | None)
     from gantrymq.config.properties import remark
     from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts
 
-    entries = read_entries(config_file, assignments, also=lambda key: acts(key) or key in WITHOUT_EFFECT)
+    def is_ours(key: str) -> bool:
+        return knows(key) or acts(key) or key in WITHOUT_EFFECT
+
+    entries = read_entries(config_file, assignments, also=is_ours)
     for key in entries:
-        if not (knows(key) or acts(key) or key == STORE_KEY or key in WITHOUT_EFFECT):
+        if not (is_ours(key) or key == STORE_KEY):
             warn(remark(key))
     return ServerSettings(entries, config_file)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.clock import ShiftedClock
-from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.broker_settings import LiveConfig, knows
 from gantrymq.config.properties import parse_assignments
 from gantrymq.embedded.standalone import Extras, Standalone
 from gantrymq.errors import MQBrokerError, RemotingError
@@ -141,4 +141,4 @@ class BrokerLife:
 
 def _texts(settings: Settings) -> dict[str, str]:
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-    return parse_assignments((f"{key}={text}" for key, text in words.items()), acts)
+    return parse_assignments((f"{key}={text}" for key, text in words.items()), lambda key: knows(key) or acts(key))
