@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_cases import NAMES, golden_folder, seeds
 
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
-from gantrymq.kernels.api import first_unit_at_or_after, recover_units, truncate_units
+from gantrymq.kernels.api import first_unit_at_or_after, recover_units, rising_units, truncate_units
 from gantrymq.kernels.arrays import read_only
 
 EXT_ADDRESSES = [-(2**31) - 1, -(2**31), -(2**63), 5, -1]
@@ -68,3 +68,33 @@ def test_first_unit_at_or_after(rng: random.Random) -> None:
     for bound in [-1, 0, 1, 2**62, *offsets, *(offset + 1 for offset in offsets)]:
         expected = 40 + UNIT_SIZE * bisect.bisect_left(offsets, bound)
         assert first_unit_at_or_after(read_only(raw), 40, len(raw), bound) == expected
+
+
+def plain_rise(raw: bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:
+    position = start
+    while position + UNIT_SIZE <= stop:
+        entry = decode_entry(raw, position)
+        if entry.size_bytes != PRE_BLANK.size_bytes:
+            if entry.size_bytes <= 0 or not highest < entry.phy_offset < limit:
+                break
+            highest = entry.phy_offset
+        position += UNIT_SIZE
+    return position - start, highest
+
+
+@seeds(40)
+def test_rising_units(rng: random.Random) -> None:
+    offset, entries = -1, []
+    for _ in range(rng.randrange(30)):
+        offset += rng.choice([1, 7, 300, rng.randrange(-2, 3)])
+        entries.append(rng.choice([PRE_BLANK, QueueEntry(offset, rng.choice([1, 400, 400, 0, -1]), 5)]))
+    raw = b"".join(map(encode_entry, entries)) + bytes(rng.randrange(30))
+    for limit in (offset, 2**62):
+        for highest in (-1, 0, rng.randrange(-1, 50)):
+            expected = plain_rise(raw, 0, len(raw), highest, limit)
+            assert rising_units(read_only(raw), 0, len(raw), highest, limit) == expected
+            half = UNIT_SIZE * rng.randrange(len(entries) + 1)
+            first, reached = rising_units(read_only(raw), 0, half, highest, limit)
+            if first == half:  # a run goes on where the one before ended
+                rest, last = rising_units(read_only(raw), half, len(raw), reached, limit)
+                assert (first + rest, last) == expected

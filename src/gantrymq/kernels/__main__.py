@@ -33,6 +33,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.first_torn, (buf, matrix, 0)
     yield api.recover_units, (buf, 0, 0)
     yield api.truncate_units, (buf, 0, 0, 0)
+    yield api.rising_units, (buf, 0, 0, 0, 0)
     yield api.first_unit_at_or_after, (buf, 0, 0, 0)
     yield api.index_hashes, (buf, matrix, 0, 0, 1, longs, longs)
     yield api.index_put, (out, 1, 1, header, longs, longs, longs, 0, 0)

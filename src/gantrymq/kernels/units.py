@@ -54,6 +54,23 @@ def truncate_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> tuple[
 
 
 @kernel
+def rising_units(buf: Bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:
+    """How many bytes hold units that point to rising places in front of ``limit``, or pre-blanks, of any offset.
+
+    The first place is above ``highest``; returns (bytes, the last place): what the next run goes on from.
+    """
+    at = start
+    while at + UNIT_SIZE <= stop:
+        offset, size = load_i64(buf, at), load_i32(buf, at + 8)
+        if size != BLANK_UNIT_SIZE:
+            if size <= 0 or offset <= highest or offset >= limit:
+                break
+            highest = offset
+        at += UNIT_SIZE
+    return at - start, highest
+
+
+@kernel
 def first_unit_at_or_after(buf: Bytes, start: int, stop: int, min_phy_offset: int) -> int:
     """The position of the first unit with a phyOffset of at least ``min_phy_offset``; without one, the run's end.
 

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
-from gantrymq.fs.api import FileSystem
+from gantrymq.fs.api import Bytes, FileSystem
+from gantrymq.kernels.api import rising_units, truncate_units
+from gantrymq.kernels.arrays import read_only
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
@@ -103,9 +105,8 @@ class ConsumeQueue:
             return np.empty(0, np.int64)
         end = self.files.min_offset
         for file in reversed(files):
-            units = np.frombuffer(file.file.read_at(0, file.size), UNIT_DTYPE)
-            kept = _rising_units(units, phy_offset)
-            if kept and (file is files[0] or units["size"][0] != BLANK_UNIT_SIZE):
+            kept = _rising_units(file, phy_offset)
+            if kept and (file is files[0] or not self._is_blank(file)):
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
@@ -116,6 +117,11 @@ class ConsumeQueue:
         self._note_last()
         self._truncate_ext()
         return dropped
+
+    @staticmethod
+    def _is_blank(file: MappedFile) -> bool:
+        """Whether the first unit of ``file`` is a pre-blank."""
+        return decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes == BLANK_UNIT_SIZE
 
     def _phy_offsets(self, queue_offset: int) -> NDArray[np.int64]:
         """Where the units from ``queue_offset`` on point to."""
@@ -314,25 +320,29 @@ class ConsumeQueue:
             self._ext.close()
 
 
-def _rising_units(units: NDArray[np.void], limit: int) -> int:
+def _rising_units(file: MappedFile, limit: int) -> int:
     """How many units from the first on point to rising places in front of ``limit``, or are pre-blanks."""
-    offsets, sizes = units["phy_offset"].astype(np.int64), units["size"]
-    blank = sizes == BLANK_UNIT_SIZE
-    highest = np.maximum.accumulate(np.where(blank, -1, offsets))
-    rises = offsets > np.concatenate(([-1], highest[:-1]))
-    wrong = np.flatnonzero(~(blank | (rises & (offsets < limit) & (sizes > 0))))
-    return int(wrong[0]) if len(wrong) else len(units)
+    count, highest = 0, -1
+    for units in _chunks(file):
+        length, highest = rising_units(units, 0, len(units), highest, limit)
+        count += length // UNIT_SIZE
+        if length < len(units):
+            break
+    return count
 
 
 def _valid_units(file: MappedFile, log_limit: int) -> int:
     """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
     count = 0
-    while count * UNIT_SIZE < file.size:
-        raw = file.file.read_at(count * UNIT_SIZE, min(_RECOVER_CHUNK, file.size - count * UNIT_SIZE))
-        units = np.frombuffer(raw, UNIT_DTYPE)
-        offsets = units["phy_offset"]
-        invalid = np.flatnonzero((offsets < 0) | (offsets >= log_limit) | (units["size"] <= 0))
-        count += int(invalid[0]) if len(invalid) else len(units)
-        if len(invalid) or not len(units):
+    for units in _chunks(file):
+        length, *_ = truncate_units(units, 0, len(units), log_limit)
+        count += length // UNIT_SIZE
+        if length < len(units):
             break
     return count
+
+
+def _chunks(file: MappedFile) -> Iterator[Bytes]:
+    """The file's units, some thousands at a time."""
+    for position in range(0, file.size, _RECOVER_CHUNK):
+        yield read_only(file.file.read_at(position, min(_RECOVER_CHUNK, file.size - position)))
