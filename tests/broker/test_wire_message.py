@@ -7,8 +7,8 @@ import random
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.processors.send import read_properties
-from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
+from gantrymq.broker.send_properties import PlainProperties, plain_properties, read_properties
+from gantrymq.broker.wire_message import WireMessage
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
 from gantrymq.format.properties import encode_properties
@@ -22,14 +22,42 @@ MORE = {"MSG_REGION": "DefaultRegion"}
 
 def test_properties_are_taken_as_they_came_only_where_that_is_what_they_say(rng: random.Random) -> None:
     taken = 0
-    for _ in range(3000):
-        text = "".join(rng.choices(["a", "b", "ü", "\ud800", "\x01", "\x02"], (5, 5, 1, 1, 6, 5), k=rng.randrange(12)))
+    names = ("UNIQ_KEY", "WAIT", "DELAY", "TRACE_ON", "a", "ü")
+    pieces = [*names, *(f"{name}\x01v" for name in names), "\ud800", "\x01", "\x02", "\x02", "TRUE", "false"]
+    for _ in range(20_000):
+        text = "".join(rng.choices(pieces, k=rng.randrange(9)))
         properties = read_properties(text)
-        found = properties_as_they_came(text, properties, encode_properties(MORE).decode())
-        if found is not None:
-            taken += 1
-            assert found == encode_properties(properties | MORE)
+        found = plain_properties(text, encode_properties(MORE).decode())
+        if found is None:
+            continue
+        taken += 1
+        assert found.encoded == encode_properties(properties | MORE)
+        assert found.unique_key == properties["UNIQ_KEY"]
+        assert found.wait_store_msg_ok == (properties.get("WAIT", "true").lower() == "true")
+        assert properties.keys().isdisjoint({"DELAY", "TRACE_ON"})
     assert taken > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UNIQ_KEY\x01k\x02WAIT\x01true\x02",
+        "TAGS\x01a\x02UNIQ_KEY\x01k",
+    ],
+)
+def test_what_producers_send_is_plain(text: str) -> None:
+    assert plain_properties(text, "") == PlainProperties(encode_properties(read_properties(text)), "k", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "TAGS\x01a\x02", "UNIQ_KEY\x01k\x02DELAY\x013\x02", "UNIQ_KEY\x01k\x02UNIQ_KEY\x01k\x02"),
+        *("UNIQ_KEY\x01k\x02a\x02", "UNIQ_KEY\x01k\x02a\x01\x02", "UNIQ_KEY\x01k\x01l\x02", "UNIQ_KEY\x01k\x02\x02"),
+    ],
+)
+def test_what_must_be_looked_at_is_not(text: str | None) -> None:
+    assert plain_properties(text, "") is None
 
 
 @pytest.mark.parametrize("store", HOSTS)

@@ -11,15 +11,15 @@ from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand, encode_c
 from gantrymq.remoting.connection import Connection
 from gantrymq.remoting.headers.pull import PullMessageResponseHeader
 from gantrymq.remoting.headers.send import SendMessageResponseHeader
-from gantrymq.remoting.quick_answers import encode_found_head, encode_send_answer
+from gantrymq.remoting.quick_answers import SendAnswers, encode_found_head
 
 MARKS = (("MSG_REGION", 'Region "50 %s"'), ("TRACE_ON", "true"))
 
 
-def answers(request: RemotingCommand, header: SendMessageResponseHeader) -> tuple[bytes | None, bytes]:
-    ordinary = request.response(ResponseCode.SUCCESS, header=header)
-    ordinary.ext_fields.update(MARKS)
-    return encode_send_answer(request, header, MARKS), encode_command(ordinary)
+def quick(request: RemotingCommand, header: SendMessageResponseHeader) -> bytes | None:
+    return SendAnswers(MARKS).encode(
+        request, header.msg_id, header.queue_id, header.queue_offset, header.transaction_id
+    )
 
 
 def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
@@ -30,9 +30,12 @@ def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
             queue_offset=rng.randrange(1 << 63),
             transaction_id=rng.randbytes(16).hex(),
         )
-        quick, ordinary = answers(RemotingCommand(310, opaque=rng.randint(-(1 << 31), (1 << 31) - 1)), header)
-        assert quick is not None
-        assert Connection().receive(quick) == Connection().receive(ordinary)
+        request = RemotingCommand(310, opaque=rng.randint(-(1 << 31), (1 << 31) - 1))
+        ordinary = request.response(ResponseCode.SUCCESS, header=header)
+        ordinary.ext_fields.update(MARKS)
+        frame = quick(request, header)
+        assert frame is not None
+        assert Connection().receive(frame) == Connection().receive(encode_command(ordinary))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,7 @@ def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
 )
 def test_what_is_not_plain_goes_the_ordinary_way(transaction_id: str | None, serialize_type: int) -> None:
     header = SendMessageResponseHeader(msg_id="00", queue_id=0, queue_offset=0, transaction_id=transaction_id)
-    assert encode_send_answer(RemotingCommand(310, serialize_type=serialize_type), header, MARKS) is None
+    assert quick(RemotingCommand(310, serialize_type=serialize_type), header) is None
 
 
 def found(**values: int | None) -> PullMessageResponseHeader:
@@ -53,10 +56,10 @@ def test_what_a_pull_found_has_the_ordinary_head(rng: random.Random) -> None:
         body = rng.randbytes(rng.randrange(50))
         header = found(next_begin_offset=rng.randrange(1 << 63), max_offset=rng.randrange(1 << 63))
         request = RemotingCommand(11, opaque=rng.randint(-(1 << 31), (1 << 31) - 1))
-        quick = encode_found_head(request, "FOUND", header, len(body))
-        assert quick is not None
+        head = encode_found_head(request, "FOUND", header, len(body))
+        assert head is not None
         ordinary = encode_head(request.response(ResponseCode.SUCCESS, "FOUND", header=header), len(body))
-        assert Connection().receive(quick + body) == Connection().receive(ordinary + body)
+        assert Connection().receive(head + body) == Connection().receive(ordinary + body)
 
 
 def test_a_head_that_is_not_plain_goes_the_ordinary_way() -> None:

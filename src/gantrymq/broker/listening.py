@@ -1,36 +1,80 @@
-"""A port that is ours before we listen on it: the store writes it into every message, and is opened first."""
+"""Ports that are ours before we listen on them: the store writes one into every message, and is opened first.
+
+Source: BrokerController.initializeRemotingServer.
+"""
 
 from __future__ import annotations
 
 import socket
 from types import TracebackType
 
+import structlog
+
 from gantrymq.errors import RemotingError
 
+_VIP_BELOW = 2
+_TRIES = 20
 
-class ReservedPort:
-    """A bound socket that does not listen; whoever listens then on the same port may, all others take another.
+log = structlog.get_logger()
 
-    ``port`` is the one asked for, or a free one in place of 0. Raises RemotingError where it cannot be had.
+
+class ReservedPorts:
+    """Sockets that are bound and do not listen: the broker's own, and two below it that of the VIP channel.
+
+    ``port`` is the one asked for, or a free one in place of 0; whoever listens then on the same port may, all others take
+    another. ``vip`` is to be listened on itself; None, and a warning, where another process has that port. Raises
+    RemotingError where the broker's own cannot be had.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-        except OSError as error:
-            self._socket.close()
-            raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        self.port: int = self._socket.getsockname()[1]
+        self._own = _bound(host, port, shared=True)
+        self.vip = self._bound_below(host, shared=bool(port))
+        for _ in range(0 if port else _TRIES):
+            if self.vip is not None:
+                break
+            self._own.close()
+            self._own = _bound(host, port, shared=True)
+            self.vip = self._bound_below(host, shared=False)
+        if self.vip is None and self.port > _VIP_BELOW:
+            log.warning("no VIP channel: its port is taken", port=self.port - _VIP_BELOW)
 
-    def __enter__(self) -> ReservedPort:
+    @property
+    def port(self) -> int:
+        """The broker's own."""
+        bound: int = self._own.getsockname()[1]
+        return bound
+
+    def _bound_below(self, host: str, *, shared: bool) -> socket.socket | None:
+        """A port of our choice must not be one that another process has bound and does not listen on yet."""
+        port = self.port - _VIP_BELOW
+        if port <= 0:
+            return None
+        try:
+            return _bound(host, port, shared=shared)
+        except RemotingError:
+            return None
+
+    def __enter__(self) -> ReservedPorts:
         """Itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
-        self._socket.close()
+        """Give them back; who listens goes on."""
+        self._own.close()
+        if self.vip is not None:
+            self.vip.close()
+
+
+def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return bound

@@ -97,8 +97,7 @@ class PutQueue:
             taken = list(islice(self._waiting, _GROUPS_AN_APPEND))
             if not taken:
                 return
-            results = self._store.append([one.group for one in taken])
-            for one, outcome in zip(taken, results, strict=True):
+            for one, outcome in zip(taken, self._store.append([one.group for one in taken]), strict=True):
                 self._waiting.popleft()
                 one.results = outcome
             self._acknowledge(taken)
@@ -118,12 +117,9 @@ class PutQueue:
             self._refuse(self._waiting.popleft(), why, now)
 
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
-        self._release(one)
-        one.done([], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
-
-    def _release(self, one: _Waiting) -> None:
         self._held_groups -= 1
         self._held_bytes -= one.size_bytes
+        one.done([], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
         if not self._store.is_sync_flush:
@@ -144,15 +140,16 @@ class PutQueue:
         self._tell(unflushed)
 
     def _tell(self, finished: Sequence[_Waiting]) -> None:
-        now = self._loop.time()
+        now, stored = self._loop.time(), self._stats.stored
         for one in finished:
-            self._release(one)
+            self._held_groups -= 1
+            self._held_bytes -= one.size_bytes
             results = one.results
-            if results[0].is_stored:
-                size_bytes = (
-                    results[0].size_bytes if len(results) == 1 else sum(result.size_bytes for result in results)
-                )
-                self._stats.stored(messages_in(results), size_bytes, int((now - one.came) * 1000))
-            else:
+            first = results[0]
+            if first.phy_offset < 0:
                 self._stats.put_failed += 1
+            else:
+                single = len(results) == 1
+                size_bytes = first.size_bytes if single else sum([result.size_bytes for result in results])
+                stored(messages_in(results), size_bytes, int((now - one.came) * 1000))
             one.done(results, None)

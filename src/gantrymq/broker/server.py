@@ -20,7 +20,7 @@ from pathlib import Path
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.listening import ReservedPort
+from gantrymq.broker.listening import ReservedPorts
 from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
@@ -105,7 +105,7 @@ class BrokerServer:
         Raises what MessageStore.open raises, and RemotingError where the port is taken; then nothing is left behind.
         """
         broker = self.config.broker
-        with ReservedPort(broker.bind_address, broker.listen_port) as reserved:
+        with ReservedPorts(broker.bind_address, broker.listen_port) as reserved:
             self.port = reserved.port
             self._make_tables()
             self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
@@ -113,6 +113,8 @@ class BrokerServer:
             try:
                 self._make_parts()
                 await self._server.start(broker.bind_address, self.port)
+                if reserved.vip is not None:
+                    await self._server.listen_too(reserved.vip)
             except BaseException:
                 await asyncio.get_running_loop().run_in_executor(None, self.store.close)
                 raise

@@ -51,21 +51,30 @@ class BrokerStatsManager:
 
     def __init__(self) -> None:
         self._items: dict[tuple[str, str], _Item] = {}
+        self._put_items: dict[str, tuple[_Item, _Item]] = {}  # those two of a topic that each put changes
         self.put_total = self.get_total = 0
 
     def add(self, kind: str, key: str, value: int, times: int = 1) -> None:
         """Count ``value`` more."""
+        item = self._item(kind, key)
+        item.value += value
+        item.times += times
+
+    def _item(self, kind: str, key: str) -> _Item:
         item = self._items.get((kind, key))
         if item is None:
             item = self._items[kind, key] = _Item()
-        item.value += value
-        item.times += times
+        return item
 
     def put(self, topic: str, messages: int, size_bytes: int) -> None:
         """Messages were stored."""
         self.put_total += messages
-        self.add(TOPIC_PUT_NUMS, topic, messages)
-        self.add(TOPIC_PUT_SIZE, topic, size_bytes)
+        items = self._put_items.get(topic)
+        if items is None:
+            items = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
+        for item, value in zip(items, (messages, size_bytes), strict=True):
+            item.value += value
+            item.times += 1
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
         """Messages went to a group."""
@@ -94,6 +103,7 @@ class BrokerStatsManager:
     def forget(self, keys: Iterable[str]) -> None:
         """A topic or a group is gone."""
         gone = set(keys)
+        self._put_items.clear()
         for kind, key in list(self._items):
             if gone.intersection(key.split("@")):
                 del self._items[kind, key]

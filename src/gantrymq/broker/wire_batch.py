@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
-from gantrymq.model.message import Message, message_ids
+from gantrymq.model.message import Message, message_id, message_ids
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.mapped_file import MappedFile
@@ -29,8 +31,25 @@ from gantrymq.store.outgoing import topic_bytes
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
 _HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
-_BOTH_V4 = 8
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
+
+
+class Around(NamedTuple):
+    """What is around body and properties in the records of one topic and of two hosts; and how much it takes."""
+
+    size_bytes: int
+    host_flags: int
+    born_host: bytes
+    store_host: bytes
+    topic: bytes
+
+
+@lru_cache(maxsize=1024)
+def _around(topic: str, born_host: Host, store_host: Host) -> Around:
+    host_flags = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
+    raw_topic = topic_bytes(topic)
+    size_bytes = record.record_size(1, host_flags, 0, len(raw_topic), 0)
+    return Around(size_bytes, host_flags, born_host.to_bytes(), store_host.to_bytes(), raw_topic)
 
 
 @dataclass(slots=True)
@@ -57,43 +76,39 @@ class WireRecords:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
+    def around(self, store_host: Host) -> Around:
+        """What its records have in common with all of its topic and of the same two hosts."""
+        return _around(self.topic, self.born_host, store_host)
+
     def _encode(
         self,
-        file: MappedFile,
+        around: Around,
+        body: bytes,
+        flag: int,
+        properties: bytes,
         queue_offset: int,
+        phy_offset: int,
         store_timestamp_ms: int,
-        store_host: Host,
-        *,
-        body: bytes = b"",
-        flag: int = 0,
-        properties: bytes = b"",
     ) -> bytes:
-        """A record behind the last byte of ``file``: what is the request's, and what is the message's own."""
+        """A record: what is the request's, and what is the message's own."""
         return record.encode_fields(
             1,
             record.body_crc(body),
             self.queue_id,
             flag,
             queue_offset,
-            file.file_from_offset + file.wrote_position,
-            self._flags(store_host),
+            phy_offset,
+            self.sys_flag & ~_HOSTS_V6 | around.host_flags,
             self.born_timestamp_ms or store_timestamp_ms,
-            self.born_host.to_bytes(),
+            around.born_host,
             store_timestamp_ms,
-            store_host.to_bytes(),
+            around.store_host,
             self.reconsume_times,
             0,
             body,
-            topic_bytes(self.topic),
+            around.topic,
             properties,
         )
-
-    def _flags(self, store_host: Host) -> int:
-        given = self.sys_flag & ~_HOSTS_V6
-        if len(self.born_host.ip) + len(store_host.ip) > _BOTH_V4:
-            given |= flags.BORN_HOST_V6 if self.born_host.is_v6 else 0
-            given |= flags.STORE_HOST_V6 if store_host.is_v6 else 0
-        return given
 
 
 @dataclass(slots=True)
@@ -104,8 +119,7 @@ class WireBatch(WireRecords):
 
     def size_bytes(self, store_host: Host) -> int:
         """How much room its records take."""
-        bare = record.record_size(1, self._flags(store_host), 0, len(topic_bytes(self.topic)), 0)
-        return self.count * (bare - _AROUND_BYTES) + len(self.body)
+        return self.count * (self.around(store_host).size_bytes - _AROUND_BYTES) + len(self.body)
 
     def messages(self) -> list[Message]:
         """Its messages one by one, for a store that adds something to each."""
@@ -127,10 +141,11 @@ class WireBatch(WireRecords):
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
-        topic = topic_bytes(self.topic)
-        head = self._encode(file, queue_offset, store_timestamp_ms, store_host)  # of an empty message
-        behind_head = len(head) - _LENGTH.size - len(topic) - 1
-        places, begin = np.empty(self.count, np.int64), file.wrote_position
+        around, begin = self.around(store_host), file.wrote_position
+        # That of an empty message.
+        head = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
+        behind_head = len(head) - _LENGTH.size - len(around.topic) - 1
+        places = np.empty(self.count, np.int64)
         end = encode_wire_batch(
             file.write_array,
             begin,
@@ -184,8 +199,10 @@ class PutRecordsResult(PutMessageResult):
     @property
     def msg_id(self) -> str:
         """The ids of all its messages, joined by commas."""
-        host = self.store_host
-        return ",".join(message_ids(host, self.places)) if host is not None else ""
+        host, places = self.store_host, self.places
+        if host is None:
+            return ""
+        return message_id(host, places[0]) if len(places) == 1 else ",".join(message_ids(host, places))
 
 
 def messages_in(results: list[PutMessageResult]) -> int:

@@ -5,16 +5,11 @@ Source: MessageExtEncoder.encode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gantrymq.broker.wire_batch import WireRecords
-from gantrymq.format import record
-from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from gantrymq.model.host import Host
-from gantrymq.model.java import encode_utf8
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import topic_bytes
 
 
 @dataclass(slots=True)
@@ -26,34 +21,13 @@ class WireMessage(WireRecords):
 
     def size_bytes(self, store_host: Host) -> int:
         """How much room its record takes."""
-        lengths = len(self.body), len(topic_bytes(self.topic)), len(self.properties)
-        return record.record_size(1, self._flags(store_host), *lengths)
+        return self.around(store_host).size_bytes + len(self.body) + len(self.properties)
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
         """Write the record behind the last byte of a file that has room; its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
-        raw = self._encode(
-            file,
-            queue_offset,
-            store_timestamp_ms,
-            store_host,
-            body=self.body,
-            flag=self.flag,
-            properties=self.properties,
+        around = self.around(store_host)
+        file.write(
+            self._encode(around, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms)
         )
-        file.write(raw)
         return [phy_offset]
-
-
-def properties_as_they_came(text: str, properties: Mapping[str, str], more: str) -> bytes | None:
-    """The bytes of ``properties``, which were read from ``text``, and of ``more`` behind them.
-
-    None where they are not ``text`` as it stands: a name that comes twice, an entry without a name or a value, a
-    separator within a value.
-    """
-    count, separators = len(properties), text.count(PROPERTY_SEPARATOR)
-    if not text.endswith(PROPERTY_SEPARATOR):
-        text, separators = text + PROPERTY_SEPARATOR, separators + 1
-    if count != separators or count != text.count(NAME_VALUE_SEPARATOR):
-        return None
-    return encode_utf8(text + more)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, ResponseCode, SerializeType
 from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RESPONSE_FLAG, RemotingCommand
 from gantrymq.remoting.headers.pull import PullMessageResponseHeader
-from gantrymq.remoting.headers.send import SendMessageResponseHeader
 from gantrymq.remoting.json_header import encode_json_header
 
 Marks = tuple[tuple[str, str], ...]
@@ -27,15 +26,21 @@ _PULL_HOLES = (
 )
 
 
-def encode_send_answer(request: RemotingCommand, header: SendMessageResponseHeader, marks: Marks) -> bytes | None:
-    """The frame of a SUCCESS with ``header`` and the fields ``marks``."""
-    transaction_id = header.transaction_id
-    if request.serialize_type != _JSON or not transaction_id:
-        return None
-    if not (transaction_id.isascii() and transaction_id.isalnum()):
-        return None
-    values = (request.opaque, header.msg_id, header.queue_id, header.queue_offset, transaction_id)
-    return _head(_template(None, _SEND_HOLES + marks) % values, 0)
+class SendAnswers:
+    """Frames of a SUCCESS to a send, with the fields ``marks`` behind those of a SendMessageResponseHeader."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._text = _template(None, _SEND_HOLES + marks)
+
+    def encode(
+        self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None
+    ) -> bytes | None:
+        """One of them."""
+        if request.serialize_type != _JSON or not transaction_id:
+            return None
+        if not (transaction_id.isascii() and transaction_id.isalnum()):
+            return None
+        return _head(self._text % (request.opaque, msg_id, queue_id, queue_offset, transaction_id), 0)
 
 
 def encode_found_head(
@@ -55,8 +60,9 @@ def encode_found_head(
 
 def _head(text: str, body_bytes: int) -> bytes | None:
     header = text.encode()
-    length = 4 + len(header) + body_bytes
-    return FRAME_HEAD.pack(length, len(header)) + header if length + 4 <= MAX_FRAME_BYTES else None
+    size = len(header)
+    length = 4 + size + body_bytes
+    return FRAME_HEAD.pack(length, size) + header if length + 4 <= MAX_FRAME_BYTES else None
 
 
 @lru_cache(maxsize=16)

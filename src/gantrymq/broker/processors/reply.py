@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from gantrymq.broker.processors.send import MSG_REGION, TRACE_SWITCH, Refusal, SendHeader, read_properties
+from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.send_properties import MSG_REGION, TRACE_SWITCH, read_properties
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError

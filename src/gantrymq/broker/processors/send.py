@@ -12,53 +12,52 @@ from functools import cache, partial
 from gantrymq.broker import names
 from gantrymq.broker.put_queue import OVERLOAD, Group, PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.send_properties import (
+    CLUSTER,
+    MSG_REGION,
+    POP_CK,
+    PRIORITY,
+    TIMER_OUT,
+    TIMER_PROPERTIES,
+    TRACE_SWITCH,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+    broker_marks,
+    delay_level,
+    plain_properties,
+    read_properties,
+)
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
 from gantrymq.broker.wire_batch import WireBatch, count_messages, messages_in
-from gantrymq.broker.wire_message import WireMessage, properties_as_they_came
+from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.errors import RemotingCommandError
-from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.model.flags import MULTI_TAGS, is_consumable
 from gantrymq.model.host import Host
-from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT, Message
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from gantrymq.remoting.quick_answers import encode_send_answer
+from gantrymq.remoting.quick_answers import SendAnswers
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.outgoing import topic_bytes
 
-UNIQ_KEY = "UNIQ_KEY"
-MSG_REGION, TRACE_SWITCH = "MSG_REGION", "TRACE_ON"
-CLUSTER = "CLUSTER"
-TRANSACTION_PREPARED = "TRAN_MSG"
-PRIORITY = "_SYS_MSG_PRIORITY_"
-_POP_CK = "POP_CK"
-_TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-_TIMER_OUT = "TIMER_OUT_MS"
-# What is looked at or written over here; a message without any of these goes into the log as it came.
-_ACTED_ON = {
-    *(PRIORITY, _POP_CK, _TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32),
-    *(MSG_REGION, TRACE_SWITCH, CLUSTER, *_TIMER_PROPERTIES),
-}
 _DLQ_QUEUES = 1
 _V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 _STORED = {
-    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -166,14 +165,13 @@ class SendMessageProcessor:
     # Messages
 
     def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
+        plain = self._as_it_came(sent, header, topic)
+        if plain is not None:
+            return plain
         properties = read_properties(header.properties)
-        if UNIQ_KEY in properties and _ACTED_ON.isdisjoint(properties):
-            plain = self._as_it_came(sent, header, topic, properties)
-            if plain is not None:
-                return plain
         topic_name = self._retry_or_dead(sent, header, properties)
         broker = self._config.broker
-        properties.pop(_POP_CK, None)
+        properties.pop(POP_CK, None)
         properties[MSG_REGION] = broker.region_id
         properties[TRACE_SWITCH] = "true" if broker.trace_on else "false"
         if not properties.get(UNIQ_KEY):
@@ -183,15 +181,15 @@ class SendMessageProcessor:
         priority = properties.get(PRIORITY)
         if priority is not None and priority.isdecimal():
             sent.queue_id = min(int(priority), topic.write_queue_nums - 1)
-        delay_level = _delay_level(properties)
-        self._refuse_what_is_off(properties, header, delay_level)
+        level = delay_level(properties)
+        self._refuse_what_is_off(properties, header, level)
         return [
             Message(
                 topic_name,
                 sent.request.body,
                 sent.queue_id if topic_name == header.topic else 0,
                 properties=properties,
-                delay_level=delay_level,
+                delay_level=level,
                 flag=header.flag,
                 sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
                 born_timestamp_ms=header.born_timestamp,
@@ -201,33 +199,31 @@ class SendMessageProcessor:
             )
         ]
 
-    def _as_it_came(
-        self, sent: _Sent, header: SendHeader, topic: TopicConfig, properties: dict[str, str]
-    ) -> WireMessage | None:
+    def _as_it_came(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
         """The message with its properties as they are in the request, or None where the store must look at it."""
-        broker, store, body = self._config.broker, self._config.store, sent.request.body
-        marks = _marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
-        encoded = properties_as_they_came(header.properties or "", properties, marks)
+        broker, body = self._config.broker, sent.request.body
+        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        properties = plain_properties(header.properties, marks)
         if (
-            encoded is None
-            or len(encoded) > MAX_PROPERTIES_LENGTH
-            or len(body) > store.max_message_size_bytes
+            properties is None
+            or len(properties.encoded) > MAX_PROPERTIES_LENGTH
+            or len(body) > self._config.store.max_message_size_bytes
             or not self._is_plain(header)
             or header.topic.startswith(names.RETRY_PREFIX)
         ):
             return None
-        sent.transaction_id = properties[UNIQ_KEY]
+        sent.transaction_id = properties.unique_key
         return WireMessage(
-            topic=header.topic,
-            body=body,
-            queue_id=sent.queue_id,
-            sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
-            born_timestamp_ms=header.born_timestamp,
-            born_host=Host.parse(sent.channel.address),
-            reconsume_times=header.reconsume_times or 0,
-            wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
-            flag=header.flag,
-            properties=encoded,
+            header.topic,
+            body,
+            sent.queue_id,
+            header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag,
+            header.born_timestamp,
+            Host.parse(sent.channel.address),
+            header.reconsume_times or 0,
+            properties.wait_store_msg_ok,
+            header.flag,
+            properties.encoded,
         )
 
     def _is_plain(self, header: SendHeader) -> bool:
@@ -259,16 +255,16 @@ class SendMessageProcessor:
         self._topics.create_for_group(dead, _DLQ_QUEUES)
         return dead
 
-    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, delay_level: int) -> None:
-        is_back = (header.reconsume_times or 0) > 0 and delay_level > 0
+    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int) -> None:
+        is_back = (header.reconsume_times or 0) > 0 and level > 0
         if properties.get(TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
             ip = self._config.broker.broker_ip1
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")
-        timed = [name for name in _TIMER_PROPERTIES if name in properties]
-        if timed and delay_level > 0:
+        timed = [name for name in TIMER_PROPERTIES if name in properties]
+        if timed and level > 0:
             for name in timed:
                 del properties[name]
-        elif timed and _TIMER_OUT not in properties:
+        elif timed and TIMER_OUT not in properties:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
     def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
@@ -276,7 +272,7 @@ class SendMessageProcessor:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties, raw = read_properties(header.properties), sent.request.body
         sent.transaction_id = batch_properties.get(UNIQ_KEY)
-        if _delay_level(batch_properties) > 0:
+        if delay_level(batch_properties) > 0:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if len(raw) > self._config.store.max_message_size_bytes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
@@ -298,10 +294,10 @@ class SendMessageProcessor:
     # Answers (handlePutMessageResult)
 
     def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
-        if busy is None and results[0].is_stored:
-            size = results[0].size_bytes if len(results) == 1 else sum(result.size_bytes for result in results)
+        if busy is None and results[0].phy_offset >= 0:
+            size = results[0].size_bytes if len(results) == 1 else sum([result.size_bytes for result in results])
             self._stats.put(results[0].topic, messages_in(results), size)
-        if not sent.request.is_oneway:
+        if not sent.request.flag & ONEWAY_FLAG:
             self._answer(sent.channel, self._frame(sent, results, busy))
 
     def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> bytes:
@@ -309,21 +305,23 @@ class SendMessageProcessor:
         if busy is not None:
             return encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy)))
         first = results[0]
-        code = _STORED.get(first.status)
+        # An enum's hash is Python's.
+        code = ResponseCode.SUCCESS if first.status is PutMessageStatus.PUT_OK else _STORED.get(first.status)
         if code is None:
             return encode_command(self._with_region(request.response(*self._failure(first.status))))
+        msg_id = first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results])
+        if code is ResponseCode.SUCCESS:
+            broker = self._config.broker
+            answers = _answers(broker.region_id, broker.trace_on)
+            frame = answers.encode(request, msg_id, sent.queue_id, first.queue_offset, sent.transaction_id)
+            if frame is not None:
+                return frame
         header = SendMessageResponseHeader(
-            msg_id=first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results]),
+            msg_id=msg_id,
             queue_id=sent.queue_id,
             queue_offset=first.queue_offset,
             transaction_id=sent.transaction_id,
         )
-        broker = self._config.broker
-        if code is ResponseCode.SUCCESS:
-            marks = ((MSG_REGION, broker.region_id), (TRACE_SWITCH, "true" if broker.trace_on else "false"))
-            frame = encode_send_answer(request, header, marks)
-            if frame is not None:
-                return frame
         return encode_command(self._with_region(request.response(code, header=header)))
 
     def _failure(self, status: PutMessageStatus) -> tuple[int, str]:
@@ -356,27 +354,5 @@ class SendMessageProcessor:
 
 
 @cache
-def _marks(region: str, cluster: str, trace_on: bool) -> str:
-    """What the broker adds to the properties of each message."""
-    marks = {MSG_REGION: region, TRACE_SWITCH: "true" if trace_on else "false", CLUSTER: cluster}
-    return encode_properties(marks).decode()
-
-
-def read_properties(text: str | None) -> dict[str, str]:
-    """The properties of a header's text; as in a record an entry without a name or a value is dropped."""
-    properties: dict[str, str] = {}
-    for entry in (text or "").split(PROPERTY_SEPARATOR):
-        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
-        if name and value:
-            properties[name] = value
-    return properties
-
-
-def _delay_level(properties: dict[str, str]) -> int:
-    text = properties.get(PROPERTY_DELAY)
-    if text is None:
-        return 0
-    try:
-        return int(text)
-    except ValueError:
-        raise RemotingCommandError(f'For input string: "{text}"') from None
+def _answers(region: str, trace_on: bool) -> SendAnswers:
+    return SendAnswers(((MSG_REGION, region), (TRACE_SWITCH, "true" if trace_on else "false")))

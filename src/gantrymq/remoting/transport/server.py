@@ -6,6 +6,7 @@ Source: NettyRemotingServer, NettyServerConfig.
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import structlog
 
@@ -42,7 +43,7 @@ class RemotingServer:
         self._handler, self._tls = handler, tls or TlsServer()
         self._idle_seconds, self._max_connections = idle_seconds, max_connections
         self._max_buffered_bytes = max_buffered_bytes
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing = False
         self.channels: set[Channel] = set()
@@ -51,23 +52,37 @@ class RemotingServer:
         """Listen; the port, which is a free one where 0 was asked for. Raises RemotingError where it is taken."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: Channel(self, server=self._tls), host, port, backlog=BACKLOG
-            )
+            server = await loop.create_server(lambda: Channel(self, server=self._tls), host, port, backlog=BACKLOG)
         except OSError as error:
             raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._servers.append(server)
         self._sweep()
-        bound: int = self._server.sockets[0].getsockname()[1]
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
+
+    async def listen_too(self, bound: socket.socket) -> None:
+        """Accept connections on a second port as well, by a copy of a socket that is bound to it.
+
+        Where another listens on it by now, there is a warning and the first port alone.
+        """
+        loop = asyncio.get_running_loop()
+        own = bound.dup()
+        try:
+            server = await loop.create_server(lambda: Channel(self, server=self._tls), sock=own, backlog=BACKLOG)
+        except OSError as error:
+            log.warning("cannot listen on a second port", port=own.getsockname()[1], error=str(error))
+            own.close()
+            return
+        self._servers.append(server)
 
     async def close(self) -> None:
         """Stop listening and close every connection once what was sent is written."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            await self._accept_no_more(self._server)
-            self._server.close()
+        for server in self._servers:
+            await self._accept_no_more(server)
+            server.close()
         for channel in list(self.channels):
             channel.close()
         deadline = asyncio.get_running_loop().time() + 1
@@ -75,10 +90,9 @@ class RemotingServer:
             await asyncio.sleep(0.001)
         for channel in list(self.channels):
             channel.abort()
-        if self._server is not None:
-            await asyncio.sleep(0)
-            await self._server.wait_closed()
-            self._server = None
+        await asyncio.sleep(0)
+        while self._servers:
+            await self._servers.pop().wait_closed()
 
     @staticmethod
     async def _accept_no_more(server: asyncio.Server) -> None:

@@ -1,0 +1,99 @@
+"""The properties of a message on its way in: their names, their text in a request, and which can stay as they came.
+
+Source: SendMessageProcessor, MessageDecoder.string2messageProperties.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from gantrymq.model.java import encode_utf8
+from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT
+
+UNIQ_KEY = "UNIQ_KEY"
+MSG_REGION, TRACE_SWITCH = "MSG_REGION", "TRACE_ON"
+CLUSTER = "CLUSTER"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+POP_CK = "POP_CK"
+TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+TIMER_OUT = "TIMER_OUT_MS"
+# What the broker looks at or writes over; a message without any of these goes into the log as it came.
+_ACTED_ON = frozenset(
+    {
+        *(PRIORITY, POP_CK, TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32),
+        *(MSG_REGION, TRACE_SWITCH, CLUSTER, *TIMER_PROPERTIES),
+    }
+)
+_NOT_THERE = -1
+_entries = re.compile("(?:[^\x01\x02]+\x01[^\x01\x02]+\x02)+").fullmatch
+
+
+class PlainProperties(NamedTuple):
+    """Properties that stay as they came: encoded with the broker's behind them, and two that are asked for."""
+
+    encoded: bytes
+    unique_key: str
+    wait_store_msg_ok: bool
+
+
+def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
+    """Those of a header's ``text``, with ``marks`` behind them.
+
+    None where the broker acts on one of them or has to make a UNIQ_KEY, and where they are not ``text`` as it stands:
+    a name that comes twice, an entry without a name or a value, a separator within a value.
+    """
+    if not text:
+        return None
+    if text[-1] != PROPERTY_SEPARATOR:
+        text += PROPERTY_SEPARATOR
+    if _entries(text) is None:
+        return None
+    words = text.replace(PROPERTY_SEPARATOR, NAME_VALUE_SEPARATOR).split(NAME_VALUE_SEPARATOR)
+    places = _places(tuple(words[:-1:2]))
+    if places is None:
+        return None
+    key_at, wait_at = places
+    waits = wait_at == _NOT_THERE or words[wait_at].lower() == "true"
+    return PlainProperties(encode_utf8(text + marks), words[key_at], waits)
+
+
+@lru_cache(maxsize=1024)  # producers send the same names again and again
+def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
+    """Where the values of UNIQ_KEY and WAIT stand among names and values; None where the names are not plain."""
+    if UNIQ_KEY not in names or len(set(names)) != len(names) or not _ACTED_ON.isdisjoint(names):
+        return None
+    waits = 2 * names.index(PROPERTY_WAIT) + 1 if PROPERTY_WAIT in names else _NOT_THERE
+    return 2 * names.index(UNIQ_KEY) + 1, waits
+
+
+@cache
+def broker_marks(region: str, cluster: str, trace_on: bool) -> str:
+    """What the broker adds to the properties of each message."""
+    marks = {MSG_REGION: region, TRACE_SWITCH: "true" if trace_on else "false", CLUSTER: cluster}
+    return encode_properties(marks).decode()
+
+
+def read_properties(text: str | None) -> dict[str, str]:
+    """The properties of a header's text; as in a record an entry without a name or a value is dropped."""
+    properties: dict[str, str] = {}
+    for entry in (text or "").split(PROPERTY_SEPARATOR):
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def delay_level(properties: dict[str, str]) -> int:
+    """The level of DELAY, 0 where there is none; raises RemotingCommandError, as Java's parseInt does."""
+    text = properties.get(PROPERTY_DELAY)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise RemotingCommandError(f'For input string: "{text}"') from None

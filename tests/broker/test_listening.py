@@ -1,0 +1,90 @@
+"""The broker's port, and two below it RocketMQ's VIP channel, where clients go that are told to."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase
+from structlog.testing import capture_logs
+
+from gantrymq.broker.listening import ReservedPorts
+from gantrymq.errors import RemotingError
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+
+
+async def ask(case: BrokerCase, port: int) -> int:
+    request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return (await case.client.invoke(f"127.0.0.1:{port}", request, 5000)).code
+
+
+def listen_on(case: BrokerCase, port: int) -> None:
+    case.server.config.broker = replace(case.server.config.broker, listen_port=port)
+
+
+@contextmanager
+def listening(port: int = 0) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", port)) as taken:
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.asyncio
+async def test_both_ports_answer_and_end_together(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path)
+    await case.start()
+    try:
+        assert [await ask(case, case.server.port - below) for below in (0, 2)] == [ResponseCode.SUCCESS] * 2
+    finally:
+        await case.stop()
+    for below in (0, 2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", case.server.port - below))
+
+
+@pytest.mark.asyncio
+async def test_a_second_life_has_both_again(tmp_path: Path) -> None:
+    first = BrokerCase(tmp_path / "first")
+    await first.start()
+    await ask(first, first.server.port - 2)  # its connection lingers on
+    await first.stop()
+    second = BrokerCase(tmp_path / "second")
+    listen_on(second, first.server.port)
+    await second.start()
+    try:
+        assert await ask(second, first.server.port - 2) == ResponseCode.SUCCESS
+    finally:
+        await second.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
+    with listening() as taken:
+        case = BrokerCase(tmp_path)
+        listen_on(case, taken + 2)
+        with capture_logs() as logs:
+            await case.start()
+        try:
+            assert await ask(case, taken + 2) == ResponseCode.SUCCESS
+        finally:
+            await case.stop()
+    warnings = [entry["event"] for entry in logs if entry["log_level"] == "warning"]
+    assert warnings == ["no VIP channel: its port is taken"]
+
+
+def test_a_free_port_has_room_below_it_that_nobody_reserved() -> None:
+    reserved = [ReservedPorts("127.0.0.1", 0) for _ in range(50)]
+    ports = [port for one in reserved for port in (one.port, one.port - 2)]
+    try:
+        assert all(one.vip is not None for one in reserved)
+        assert len(set(ports)) == len(ports)
+    finally:
+        for one in reserved:
+            one.__exit__(None, None, None)
+
+
+def test_the_broker_s_own_port_must_be_had() -> None:
+    with listening() as taken, pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{taken}"):
+        ReservedPorts("127.0.0.1", taken)
