@@ -1,15 +1,16 @@
 """The cases of ``client-cases``: played against any name server; what they found at the real broker is kept as JSON.
 
-``python -m tests.interop.client_cases`` records them anew, against the real name server and broker.
+``python -m tests.interop.client_cases [CASE …]`` records them, or some of them, anew, against the real name server and broker.
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from .java import Line, Setting, run_java
-from .java_cluster import JavaCluster
+from .java_cluster import JavaCluster, port_with_vip
 
 RECORDED = Path(__file__).with_name("java_client_facts.json")
 # Delays of a second or two, so that a retry and a delayed message come while a test waits; no refusal by a broker that
@@ -52,15 +53,20 @@ def recorded() -> dict[str, Any]:
     return facts
 
 
-def record() -> None:
-    with tempfile.TemporaryDirectory() as folder, JavaCluster(Path(folder) / "store", SETTINGS) as cluster:
-        lines = play(cluster.namesrv)
+def record(only: list[str]) -> None:
+    port = port_with_vip()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        JavaCluster(Path(folder) / "store", SETTINGS, listen_port=port) as cluster,
+    ):
+        lines = play(cluster.namesrv, only or None)
     failed = {name: line["error"] for name, line in lines.items() if not line["ok"]}
     if failed:
         raise SystemExit(f"nothing recorded: {failed}")
-    facts = {name: lines[name]["facts"] for name in sorted(lines)}
+    kept = recorded() if only else {}
+    facts = kept | {name: line["facts"] for name, line in lines.items()}
     RECORDED.write_text(json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    record()
+    record(sys.argv[1:])

@@ -6,6 +6,7 @@ with JavaCluster(tmp_path / "store") as cluster:
 """
 
 import json
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -27,11 +28,25 @@ FOR_TESTS: dict[str, Setting] = {
 SPARING: dict[str, Setting] = {"transactionMetricFlushInterval": 500}
 
 
+def port_with_vip() -> int:
+    """A free port for a broker whose VIP channel, two below, is free as well: the real one takes any if it chooses."""
+    while True:
+        with socket.socket() as own, socket.socket() as vip:
+            own.bind(("127.0.0.1", 0))
+            port: int = own.getsockname()[1]
+            try:
+                vip.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+
+
 class JavaCluster:
     """A name server and a broker named broker-a, on free ports of 127.0.0.1 unless told.
 
     ``settings`` are keys of the broker and its store, ``auth`` those of RocketMQ's AuthConfig. ``namesrv``, an address,
-    registers the broker there and starts no name server; ``broker=False`` starts no broker.
+    registers the broker there and starts no name server; ``broker=False`` starts no broker. ``listen_port`` is for who
+    needs the VIP channel, see ``port_with_vip``.
     """
 
     def __init__(
@@ -42,6 +57,7 @@ class JavaCluster:
         auth: Mapping[str, str] | None = None,
         namesrv: str | None = None,
         broker: bool = True,
+        listen_port: int = 0,
     ) -> None:
         self._settings, self._auth = FOR_TESTS | SPARING | dict(settings or {}), dict(auth or {})
         self._store, self._external, self._has_broker = store, namesrv, broker
@@ -49,6 +65,7 @@ class JavaCluster:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
         self._home = tempfile.TemporaryDirectory(prefix="gantrymq-cluster-", ignore_cleanup_errors=True)
         self.namesrv = self.broker = ""
+        self._listen_port = listen_port
 
     def __enter__(self) -> Self:
         try:
@@ -126,6 +143,8 @@ class JavaCluster:
             words += ["--namesrv-port", self.namesrv.rpartition(":")[2]]
         if self.broker:
             words += ["--listen-port", self.broker.rpartition(":")[2]]
+        elif self._listen_port:
+            words += ["--listen-port", str(self._listen_port)]
         return words
 
     def _reap(self) -> None:

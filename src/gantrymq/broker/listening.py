@@ -21,8 +21,8 @@ log = structlog.get_logger()
 class ReservedPorts:
     """Sockets that are bound and do not listen: the broker's own, and two below it that of the VIP channel.
 
-    ``port`` is the one asked for, or a free one in place of 0; whoever listens then on the same port may, all others take
-    another. ``vip`` is to be listened on itself; None, and a warning, where another process has that port. Raises
+    ``port`` is the one asked for, or a free one in place of 0; whoever listens then on the same port may, all others
+    take another. ``vip`` is to be listened on itself; None, and a warning, where another process has that port. Raises
     RemotingError where the broker's own cannot be had.
     """
 

@@ -28,6 +28,7 @@ public final class Cases {
         SharingCases.add(cases);
         RouteCases.add(cases);
         SendCases.add(cases);
+        VipCases.add(cases);
         RefusedSendCases.add(cases);
         LiteCases.add(cases);
         QueryCases.add(cases);
