@@ -1,6 +1,6 @@
 """The cases of ``client-cases``: played against any name server; what they found at the real broker is kept as JSON.
 
-``python -m tests.interop.client_cases [CASE …]`` records them, or some of them, anew, against the real name server and broker.
+``python -m tests.interop.client_cases [CASE …]`` records them, or some, anew, against the real name server and broker.
 """
 
 import json
