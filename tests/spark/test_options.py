@@ -61,6 +61,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("failOnDataLoss", "false", "fail_on_data_loss", False, {"no": "true or false"}),
     ("tags", "a || b", "tags", "a || b", {" ": "not empty"}),
     ("keys", "a,b", "keys", ("a", "b"), {",": "names separated by commas"}),
+    ("messageIndexEnable", "false", "message_index_enable", False, {"off": "true or false"}),
     ("includeProperties", "false", "include_properties", False, {"0": "true or false"}),
     ("decompress", "FALSE", "decompress", False, {"yes": "true or false"}),
     ("verifyCRC", "true", "verify_crc", True, {"on": "true or false"}),

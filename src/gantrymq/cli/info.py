@@ -55,7 +55,7 @@ class _Look:
 
 
 def _lock_holder(store: Path) -> int | None:
-    from gantrymq.cli.lock_holder import lock_holder
+    from gantrymq.fs.lock_holder import lock_holder
     from gantrymq.store.paths import StorePaths
 
     return lock_holder(StorePaths(store).lock)

@@ -36,6 +36,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     tags: str | None = None
     keys: tuple[str, ...] | None = None
+    message_index_enable: bool = True
     include_properties: bool = True
     decompress: bool = True
     verify_crc: bool = False
@@ -137,6 +138,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("failOnDataLoss", "fail_on_data_loss", texts.truth),
     ("tags", "tags", texts.plain),
     ("keys", "keys", texts.names),
+    ("messageIndexEnable", "message_index_enable", texts.truth),
     ("includeProperties", "include_properties", texts.truth),
     ("decompress", "decompress", texts.truth),
     ("verifyCRC", "verify_crc", texts.truth),

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
+from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun, QueueBounds
 from gantrymq.spark.record_places import is_record
@@ -33,29 +34,39 @@ def plan_runs(
     *,
     min_partitions: int,
     max_records: int | None,
+    use_index: bool,
 ) -> list[LogRun]:
     """The partitions that hold ``ranges``; empty where there is nothing to read.
 
-    ``bounds`` are what executors keep of what they read; None: all that ``selection`` takes.
+    ``bounds`` are what executors keep of what they read; None: all that ``selection`` takes. ``use_index`` lets the
+    index say where messages with wanted keys lie.
     """
-    begin, end = _span(view, ranges, everything=bounds is None and selection == Selection(), rows=rows)
-    if begin >= end:
+    whole = _span(view, ranges, everything=bounds is None and selection == Selection(), rows=rows)
+    if whole.begin >= whole.end:
         return []
+    spans = [whole]
+    if use_index and rows is not None and rows.keys:
+        topics = {one.queue.topic for one in ranges if len(one)}
+        spans = key_spans(view, topics, min(rows.keys, key=len), whole)
     cuts = (
-        _row_cuts(ranges, begin, end, min_partitions, max_records)
+        _row_cuts(ranges, whole.begin, whole.end, min_partitions, max_records)
         if max_records
-        else _byte_cuts(view, begin, end, min_partitions)
+        else _byte_cuts(view, spans, min_partitions)
     )
+    parts = (_within(spans, start, stop) for start, stop in pairwise([whole.begin, *cuts, whole.end]))
     return [
-        LogRun(view.pieces(start, stop), view.broker, selection, bounds, rows)
-        for start, stop in pairwise([begin, *cuts, end])
-        if start < stop
+        LogRun(tuple(piece for one in part for piece in view.pieces(*one)), view.broker, selection, bounds, rows)
+        for part in parts
+        if part
     ]
 
 
-def _span(
-    view: StoreView, ranges: Sequence[QueueRange], *, everything: bool, rows: RowFilter | None
-) -> tuple[int, int]:
+def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
+    """What of ``spans`` lies in [start, stop)."""
+    return [Span(max(one.begin, start), min(one.end, stop)) for one in spans if one.begin < stop and start < one.end]
+
+
+def _span(view: StoreView, ranges: Sequence[QueueRange], *, everything: bool, rows: RowFilter | None) -> Span:
     """From where to where the log is to be read."""
     wanted = [one for one in ranges if len(one)]
     begin, end = view.begin, view.end
@@ -69,7 +80,7 @@ def _span(
         begin = view.record_at_or_after(low)
     if high is not None and begin <= high + 1 < end:
         end = view.record_at_or_after(high + 1)
-    return (begin, end) if high is None or high >= begin else (begin, begin)
+    return Span(begin, end if high is None or high >= begin else begin)
 
 
 def _begins(view: StoreView, phy_offset: int) -> bool:
@@ -85,16 +96,21 @@ def _behind(view: StoreView, queue: QueueView, queue_offset: int) -> int:
     return view.record_at_or_after(place + 1)
 
 
-def _byte_cuts(view: StoreView, begin: int, end: int, min_partitions: int) -> list[int]:
-    total = end - begin
+def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> list[int]:
+    """Cuts between which there are about equally many bytes of ``spans``."""
+    total = sum(one.end - one.begin for one in spans)
     cores = len(os.sched_getaffinity(0))
     count = max(min_partitions, -(-total // LARGEST_RUN_BYTES), min(cores, -(-total // SMALLEST_RUN_BYTES)), 1)
-    cuts = [begin]
-    for wanted in (begin + total * part // count for part in range(1, count)):
-        cut = view.record_at_or_after(wanted)
-        if cuts[-1] < cut < end:
-            cuts.append(cut)
-    return cuts[1:]
+    cuts: list[int] = []
+    passed = 0
+    for span in spans:
+        size = span.end - span.begin
+        for part in range(passed * count // total + 1, -(-(passed + size) * count // total)):
+            cut = view.record_at_or_after(span.begin + total * part // count - passed)
+            if (cuts[-1] if cuts else spans[0].begin) < cut < spans[-1].end:
+                cuts.append(cut)
+        passed += size
+    return cuts
 
 
 def _row_cuts(ranges: Sequence[QueueRange], begin: int, end: int, min_partitions: int, max_records: int) -> list[int]:

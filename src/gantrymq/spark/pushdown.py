@@ -77,8 +77,8 @@ def _take(found: Pushed, column: str, one: Filter) -> None:
         found.queue_ids = values if found.queue_ids is None else found.queue_ids & values
     elif column == "tags" and values is not None:
         found.rows = found.rows & RowFilter(tags=(values,))
-    elif column == "keys" and isinstance(one, EqualTo | EqualNullSafe) and one.value:
-        found.rows = found.rows & RowFilter(keys=tuple(frozenset([key]) for key in one.value))
+    elif column == "keys":
+        found.rows = found.rows & RowFilter(keys=_keys(one))
     elif column in _RANGED and (limits := _limits(one)) is not None:
         _limit(found, column, *limits)
 
@@ -98,6 +98,15 @@ def _values(one: Filter) -> frozenset[Any] | None:
     if isinstance(one, EqualTo | EqualNullSafe) and one.value is not None:
         return frozenset([one.value])
     return frozenset(value for value in one.value if value is not None) if isinstance(one, In) else None
+
+
+def _keys(one: Filter) -> tuple[frozenset[str], ...]:
+    """Of which keys a record has some, as RowFilter has it. Spark compares whole lists; an empty one says nothing."""
+    if isinstance(one, EqualTo | EqualNullSafe) and one.value:
+        return tuple(frozenset([key]) for key in one.value if key is not None)
+    if isinstance(one, In) and one.value and all(one.value):
+        return (frozenset(keys[0] for keys in one.value if keys[0] is not None),)
+    return ()
 
 
 def _limits(one: Filter) -> tuple[int | None, int | None] | None:

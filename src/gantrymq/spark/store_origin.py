@@ -88,6 +88,7 @@ class StoreOrigin:
             runs += plan_runs(
                 view, list(ranges.values()), bounds, self._selection, rows,
                 min_partitions=math.ceil(options.min_partitions * share), max_records=options.max_records_per_partition,
+                use_index=options.message_index_enable,
             )  # fmt: skip
         return runs
 
