@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ async def _serve(server: Server, *, json: bool) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, note)
     await server.start()
+    gc.freeze()  # what a server is made of stays: no collection walks through it again
     try:
         _announce(server.announcement(), json=json)
         await stop.wait()
