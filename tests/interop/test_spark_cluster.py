@@ -123,6 +123,17 @@ def test_rows_equal_those_of_the_directory(topics: JavaCluster, options: dict[st
     assert bool(found) == (options.get("tags") != "Aa")
 
 
+def test_over_tls(topics: JavaCluster) -> None:
+    """The real servers answer TLS with a certificate that they made themselves; who wants a better one goes away."""
+    on = {"tls.enable": "true"}
+    assert rows(live(topics, subscribe=ORDERS, **on)) == rows(live(topics, subscribe=ORDERS))
+    writer = RocketMQDataSource(live(topics, topic=f"{PREFIX}-tls", **on)).writer(fields("body"), overwrite=False)
+    writer.write(iter([pa.record_batch({"body": [b"x" * 5000, b"y"]})]))
+    assert sorted(row["body"] for row in rows(live(topics, subscribe=f"{PREFIX}-tls"))) == [b"x" * 5000, b"y"]
+    with pytest.raises(RemotingError, match="CERTIFICATE_VERIFY_FAILED"):
+        rows(live(topics, subscribe=ORDERS, **on, **{"tls.client.authServer": "true"}))
+
+
 def test_every_topic(topics: JavaCluster) -> None:
     found = rows(live(topics))
     assert {ORDERS, OTHERS, f"ns%{INSIDE}", "SCHEDULE_TOPIC_XXXX"} <= {row["topic"] for row in found}

@@ -13,10 +13,13 @@ from gantrymq.spark import RocketMQDataSource
 
 
 class Stream:
-    """One query. ``checkpoint`` is what it has read up to; a new Stream with it goes on there."""
+    """One query. ``checkpoint`` is what it has read up to; a new Stream with it goes on there.
+
+    Without a path the options name a cluster.
+    """
 
     def __init__(self, path: Path | str, *names: str, checkpoint: str | None = None, **options: object) -> None:
-        given = {"path": str(path), **{name: str(value) for name, value in options.items()}}
+        given = ({"path": str(path)} if path else {}) | {name: str(value) for name, value in options.items()}
         self.schema = fields(*names)
         self.source = RocketMQDataSource(given)
         self.reader = self.source.streamReader(self.schema)

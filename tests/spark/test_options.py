@@ -85,7 +85,7 @@ def test_each_option(name: str, text: str, field: str, value: object, wrong: dic
 
 def test_every_option_is_tested() -> None:
     tested = {field for _, _, field, _, _ in OPTIONS}
-    elsewhere = {"path", "nameserver", "access_key", "secret_key"}
+    elsewhere = {"path", "nameserver", "access_key", "secret_key", "tls"}
     assert {field.name for field in dataclasses.fields(ReadOptions)} == tested | elsewhere
 
 

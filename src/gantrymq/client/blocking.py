@@ -90,11 +90,14 @@ class BlockingConnection:
         self._socket.close()
 
     def _connect(self, tls: ssl.SSLContext | None) -> socket.socket:
+        plain: socket.socket | None = None
         try:
             plain = socket.create_connection(split_address(self.address), self._config.connect_timeout_ms / 1000)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return plain if tls is None else tls.wrap_socket(plain)
         except OSError as error:
+            if plain is not None:
+                plain.close()
             raise RemotingConnectError(self.address, f"cannot connect: {error.strerror or error}") from error
 
 

@@ -37,6 +37,7 @@ def producer_config(options: WriteOptions) -> ProducerConfig:
         namespace=options.namespace or "",
         access_key=options.access_key or "",
         secret_key=options.secret_key or "",
+        tls=dict(options.tls),
         producer_group=options.producer_group,
         send_msg_timeout_ms=options.send_msg_timeout_ms,
         default_topic_queue_nums=options.queue_num,

@@ -69,9 +69,10 @@ class ClusterStreamWriter(DataSourceStreamArrowWriter):
 
 def _check(options: WriteOptions) -> None:
     """Raise ConfigError for what the producer would not take."""
+    from gantrymq.spark.cluster import require_certificates
     from gantrymq.spark.cluster_sink import producer_config
 
-    producer_config(options)
+    require_certificates(producer_config(options))
 
 
 def _send(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Sent:

@@ -10,6 +10,7 @@ from typing import Any
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
 from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues
+from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ReadOptions:
     namespace: str | None = None
     access_key: str | None = None
     secret_key: str | None = None
+    tls: TlsSettings = ()
     broker_name: tuple[str, ...] = ()
     filter_pushdown: bool = True
 
@@ -55,6 +57,9 @@ class ReadOptions:
         given: dict[str, tuple[str, str]] = {}
         values: dict[str, Any] = {}
         for name, text in options.items():
+            if is_tls_option(name):
+                given["tls"] = (name, text)
+                continue
             shown, field, read = _option(name, text)
             if field in values:
                 raise ConfigError(shown, text, f"given twice, also as {given[field][0]}")
@@ -63,7 +68,7 @@ class ReadOptions:
         _check_together(values, given)
         if streaming is not None:
             _check_kind(values, given, streaming=streaming)
-        return cls(**values)
+        return cls(**values, tls=tls_settings(options))
 
 
 def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
@@ -82,6 +87,8 @@ def _check_origin(given: dict[str, tuple[str, str]]) -> None:
         raise ConfigError("path", "", "path (the directory of a store) or nameserver (host:port) must be given")
     if ("access_key" in given) != ("secret_key" in given):
         raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
+    if "path" in given and "tls" in given:
+        raise ConfigError(given["tls"][0], "…", "only with nameserver: files need no TLS")
     if "nameserver" in given and "broker_name" in given:
         raise ConfigError(*given["broker_name"], "only with path: a cluster says itself how its brokers are called")
 
@@ -150,4 +157,4 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
 )
 _NAMES = [option for option, _, _ in _TABLE if option != "paths"]
 _OPTIONS = {option.lower(): (option, field, read) for option, field, read in _TABLE}
-assert {field for _, field, _ in _TABLE} == {spec.name for spec in fields(ReadOptions)}
+assert {field for _, field, _ in _TABLE} | {"tls"} == {spec.name for spec in fields(ReadOptions)}

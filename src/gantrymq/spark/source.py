@@ -44,13 +44,13 @@ class RocketMQDataSource(DataSource):
         Options and path are looked at here so that ``load()`` fails, not the first action.
         """
         options = ReadOptions.parse(self.options)
-        _require_stores(options)
+        _require_origin(options)
         return schema_ddl(properties=options.include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of the columns in ``schema``; raises ConfigError, NotAStoreError."""
         options = ReadOptions.parse(self.options, streaming=False)
-        _require_stores(options)
+        _require_origin(options)
         check_schema(schema)
         # Spark refuses a reader with filters where its setting is off. It is on where this process is the one that
         # Spark starts for pushing filters down.
@@ -84,9 +84,13 @@ def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: b
     return options
 
 
-def _require_stores(options: ReadOptions) -> None:
-    """Raise NotAStoreError where a path holds no store."""
+def _require_origin(options: ReadOptions) -> None:
+    """Raise NotAStoreError where a path holds no store, ConfigError where certificates cannot be loaded."""
     if options.path:
         from gantrymq.spark.places import find_stores
 
         find_stores(options.path, options.broker_name)
+    elif options.tls:
+        from gantrymq.spark.cluster import client_config, require_certificates
+
+        require_certificates(client_config(options))

@@ -13,6 +13,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
 from gantrymq.spark.places import Place, place_of
+from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
 _STORE_KEY = "store."
 _SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
@@ -32,6 +33,7 @@ class WriteOptions:
     namespace: str | None = None
     access_key: str | None = None
     secret_key: str | None = None
+    tls: TlsSettings = ()
     producer_group: str = "GANTRYMQ_SPARK"
     send_msg_timeout_ms: int = 3000
     retry_times_when_send_failed: int = 10
@@ -44,7 +46,7 @@ class WriteOptions:
         store_keys: list[tuple[str, str]] = []
         for name, text in options.items():
             lower = name.lower()
-            if lower in _SPARKS_OWN:
+            if lower in _SPARKS_OWN or is_tls_option(lower):
                 continue
             if lower.startswith(_STORE_KEY):
                 store_keys.append((_store_key(name, text), text))
@@ -57,6 +59,7 @@ class WriteOptions:
             values[attribute] = read(shown, text)
         if ("path" in values) == ("nameserver" in values):
             raise ConfigError("path", str(values.get("path", "")), "either path (a store) or nameserver (host:port)")
+        values["tls"] = tls_settings(options)
         _check_origin(values, store_keys)
         if ("txn_app_id" in values) != ("txn_version" in values):
             raise ConfigError("txnAppId", values.get("txn_app_id", ""), "txnAppId and txnVersion are given together")
@@ -83,6 +86,8 @@ def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> 
     for attribute, shown in (_OF_PATHS if there == "nameserver" else _OF_CLUSTERS).items():
         if attribute in values:
             raise ConfigError(shown, values[attribute], f"only with {other}, and here is {there}")
+    if there == "path" and values["tls"]:
+        raise ConfigError(values["tls"][0][0], "…", "only with nameserver: files need no TLS")
     if there == "nameserver" and store_keys:
         raise ConfigError(f"{_STORE_KEY}{store_keys[0][0]}", store_keys[0][1], "only with path: brokers have their own")
     if ("access_key" in values) != ("secret_key" in values):
