@@ -43,6 +43,10 @@ class StoreClosedError(StoreError):
     """The store was closed, and something was asked of it afterwards."""
 
 
+class StoreBehindError(StoreError):
+    """The dispatcher does not catch up with the log, as where the disk stands still; nothing was changed."""
+
+
 class StorePermissionError(StoreError):
     """The file system does not let us read or write a file of the store."""
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords
-from gantrymq.errors import DiskFullError, SyncFailedError
+from gantrymq.errors import DiskFullError, StoreBehindError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.model.message import Message, StoredMessage
@@ -245,19 +245,25 @@ class BrokerMessageStore(MessageStore):
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
 
-        Waits until all that was put is dispatched, while nobody may put: a unit that came later would begin the
-        queue anew at its old offset.
+        Waits until all that was put is dispatched, at last while nobody may put: a unit that came later would begin
+        the queue anew at its old offset. Raises StoreBehindError where that takes too long.
         """
+        deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
+        self._catch_up(deadline_s)
         with self._put_lock:
-            deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
-            while self.dispatch_behind_bytes and self._clock.monotonic_s() < deadline_s:
-                self._reput_runner.wake()
-                time.sleep(_CATCH_UP_STEP_S)
+            self._catch_up(deadline_s)
+            if self.dispatch_behind_bytes:
+                raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
             gone = [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
             for queue in gone:
                 queue.destroy()
                 self._next_offsets.pop((topic, queue.queue_id), None)
         return len(gone)
+
+    def _catch_up(self, deadline_s: float) -> None:
+        while self.dispatch_behind_bytes and self._clock.monotonic_s() < deadline_s:
+            self._reput_runner.wake()
+            time.sleep(_CATCH_UP_STEP_S)
 
     def topics_with_messages(self) -> set[str]:
         """The topics that have queues with anything in them."""
