@@ -171,11 +171,11 @@ def bench_dispatch(log: Log) -> None:
     plain = best(lambda: [tags_code(m.topic, m.properties, m.store_timestamp_ms, LEVELS) for m in messages], 1)
     report("tags_codes", best(lambda: tags_codes(buf, columns, n, LEVELS, tags)), n, 0, plain * scale)
     queues = queue_count(table)
-    units, offsets = np.empty(n * UNIT_SIZE, np.uint8), np.empty(n, np.int64)
+    units, fields = np.empty(n * UNIT_SIZE, np.uint8), np.empty((4, n), np.int64)
     starts = np.empty(queues + 1, np.int64)
     report(
         "encode_units",
-        best(lambda: encode_units(columns, n, ordinals, tags, queues, units, offsets, starts)),
+        best(lambda: encode_units(columns, n, ordinals, tags, queues, units, fields, starts)),
         n,
     )
     report("recover_units", best(lambda: recover_units(read_only(units), 0, units.size)), n)

@@ -72,15 +72,18 @@ def assert_dispatches(raw: bytes, levels: list[int]) -> None:
 
 
 def assert_units(records, columns, n, ordinals, found, queues) -> None:
-    units, offsets = np.zeros(20 * n, np.uint8), np.zeros(n, np.int64)
+    units, fields = np.zeros(20 * n, np.uint8), np.zeros((4, n), np.int64)
     group_start = np.full(queues + 1, -9, np.int64)
-    total = encode_units(columns, n, ordinals, found, queues, units, offsets, group_start)
+    total = encode_units(columns, n, ordinals, found, queues, units, fields, group_start)
     assert (group_start[0], group_start[queues]) == (0, total)
     for queue in range(queues):
         mine = [i for i in range(n) if ordinals[i] == queue]
         start, stop = group_start[queue], group_start[queue + 1]
         messages = [records[i][1] for i in mine]
-        assert offsets[start:stop].tolist() == [message.queue_offset for message in messages]
+        assert fields[:, start:stop].T.tolist() == [
+            [message.queue_offset, message.phy_offset, message.size_bytes, message.store_timestamp_ms]
+            for message in messages
+        ]
         assert units[20 * start : 20 * stop].tobytes() == b"".join(
             encode_entry(QueueEntry(message.phy_offset, message.size_bytes, int(found[i])))
             for i, message in zip(mine, messages, strict=True)

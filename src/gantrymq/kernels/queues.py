@@ -195,14 +195,15 @@ def encode_units(
     codes: Int64s,
     queues: int,
     units: Bytes,
-    queue_offsets: Int64s,
+    fields: Int64s,
     group_start: Int64s,
 ) -> int:
     """Encode the units of n records, grouped by queue and within a queue in the records' order.
 
-    ``units`` (uint8, writable, 20 bytes each) and ``queue_offsets`` take the units and their queue offsets; those of
-    queue q are number ``group_start[q]`` to ``group_start[q + 1]``. ``queues`` is above every ordinal,
-    ``group_start`` has ``queues`` + 1 elements. Returns how many units there are: records of ordinal -1 have none.
+    ``units`` (uint8, writable, 20 bytes each) takes the units; the rows of ``fields`` take their queue offsets,
+    physical offsets, sizes and store timestamps. Those of queue q are number ``group_start[q]`` to
+    ``group_start[q + 1]``. ``queues`` is above every ordinal, ``group_start`` has ``queues`` + 1 elements. Returns
+    how many units there are: records of ordinal -1 have none.
     """
     group_start[:] = 0
     for i in range(n):
@@ -218,7 +219,10 @@ def encode_units(
         store_i64(units, place * UNIT_SIZE, columns[PHY_OFFSET, i])
         store_i32(units, place * UNIT_SIZE + 8, columns[SIZE, i])
         store_i64(units, place * UNIT_SIZE + 12, codes[i])
-        queue_offsets[place] = columns[QUEUE_OFFSET, i]
+        fields[0, place] = columns[QUEUE_OFFSET, i]
+        fields[1, place] = columns[PHY_OFFSET, i]
+        fields[2, place] = columns[SIZE, i]
+        fields[3, place] = columns[STORE_TIMESTAMP, i]
     for queue in range(queues, 0, -1):
         group_start[queue] = group_start[queue - 1]
     group_start[0] = 0

@@ -18,17 +18,22 @@ class IndexEntriesFinder:
     """Finds the entries of batches, with memory of its own. Thread rule: belongs to one dispatcher."""
 
     def __init__(self) -> None:
-        self._hashes = self._records = np.empty(0, np.int64)
+        self._hashes = self._records = self._offsets = self._stored = np.empty(0, np.int64)
 
     def find(self, batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
         """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order.
 
-        The next call writes over the hashes.
+        The next call writes over them.
         """
         self._take_room(max(_HASHES_A_RECORD * batch.count, codes.MAX_HASHES_OF_RECORD))
         offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
         count, done = self._find(batch, 0)
         hashes, records = self._hashes[:count], self._records[:count]
+        if done == batch.count:
+            # "clip" keeps numpy from making a copy first; every record is one of the batch.
+            np.take(offsets, records, out=self._offsets[:count], mode="clip")
+            np.take(stored, records, out=self._stored[:count], mode="clip")
+            return hashes, self._offsets[:count], self._stored[:count]
         while done < batch.count:
             hashes, records = hashes.copy(), records.copy()
             count, done = self._find(batch, done)
@@ -45,6 +50,7 @@ class IndexEntriesFinder:
     def _take_room(self, room: int) -> None:
         if room > len(self._hashes):
             self._hashes, self._records = np.empty(room, np.int64), np.empty(room, np.int64)
+            self._offsets, self._stored = np.empty(room, np.int64), np.empty(room, np.int64)
 
 
 def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:

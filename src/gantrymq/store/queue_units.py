@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_units, tags_codes
 from gantrymq.store.log_scanner import RecordBatch
+
+_FIELDS = 4
 
 
 class QueueUnits(NamedTuple):
@@ -35,7 +36,7 @@ class QueueUnitsEncoder:
         self._take_room(0)
 
     def _take_room(self, records: int) -> None:
-        self._tags, self._queue_offsets = np.empty(records, np.int64), np.empty(records, np.int64)
+        self._tags, self._fields = np.empty(records, np.int64), np.empty((_FIELDS, records), np.int64)
         self._units = np.empty(records * UNIT_SIZE, np.uint8)
 
     def encode(
@@ -47,13 +48,11 @@ class QueueUnitsEncoder:
             self._take_room(count)
         if len(self._starts) != n_queues + 1:
             self._starts = np.empty(n_queues + 1, np.int64)
-        tags, units, queue_offsets, starts = self._tags, self._units, self._queue_offsets, self._starts
+        tags, units, fields, starts = self._tags, self._units, self._fields, self._starts
         tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
-        encode_units(batch.columns, count, numbers, tags, n_queues, units, queue_offsets, starts)
-        order = np.argsort(numbers, kind="stable")
-        rows = (codes.PHY_OFFSET, codes.SIZE, codes.STORE_TIMESTAMP)
-        phy_offsets, sizes, stored = batch.columns[rows, :count][:, order]
-        return QueueUnits(units[: count * UNIT_SIZE], queue_offsets[:count], phy_offsets, sizes, stored, starts)
+        encode_units(batch.columns, count, numbers, tags, n_queues, units, fields, starts)
+        queue_offsets, phy_offsets, sizes, stored = fields[:, :count]
+        return QueueUnits(units[: count * UNIT_SIZE], queue_offsets, phy_offsets, sizes, stored, starts)
 
 
 def queue_units(
