@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.bench import report
 from gantrymq.bench.process import JavaSide, SideError, serve_ours, serving
 from gantrymq.bench.programme import chosen
 from gantrymq.bench.race import JAVA, OURS, Race, run
@@ -106,6 +107,9 @@ def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:
 def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path) -> None:
     one, two = measure(tmp_path, (1, 2), quiet)
     assert (one["size_gib"], two["size_gib"]) == (1, 2)
+    assert all(cost > 0 for cost in two.values())
+    report.save_growth_plot([one, two], tmp_path / "growth.svg")
+    assert all(name in (tmp_path / "growth.svg").read_text() for name in ("store, GiB", "get, µs", "memory, MiB"))
     logs = sorted((tmp_path / "growing" / "commitlog").iterdir())
     used = [log.stat().st_blocks * 512 for log in logs]
     sizes = [log.stat().st_size for log in logs]

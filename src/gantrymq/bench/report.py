@@ -13,6 +13,15 @@ from rich.table import Table
 from gantrymq.bench.race import JAVA, OURS, Outcome
 
 _UNKNOWN = "–"
+_GROWTH = {
+    "size_gib": "GiB",
+    "rebuild_ms": "first recovery, ms",
+    "open_ms": "open, ms",
+    "info_ms": "store info, ms",
+    "recover_ms": "recovery after a kill, ms",
+    "get_us": "get, µs",
+    "rss_anon_mib": "memory, MiB",
+}
 
 
 def as_json(machine: dict[str, Any], outcomes: Sequence[Outcome], growth: Sequence[dict[str, Any]]) -> bytes:
@@ -38,18 +47,10 @@ def race_table(outcomes: Sequence[Outcome]) -> Table:
 def growth_table(growth: Sequence[dict[str, Any]]) -> Table:
     """A row for each size."""
     table = Table(title="What must not grow with the store (ours)")
-    names = {
-        "size_gib": "GiB",
-        "rebuild_ms": "first recovery, ms",
-        "open_ms": "open, ms",
-        "info_ms": "store info, ms",
-        "recover_ms": "recovery after a kill, ms",
-        "rss_anon_mib": "memory, MiB",
-    }
-    for name in names.values():
+    for name in _GROWTH.values():
         table.add_column(name, justify="right")
     for row in growth:
-        table.add_row(*(f"{row[key]:,.0f}" for key in names))
+        table.add_row(*(f"{row[key]:,.0f}" for key in _GROWTH))
     return table
 
 
@@ -73,6 +74,22 @@ def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
     labels = base.mark_text(align="left", dx=4).encode(x=axis, text=alt.Text("ratio:Q", format=".2f"))
     goals = base.mark_tick(color="#e5484d", thickness=2).encode(x="goal:Q")
     alt.layer(bars, labels, goals).properties(width=560).save(str(path))
+
+
+def save_growth_plot(growth: Sequence[dict[str, Any]], path: Path) -> None:
+    """Each cost over the size of the store, all from zero, as SVG; raises ModuleNotFoundError without altair."""
+    import altair as alt
+
+    costs = [name for name in _GROWTH if name not in ("size_gib", "rebuild_ms")]  # the first recovery reads all of it
+    rows: Any = [
+        {"GiB": row["size_gib"], "cost": _GROWTH[name], "value": row[name]} for row in growth for name in costs
+    ]
+    line = alt.Chart(alt.InlineData(values=rows)).mark_line(point=True, color="#4c8dd6")
+    size = alt.X("GiB:Q", title="store, GiB", scale=alt.Scale(zero=True))
+    value = alt.Y("value:Q", title=None, scale=alt.Scale(zero=True, nice=True))
+    facets = line.encode(x=size, y=value).properties(width=260, height=150)
+    cost = alt.Facet("cost:N", title=None, sort=[_GROWTH[name] for name in costs])
+    facets.facet(cost, columns=2).resolve_scale(y="independent").save(str(path))
 
 
 def _cell(outcome: Outcome, side: str) -> str:

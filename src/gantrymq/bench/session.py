@@ -41,22 +41,24 @@ class Session:
                 self.scratch, self.sizes_gib, lambda text: progress.update(task, description=text, advance=1)
             )
         whole = report.as_json(described, outcomes, growth)
-        self._keep(out, whole, outcomes)
+        self._keep(out, whole, outcomes, growth)
         if as_json:
             print(whole.decode())
         else:
             self._print(outcomes, growth, described["limits"], out)
         return outcomes
 
-    def _keep(self, out: Path, whole: bytes, outcomes: Sequence[Outcome]) -> None:
+    def _keep(self, out: Path, whole: bytes, outcomes: Sequence[Outcome], growth: list[dict[str, float]]) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "bench.json").write_bytes(whole)
         (out / "bench.md").write_text(report.markdown(outcomes))
-        if any(one.ratio for one in outcomes):
-            try:
+        try:
+            if any(one.ratio for one in outcomes):
                 report.save_plot(outcomes, out / "bench.svg")
-            except ModuleNotFoundError as error:
-                print(f"no plot without the module {error.name}: pip install 'gantrymq[demo]'", file=sys.stderr)
+            if growth:
+                report.save_growth_plot(growth, out / "growth.svg")
+        except ModuleNotFoundError as error:
+            print(f"no plot without the module {error.name}: pip install 'gantrymq[demo]'", file=sys.stderr)
 
     def _print(
         self, outcomes: Sequence[Outcome], growth: list[dict[str, float]], limits: dict[str, float], out: Path
@@ -67,4 +69,5 @@ class Session:
         if growth:
             console.print(report.growth_table(growth))
         console.print("The hardware: " + ", ".join(f"{name} {value:g}" for name, value in limits.items()))
-        console.print(f"Kept in {out}: bench.json, bench.md" + (", bench.svg" if (out / "bench.svg").exists() else ""))
+        plots = [name for name in ("bench.svg", "growth.svg") if (out / name).exists()]
+        console.print(f"Kept in {out}: {', '.join(['bench.json', 'bench.md', *plots])}")

@@ -138,6 +138,23 @@ def get(store: str, batch: int) -> dict[str, Any]:
     return {"messages": messages, "perSecond": messages / took}
 
 
+def get_each(store: str, count: int) -> dict[str, Any]:
+    """Single messages anywhere in the store, decoded: how long one takes."""
+    rng = random.Random(_SEED)
+    with _open(store, {}) as opened:
+        queues = [queue for queue in opened.queues() if queue[3] > queue[2]]
+        wanted = [
+            (topic, number, rng.randrange(low, high)) for topic, number, low, high in rng.choices(queues, k=count)
+        ]
+        opened.get(*wanted[0], max_msgs=1)
+        began = time.perf_counter()
+        for topic, number, offset in wanted:
+            if len(opened.get(topic, number, offset, max_msgs=1).messages) != 1:
+                raise SystemExit(f"{topic} {number} {offset} is not found")
+        took = time.perf_counter() - began
+    return {"getMicros": took / count * 1e6}
+
+
 def query(store: str, messages: int, count: int) -> dict[str, Any]:
     """Random keys, each with the messages found under it."""
     rng = random.Random(_SEED)
@@ -169,7 +186,7 @@ def open_reader(store: str) -> dict[str, Any]:
 
 
 WORKS: dict[str, Callable[..., dict[str, Any]]] = {
-    work.__name__: work for work in (put, put_async, put_list, put_table, get, query, open_reader)
+    work.__name__: work for work in (put, put_async, put_list, put_table, get, get_each, query, open_reader)
 }
 
 

@@ -22,19 +22,21 @@ SIZES_GIB = (1, 2, 10, 50, 100)
 _FILE = 1 << 30
 _RECORDS_A_FILE = 1000
 _QUEUES = 4
+_GETS = 20_000
 _FIRST_MS = 1_750_000_000_000
 _BODY = bytes(1024)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The costs at one size: times in ms, memory in MiB without page cache."""
+    """The costs at one size: times in ms (of a get in µs), memory in MiB without page cache."""
 
     size_gib: int
     rebuild_ms: float
     open_ms: float
     info_ms: float
     recover_ms: float
+    get_us: float
     rss_anon_mib: float
 
 
@@ -54,9 +56,11 @@ def _measure(store: Path, size_gib: int) -> Growth:
     rebuild_ms = _took_ms("store", "recover", str(store))
     opened = run_ours("open_reader", store=store)
     info_ms = _took_ms("store", "info", str(store))
+    got = run_ours("get_each", store=store, count=_GETS)
     (store / "abort").write_text("1")
     recover_ms = _took_ms("store", "recover", str(store))
-    return Growth(size_gib, rebuild_ms, opened["openMs"], info_ms, recover_ms, opened["rssAnonMib"])
+    get_us, memory_mib = got["getMicros"], opened["rssAnonMib"]
+    return Growth(size_gib, rebuild_ms, opened["openMs"], info_ms, recover_ms, get_us, memory_mib)
 
 
 def _write_file(folder: Path, number: int, *, is_last: bool) -> None:

@@ -1,7 +1,8 @@
 """Recovery and rebuild of a store that the real RocketMQ wrote and left in different ways.
 
 Java's time is that of its load(), and where something is dispatched only after it, until dispatch has caught up; the
-start of the JVM is not in it. Ours is the whole process of the command, its start and its clean close included.
+start of the JVM is not in it. Ours is the whole process of the command, its start and its clean close included. The
+races of whole processes compare like with like: Java's time begins with the JVM there, and ours is the same.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from gantrymq.bench.track import Track, copy_of
 
 _MESSAGES = 2_000_000
 _BODY_SIZE = 1024
+_DERIVED = ("consumequeue", "index")
 
 
 def races(track: Track) -> Iterator[Race]:
     """After SIGKILL, after a clean exit, without queues and index; and the rebuild command."""
     if track.java is None:
         return  # the store to recover is Java's
-    yield _recovery(track, "after SIGKILL", is_killed=True, lacks=())
-    yield _recovery(track, "after a clean exit", is_killed=False, lacks=())
-    yield _recovery(track, "without queues and index", is_killed=True, lacks=("consumequeue", "index"))
-    yield _rebuild(track)
+    killed, closed = Preparation(track, True), Preparation(track, False)
+    yield _recovery(track, "recovery after SIGKILL", killed, goal=10.0)
+    yield _recovery(track, "recovery after kill -9, whole processes", killed, of_process=True)
+    yield _recovery(track, "recovery after a clean exit", closed)
+    yield _recovery(track, "recovery without queues and index", killed, goal=10.0, lacks=_DERIVED)
+    yield _rebuild(track, "rebuild queues and index", closed, goal=10.0)
+    yield _rebuild(track, "queues and index anew, whole processes", closed, of_process=True)
 
 
 class Preparation:
@@ -52,29 +57,43 @@ def _copy_without(folder: Path, lacks: tuple[str, ...]) -> Path:
     return copy
 
 
-def _recovery(track: Track, name: str, *, is_killed: bool, lacks: tuple[str, ...]) -> Race:
+def _recovery(
+    track: Track,
+    name: str,
+    prepare: Preparation,
+    *,
+    goal: float | None = None,
+    lacks: tuple[str, ...] = (),
+    of_process: bool = False,
+) -> Race:
     def java(folder: Path) -> float:
-        line = track.other.run("recover-time", _copy_without(folder, lacks), start=True)
-        return float(line["readyMillis" if lacks else "loadMillis"])
+        return _java_ms(track, _copy_without(folder, lacks), "ready" if lacks else "load", of_process=of_process)
 
     def ours(folder: Path) -> float:
         return _took_ms("store", "recover", str(_copy_without(folder, lacks)))
 
-    prepare = Preparation(track, is_killed)
-    goal = 10.0 if is_killed else None
-    return Race(f"recovery {name}", "ms", track.sides(java, ours), goal, True, prepare)
+    return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
 
 
-def _rebuild(track: Track) -> Race:
-    lacks = ("consumequeue", "index")
-
+def _rebuild(
+    track: Track, name: str, prepare: Preparation, *, goal: float | None = None, of_process: bool = False
+) -> Race:
     def java(folder: Path) -> float:
-        return float(track.other.run("recover-time", _copy_without(folder, lacks), start=True)["readyMillis"])
+        return _java_ms(track, _copy_without(folder, _DERIVED), "ready", of_process=of_process)
 
     def ours(folder: Path) -> float:
         return _took_ms("store", "rebuild", str(copy_of(folder / "store")))
 
-    return Race("rebuild queues and index", "ms", track.sides(java, ours), 10.0, True, Preparation(track, False))
+    return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
+
+
+def _java_ms(track: Track, store: Path, until: str, *, of_process: bool) -> float:
+    line = track.other.run("recover-time", store, start=True)
+    return float(line[f"{until}SinceJvmStartMillis" if of_process else f"{until}Millis"])
+
+
+def _note(of_process: bool) -> str:
+    return "both from the start of their process" if of_process else "Java without the start of its JVM, ours with all"
 
 
 def _took_ms(*words: str) -> float:

@@ -1,11 +1,13 @@
 package org.gantrymq.interop;
 
+import java.lang.management.ManagementFactory;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
  * How long RocketMQ takes from nothing to a recovered store: constructing and load(); with {@code --start} also until
- * it is started and dispatch has caught up. The store is left as a kill would leave it.
+ * it is started and dispatch has caught up. Both also since the start of the JVM, for whoever compares processes. The
+ * store is left as a kill would leave it.
  */
 final class RecoverTime implements Command {
     @Override
@@ -20,12 +22,18 @@ final class RecoverTime implements Command {
         store.load();
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("loadMillis", watch.seconds() * 1000);
+        line.put("loadSinceJvmStartMillis", sinceJvmStartMillis());
         if (options.has("start")) {
             store.start();
             line.put("readyMillis", watch.seconds() * 1000);
+            line.put("readySinceJvmStartMillis", sinceJvmStartMillis());
         }
         line.put("maxPhyOffset", store.real().getMaxPhyOffset());
         out.line(line);
         return 0;
+    }
+
+    private static long sinceJvmStartMillis() {
+        return System.currentTimeMillis() - ManagementFactory.getRuntimeMXBean().getStartTime();
     }
 }
