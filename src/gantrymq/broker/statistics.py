@@ -33,7 +33,9 @@ class _Item:
 
     def sample(self, now_ms: int) -> None:
         for kept, (_, apart_ms) in zip(self.samples, _SPANS, strict=True):
-            if not kept or now_ms - kept[-1][0] >= apart_ms:
+            if not kept:
+                kept.append((now_ms - apart_ms, 0, 0))  # what came before the first sample counts
+            if now_ms - kept[-1][0] >= apart_ms:
                 kept.append((now_ms, self.value, self.times))
 
     def over(self, span: int, now_ms: int) -> BrokerStatsItem:
