@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels.arrays import Bytes, Int64s, Scratch
-from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, STOP_DONE, STOP_FULL
+from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, RECORDS_AHEAD, STOP_DONE, STOP_FULL
 from gantrymq.kernels.entries import find_byte, find_value, next_entry, same_bytes
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import copy
+from gantrymq.kernels.machine import CACHE_LINE, copy, prefetch
 from gantrymq.kernels.text import copy_repaired, is_well_formed
 
 Int32s = NDArray[np.int32]
@@ -80,6 +80,9 @@ def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, 
     """
     found = 0
     for i in range(n):
+        if i + RECORDS_AHEAD < n:
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
+            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD] + CACHE_LINE)
         start = columns[PROPERTIES_AT, i]
         at[i], end = find_value(buf, start, start + columns[PROPERTIES_LENGTH, i], name)
         length[i] = -1 if end < 0 else end - at[i]

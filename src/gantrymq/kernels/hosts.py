@@ -11,11 +11,13 @@ import numpy as np
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import MAX_HOST_TEXT, STOP_DONE, STOP_FULL
 from gantrymq.kernels.columns import Int32s
+from gantrymq.kernels.entries import same_bytes
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import load_i16, load_i32
+from gantrymq.kernels.machine import copy, load_i16, load_i32
 from gantrymq.model.flags import STORE_HOST_V6
 
 _MAX_ID_TEXT = 56
+_OFFSET_TEXT = 16
 _COLON, _DOT, _MINUS = ord(":"), ord("."), ord("-")
 _LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -66,6 +68,13 @@ def _write_host(out: Bytes, used: int, buf: Bytes, at: int, is_v6: bool) -> int:
     return int(_write_number(out, used, load_i32(buf, at + 4)))
 
 
+@helper
+def _is_same_host(buf: Bytes, at: Int64s, sys_flags: Int64s, v6_bit: int, i: int) -> bool:
+    """Whether record i has the host of the one in front of it."""
+    size = 20 if sys_flags[i] & v6_bit else 8
+    return bool((sys_flags[i] ^ sys_flags[i - 1]) & v6_bit == 0 and same_bytes(buf, at[i], buf, at[i - 1], size))
+
+
 @kernel
 def hosts_text(
     buf: Bytes,
@@ -79,14 +88,18 @@ def hosts_text(
 ) -> tuple[int, int, int]:
     """``ip:port`` of each record; ``v6_bit`` is BORN_HOST_V6 or STORE_HOST_V6.
 
-    A row is written only where ``MAX_HOST_TEXT`` bytes are free.
+    A row is written only where ``MAX_HOST_TEXT`` bytes are free. The text of a host that comes again is copied.
     """
-    used = 0
+    used, before = 0, 0
     out_offsets[0] = 0
     for i in range(start, n):
         if used + MAX_HOST_TEXT > out_values.size:
             return i, STOP_FULL, used
-        used = _write_host(out_values, used, buf, at[i], sys_flags[i] & v6_bit != 0)
+        if i > start and _is_same_host(buf, at, sys_flags, v6_bit, i):
+            copy(out_values, used, out_values, before, used - before)
+            before, used = used, used + used - before
+        else:
+            before, used = used, _write_host(out_values, used, buf, at[i], sys_flags[i] & v6_bit != 0)
         out_offsets[i - start + 1] = used
     return n, STOP_DONE, used
 
@@ -108,11 +121,16 @@ def message_ids(
     for i in range(start, n):
         if used + _MAX_ID_TEXT > out_values.size:
             return i, STOP_FULL, used
-        for k in range(20 if sys_flags[i] & STORE_HOST_V6 else 8):
-            byte = buf[at[i] + k]
-            out_values[used] = _UPPER[byte >> 4]
-            out_values[used + 1] = _UPPER[byte & 15]
-            used += 2
+        size = 20 if sys_flags[i] & STORE_HOST_V6 else 8
+        if i > start and _is_same_host(buf, at, sys_flags, STORE_HOST_V6, i):
+            copy(out_values, used, out_values, used - 2 * size - _OFFSET_TEXT, 2 * size)
+            used += 2 * size
+        else:
+            for k in range(size):
+                byte = buf[at[i] + k]
+                out_values[used] = _UPPER[byte >> 4]
+                out_values[used + 1] = _UPPER[byte & 15]
+                used += 2
         for shift in range(60, -4, -4):
             out_values[used] = _UPPER[phy_offsets[i] >> shift & 15]
             used += 1
