@@ -15,7 +15,9 @@ import structlog
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
+from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.registration import encode_compressed
+from gantrymq.remoting.bodies.route import TopicRouteData
 from gantrymq.remoting.bodies.topic import (
     KVTable,
     RegisterBrokerBody,
@@ -27,6 +29,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -35,6 +38,7 @@ from gantrymq.remoting.headers.namesrv import (
 from gantrymq.remoting.transport.client import RemotingClient
 
 _UNREGISTER_TIMEOUT_MS = 3_000
+_ROUTE_TIMEOUT_MS = 3_000
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 log = structlog.get_logger()
@@ -148,6 +152,25 @@ class BrokerOuterAPI:
                 await self._client.invoke(name_server, RemotingCommand.request(header), _UNREGISTER_TIMEOUT_MS)
             except RemotingError as error:
                 log.warning("not unregistered", name_server=name_server, reason=str(error))
+
+    async def readable_queues(self, topic: str) -> list[MessageQueue] | None:
+        """A topic's queues that can be read, at all brokers; None where no name server answers or knows it."""
+        request = RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic))
+        for name_server in self.name_servers:
+            try:
+                response = await self._client.invoke(name_server, request, _ROUTE_TIMEOUT_MS)
+            except RemotingError as error:
+                log.warning("a route was not found", topic=topic, name_server=name_server, reason=str(error))
+                continue
+            if response.code != ResponseCode.SUCCESS:
+                return None
+            readable = [one for one in decode_body(TopicRouteData, response.body).queue_datas if one.is_readable]
+            return sorted(
+                MessageQueue(topic, one.broker_name, number)
+                for one in readable
+                for number in range(one.read_queue_nums)
+            )
+        return None
 
     async def _register_at(self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes) -> bool:
         timeout_ms = self._config.broker.register_broker_timeout_ms

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB
-from gantrymq.remoting.bodies.client import HeartbeatData
+from gantrymq.remoting.bodies.client import HeartbeatData, QueryAssignmentRequestBody
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
@@ -21,6 +21,7 @@ ADMIN_CODES = frozenset(
         *(RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN),
         *(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET, RequestCode.CLEAN_UNUSED_TOPIC),
         *(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG),
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE),
     }
 )
@@ -44,6 +45,9 @@ def needs(request: RemotingCommand) -> list[Need]:
         return [_send(fields.get("b", ""))]
     if code == RequestCode.HEART_BEAT:
         return list(_heart_beat(decode_body(HeartbeatData, request.body)))
+    if code == RequestCode.QUERY_ASSIGNMENT:
+        asked = decode_body(QueryAssignmentRequestBody, request.body)
+        return [_read(str(asked.topic)), Need(str(asked.consumer_group), SUB, is_group=True)]
     group_field, topic_field = _FIELDS.get(code, (None, None))
     found = []
     if topic_field and fields.get(topic_field):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gantrymq.broker.catch_up import DispatchCatchUp
 from gantrymq.broker.processors.admin_table import admin_processors
+from gantrymq.broker.processors.assignment import QueryAssignmentProcessor
 from gantrymq.broker.processors.clients import ClientManageProcessor
 from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
 from gantrymq.broker.processors.locks import LockProcessor
@@ -59,6 +60,7 @@ def _consumers(parts: Parts) -> dict[int, Processor]:
     manage = ConsumerManageProcessor(
         parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets
     )
+    assignment = QueryAssignmentProcessor(parts.config, parts.topics, parts.groups, parts.consumers, parts.outer)
     caught_up = DispatchCatchUp(parts.store)
     locks = LockProcessor(parts.locks, parts.clock)
     return {
@@ -68,6 +70,8 @@ def _consumers(parts: Parts) -> dict[int, Processor]:
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: manage.list_consumers,
         RequestCode.UPDATE_CONSUMER_OFFSET: manage.update,
         RequestCode.QUERY_CONSUMER_OFFSET: caught_up.before(manage.query),
+        RequestCode.QUERY_ASSIGNMENT: assignment.query,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: assignment.set_mode,
         RequestCode.LOCK_BATCH_MQ: locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     }

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.shares import every_nth, neighbours
 
 
 class AllocateMessageQueueStrategy(Protocol):
@@ -45,10 +46,7 @@ class AllocateMessageQueueAveragely:
         """A run; the first clients get one queue more where they do not come out even."""
         if client_id not in client_ids:
             return []
-        index = client_ids.index(client_id)
-        size, more = divmod(len(queues), len(client_ids))
-        begin = index * size + min(index, more)
-        return list(queues[begin : begin + size + (index < more)])
+        return neighbours(queues, client_ids.index(client_id), len(client_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,9 @@ class AllocateMessageQueueAveragelyByCircle:
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         """Every n-th queue of n clients."""
-        return list(queues[client_ids.index(client_id) :: len(client_ids)]) if client_id in client_ids else []
+        if client_id not in client_ids:
+            return []
+        return every_nth(queues, client_ids.index(client_id), len(client_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,9 +227,9 @@ class QueryAssignmentRequestBody(Body, kw_only=True):
 
 
 class QueryAssignmentResponseBody(Body, kw_only=True):
-    """The answer to QUERY_ASSIGNMENT."""
+    """The answer to QUERY_ASSIGNMENT; None says that nothing is known, and the client keeps what it has."""
 
-    message_queue_assignments: list[MessageQueueAssignment] = field(default_factory=list)
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 class SetMessageRequestModeRequestBody(Body, kw_only=True):

@@ -29,6 +29,8 @@ public final class Cases {
         RouteCases.add(cases);
         SendCases.add(cases);
         VipCases.add(cases);
+        ToolCases.add(cases);
+        FeatureCases.add(cases);
         RefusedSendCases.add(cases);
         LiteCases.add(cases);
         QueryCases.add(cases);

@@ -1,0 +1,78 @@
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the broker divides queues for clients that do not do it themselves.
+
+Source: QueryAssignmentProcessor, TopicRouteInfoManager, MessageRequestModeManager.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker import names
+from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.shares import every_nth, neighbours
+from gantrymq.remoting.bodies.client import (
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+
+_SHARES = {"AVG": neighbours, "AVG_BY_CIRCLE": every_nth}
+
+
+class QueryAssignmentProcessor:
+    """Queues to pull; there is no other mode here, as POP is turned off."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        outer: BrokerOuterAPI,
+    ) -> None:
+        self._config, self._topics, self._groups = config, topics, groups
+        self._consumers, self._outer = consumers, outer
+
+    async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_ASSIGNMENT: a client's share of a topic's queues at all brokers."""
+        share = await self._share(decode_body(QueryAssignmentRequestBody, request.body))
+        body = QueryAssignmentResponseBody()
+        if share is not None:
+            body.message_queue_assignments = [MessageQueueAssignment(message_queue=one) for one in share]
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    async def _share(self, asked: QueryAssignmentRequestBody) -> list[MessageQueue] | None:
+        queues = await self._outer.readable_queues(str(asked.topic))
+        if queues is None or asked.message_model == "BROADCASTING":
+            return queues
+        group = self._consumers.group(str(asked.consumer_group))
+        share = _SHARES.get(str(asked.strategy_name))
+        if group is None or share is None:
+            return None
+        clients = sorted(client.client_id for client in group.clients)
+        if asked.client_id not in clients:
+            return []
+        return share(queues, clients.index(asked.client_id), len(clients))
+
+    def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """SET_MESSAGE_REQUEST_MODE: PULL is what it is anyway."""
+        asked = decode_body(SetMessageRequestModeRequestBody, request.body)
+        topic, group = str(asked.topic), str(asked.consumer_group)
+        if topic.startswith(names.RETRY_PREFIX):
+            return request.response(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if topic not in self._topics:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._groups.find(group) is None:
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        if asked.mode != "PULL":
+            remark = f"the broker[{self._config.broker.broker_ip1}] pop message is forbidden"
+            return request.response(ResponseCode.NO_PERMISSION, remark)
+        return request.response(ResponseCode.SUCCESS)
