@@ -13,59 +13,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kafka_broker import KafkaBroker, fetch
 from spark_read import body_batches, make_store
+
+from gantrymq.bench.kafka import KafkaBroker, fetch
+from gantrymq.bench.races.spark import kafka_home, to_kafka
+from gantrymq.bench.spark_driver import SparkDriver
 
 ROOT = Path(__file__).resolve().parent.parent
 WARM_UP = 1
 TOPIC = "benchmark"
-
-
-class Spark:
-    """A driver in a process of its own."""
-
-    def __init__(self, python: str | Path, jars: Path | None, temporary: Path) -> None:
-        worker = Path(__file__).with_name("spark_kafka_worker.py")
-        words = [str(python), str(worker), str(jars or ""), str(temporary)]
-        log = (temporary / "spark.out").open("a")
-        # Spark's Python workers, too, import the ceiling from here.
-        here = {"PYTHONPATH": os.pathsep.join([str(worker.parent), os.environ.get("PYTHONPATH", "")])}
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=temporary,
-            env=os.environ | (here if jars is None else {}),
-        )  # fmt: skip
-        log.close()
-        self._log = temporary / "spark.out"
-
-    def __enter__(self) -> Self:
-        self._answer()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-    def ask(self, **order: Any) -> dict[str, Any]:
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a Spark ended:\n" + self._log.read_text()[-3000:])
-        return json.loads(line)
 
 
 @contextmanager
@@ -91,7 +58,7 @@ def rocketmq_broker(store: Path) -> Iterator[str]:
         yield running.namesrv
 
 
-def prepare(directory: Path, rows: int, body_bytes: int, kafka: Spark, address: str) -> Path:
+def prepare(directory: Path, rows: int, body_bytes: int, kafka: SparkDriver, address: str) -> Path:
     """Put the same bodies into a store and into Kafka; the directory of the store."""
     store, bodies = directory / f"{body_bytes}" / "store", directory / f"{body_bytes}.parquet"
     if not store.exists():
@@ -101,20 +68,23 @@ def prepare(directory: Path, rows: int, body_bytes: int, kafka: Spark, address: 
             for _, batch in body_batches(rows, body_bytes):
                 writer.write_table(pa.table({"body": batch}))
     print("  into Kafka …", file=sys.stderr)
-    # The producer's own settings, but for a patience that a busy machine needs.
-    options = {"kafka.bootstrap.servers": address, "topic": f"{TOPIC}-{body_bytes}"}
-    options["kafka.delivery.timeout.ms"] = "1200000"
-    kafka.ask(fill=str(bodies), options=options)
+    options = to_kafka(address, f"{TOPIC}-{body_bytes}")
+    kafka.ask(do="write", format="kafka", rows=bodies, columns=["body AS value"], options=options)
     return store
 
 
+def order(source: str, options: dict[str, str]) -> dict[str, Any]:
+    more = {"register": "spark_read:CeilingSource"} if source == "ceiling" else {}
+    return {"do": "read", "format": source, "options": options, **more}
+
+
 def race(
-    sides: dict[str, tuple[Spark, str, dict[str, str]]], to: str, rows: int, repeats: int, target: Path
+    sides: dict[str, tuple[SparkDriver, str, dict[str, str]]], to: str, rows: int, repeats: int, target: Path
 ) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for number in range(WARM_UP + repeats):
         for name, (spark, source, options) in sides.items():
-            cost = spark.ask(format=source, options=options, to=to, target=str(target))
+            cost = spark.ask(**order(source, options), to=to, target=target)
             if number >= WARM_UP:
                 found[name].append(cost)
     for name, costs in found.items():
@@ -136,19 +106,17 @@ def main() -> None:
     parser.add_argument("--body", type=int, nargs="+", default=[100, 1024], help="bytes of a body")
     parser.add_argument("--to", nargs="+", choices=("noop", "parquet"), default=["noop", "parquet"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--home", type=Path, default=ROOT / ".cache" / "kafka", help="where to keep what is fetched")
+    parser.add_argument("--home", type=Path, default=kafka_home(), help="where to keep what is fetched")
     parser.add_argument("--json", type=Path, help="write every figure there")
     given = parser.parse_args()
     jars, connector, python = fetch(given.home)
     results: dict[str, Any] = {"rows": given.rows, "repeats": given.repeats, "time": time.strftime("%F")}
     with tempfile.TemporaryDirectory(prefix="spark-kafka-") as name:
         directory = Path(name)
-        for part in ("ours", "theirs"):
-            (directory / part).mkdir()
         with (
             KafkaBroker(jars, directory / "kafka") as broker,
-            Spark(python, connector, directory / "theirs") as theirs,
-            Spark(sys.executable, None, directory / "ours") as ours,
+            SparkDriver(python, connector, directory / "theirs") as theirs,
+            SparkDriver(sys.executable, None, directory / "ours", Path(__file__).parent) as ours,
         ):
             for body_bytes in given.body:
                 print(f"{body_bytes} bytes", flush=True)
@@ -163,7 +131,7 @@ def main() -> None:
                         "ceiling": (ours, "ceiling", {"path": str(store), "rows": str(given.rows)}),
                     }
                     for side, (spark, source, options) in sides.items():
-                        counted = spark.ask(format=source, options=options, to="count")["rows"]
+                        counted = spark.ask(**order(source, options), to="count")["rows"]
                         if counted != given.rows:
                             raise RuntimeError(f"{side} has {counted} rows, not {given.rows}")
                     for to in given.to:

@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from cpu_time import cpu_seconds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from gantrymq import MessageStore
+from gantrymq.bench.spark_worker import cpu_seconds
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.schema import SCHEMA_DDL
 

@@ -116,3 +116,16 @@ def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path)
     shutil.rmtree(tmp_path / "growing")  # the last file's space is reserved
     assert sizes == [1 << 30] * 2
     assert used[0] < 1 << 25
+
+
+def test_spark_races_only_where_all_that_it_takes_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def names(java: JavaSide | None) -> list[str]:
+        return [race.name for race in chosen(Track(java), ("Spark",))]
+
+    here = JavaSide(tmp_path / "interop.jar")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert len(names(here)) == 7
+    assert "Spark reads a store 1024 B, to noop" in names(here)
+    assert names(None) == []
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert names(here) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantrymq.bench.race import Race
-from gantrymq.bench.races import brokers, puts, reads, recoveries
+from gantrymq.bench.races import brokers, puts, reads, recoveries, spark
 from gantrymq.bench.track import Track
 
 
@@ -15,6 +15,7 @@ def all_races(track: Track) -> Iterator[Race]:
     yield from reads.races(track)
     yield from recoveries.races(track)
     yield from brokers.races(track)
+    yield from spark.races(track)
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:

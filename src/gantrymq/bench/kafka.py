@@ -1,4 +1,4 @@
-"""A real Kafka broker and Spark's connector for it, from Maven Central, for the races of spark_kafka.py.
+"""A real Kafka broker and Spark's connector for it, from Maven Central, for the races of Spark.
 
 Kafka's connector is there complete for Spark 4.0.0, and Spark's own versions do not mix, so it gets that PySpark in an
 environment of its own. All of it is kept in a directory for the next time.
@@ -79,6 +79,7 @@ class KafkaBroker:
         self.address = ""
 
     def __enter__(self) -> Self:
+        """Start it; raises RuntimeError with what it said where it does not answer."""
         port, controller = _free_port(), _free_port()
         self.address = f"127.0.0.1:{port}"
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -99,6 +100,7 @@ class KafkaBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 

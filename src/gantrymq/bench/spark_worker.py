@@ -1,0 +1,103 @@
+"""One Spark of a race: a driver that reads orders, a JSON object a line, and answers each.
+
+    python spark_worker.py DIRECTORY_OF_JARS TEMPORARY
+
+It is started twice, with the PySpark of this project and with the one that Kafka's connector is for, and so it imports
+nothing of gantrymq before it is asked to read a store or a broker. An order has ``do`` (read or write), ``format``
+and ``options``; a read says where ``to``: noop, parquet (a directory that goes again, or stays with ``keep``), count;
+a write says where ``rows`` are, as Parquet, and which ``columns`` it wants of them, as SQL. ``register`` names one more
+data source, ``module:Class``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+def cpu_seconds() -> float:
+    """What this process and all below it (the JVM, Spark's Python workers) have used of all cores."""
+    parents, used = {}, {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(status.parent.name)] = int(fields[1])
+        used[int(status.parent.name)] = sum(map(int, fields[11:13]))
+    total, family = 0, [os.getpid()]
+    while family:
+        process = family.pop()
+        total += used.get(process, 0)
+        family += [child for child, parent in parents.items() if parent == process]
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def session(jars: str, temporary: str) -> SparkSession:
+    """A Spark of two cores, with Kafka's connector or with ours."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g")
+    builder = builder.config("spark.local.dir", temporary)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if not jars:
+        from gantrymq.spark import RocketMQDataSource
+
+        spark.dataSource.register(RocketMQDataSource)
+    return spark
+
+
+def frame(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
+    """Topic and body of every message."""
+    if "register" in order:
+        module, _, name = order["register"].partition(":")
+        spark.dataSource.register(getattr(import_module(module), name))
+    reading = spark.read.format(order["format"]).options(**order["options"])
+    if order["format"] == "kafka":
+        return reading.load().select("topic", "value")
+    return reading.schema("topic string, body binary").load()
+
+
+def answer(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
+    """Do what an order says; what it took by the clock and of the cores, in seconds."""
+    if order.get("to") == "count":
+        return {"rows": frame(spark, order).count()}
+    cpu_s, began_s = cpu_seconds(), time.perf_counter()
+    if order["do"] == "write":
+        rows = spark.read.parquet(order["rows"]).selectExpr(*order["columns"])
+        rows.write.format(order["format"]).options(**order["options"]).mode("append").save()
+    elif order["to"] == "parquet":
+        frame(spark, order).write.mode("overwrite").parquet(order["target"])
+    else:
+        frame(spark, order).write.format("noop").mode("overwrite").save()
+    found = {"wall_s": time.perf_counter() - began_s, "cpu_s": cpu_seconds() - cpu_s}
+    if order.get("to") == "parquet" and not order.get("keep"):
+        shutil.rmtree(order["target"])
+    return found
+
+
+def main() -> None:
+    """Answer until the orders end."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Spark prints goes elsewhere
+    spark = session(*sys.argv[1:])
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(spark, json.loads(line))), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
