@@ -22,6 +22,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 
 BATCH_RECORDS = 4096
+SETS_OF_COLUMNS = 3  # one is scanned, one goes into queues, one into the index
 
 Item = TypeVar("Item")
 
@@ -46,7 +47,7 @@ class RecordBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
     ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. The columns are
-    the scanner's own and are written over by its next batch but one.
+    the scanner's own and are written over by the third batch after it.
     """
 
     base: int
@@ -90,7 +91,7 @@ class LogScanner:
         self._log = log
         self._end = end
         self._check = _CHECKS[check]
-        self._columns = (new_columns(batch_records), new_columns(batch_records))
+        self._columns = tuple(new_columns(batch_records) for _ in range(SETS_OF_COLUMNS))
         self._turn = 0
         self._scanned: tuple[MappedFile, Bytes] | None = None
 
@@ -102,7 +103,7 @@ class LogScanner:
         self.offset, self._end, self.stop, self._turn = start, end, None, 0
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """The batches. Two sets of columns are used in turn, so a batch lives until the one after the next."""
+        """The batches. Sets of columns are used in turn, so a batch lives while two more are asked for."""
         while self._end is None or self.offset < self._end:
             file = self._log.queue.find(self.offset)
             if file is None:
@@ -129,7 +130,7 @@ class LogScanner:
         stop_at = limit if self._end is None else min(limit, self._end - base)
         while True:
             columns = self._columns[self._turn]
-            self._turn ^= 1
+            self._turn = (self._turn + 1) % SETS_OF_COLUMNS
             count, code, position = scan(buffer, self.offset - base, stop_at, limit, self._check, columns)
             self.offset = base + position
             self.stop = _STOPS.get(code)

@@ -15,7 +15,6 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import LogScanner, RecordBatch, one_ahead
@@ -183,10 +183,12 @@ class Recovery:
         scanner = LogScanner(self.log, start, None, self._check, _BATCH_RECORDS)
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
         stray = None
-        with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
+        with IndexBeside(self.index_dispatcher) as index:
             for batch in one_ahead(scanner):
                 right = self._leading_right(batch)
-                self._dispatch(pool, self._confirmed(right), fill_gaps=fill_gaps)
+                confirmed = self._confirmed(right)
+                index.dispatch(confirmed)
+                self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
                 if right.count < batch.count:
                     stray = right.end_offset if right.count else batch.start_offset
                     break
@@ -196,15 +198,6 @@ class Recovery:
         report.stop_reason = scanner.stop.value if scanner.stop else ""
         report.scanned_bytes = scanner.offset - start
         return scanner.offset
-
-    def _dispatch(self, pool: Executor, batch: RecordBatch, *, fill_gaps: bool) -> None:
-        """Queues here and the index beside it: they share nothing but the batch."""
-        indexing = pool.submit(self.index_dispatcher.dispatch, batch, None) if self.index_dispatcher else None
-        try:
-            self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
-        finally:
-            if indexing is not None:
-                indexing.result()
 
     def _leading_right(self, batch: RecordBatch) -> RecordBatch:
         """The records up to the first that is torn or, with checkCommitLogOffsetOnRecover, says it lies elsewhere."""

@@ -4,7 +4,7 @@ The file is read in chunks, each of which the disk has given back before it is l
 it does not give back is an error to be told and not the end of the process. Behind damage reading goes on at the next
 place where a whole record with a right CRC says that it lies there.
 
-Thread rule: one reader belongs to one thread. A batch lives until the one after the next.
+Thread rule: one reader belongs to one thread. A batch lives while two more are asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gantrymq.fs.api import Bytes, File, FileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.log_scanner import SETS_OF_COLUMNS, RecordBatch
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -92,7 +92,7 @@ class LogFileReader:
     def __init__(self, fs: FileSystem, file: LogFile) -> None:
         self._fs = fs
         self._entry = file
-        self._columns = (new_columns(BATCH_RECORDS), new_columns(BATCH_RECORDS))
+        self._columns = tuple(new_columns(BATCH_RECORDS) for _ in range(SETS_OF_COLUMNS))
         self._turn = 0
         self._unreadable: list[Unreadable] = []
 
@@ -116,7 +116,7 @@ class LogFileReader:
             columns = self._columns[self._turn]
             count, code, reached = scan(chunk, lead, len(chunk), len(chunk), codes.CHECK_MARK, columns)
             if count:
-                self._turn ^= 1
+                self._turn = (self._turn + 1) % SETS_OF_COLUMNS
                 yield RecordBatch(base + position - lead, chunk, columns, count)
                 # What is left of the chunk is looked at again.
                 position, wanted = position - lead + reached, CHUNK_BYTES

@@ -15,7 +15,6 @@ Thread rule: one rebuild of a store at a time, which its lock sees to. Three thr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import require_store
+from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import one_ahead
@@ -109,13 +109,11 @@ def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> 
     index = IndexService(fs, work.index, config.max_hash_slot_num, config.max_index_num, full_files_ms.append)
     indexer = IndexDispatcher(index, 0)
     try:
-        with ThreadPoolExecutor(1, "IndexDispatcher") as pool:
+        with IndexBeside(indexer if order.index else None) as beside:
             for batch in one_ahead(records):
-                indexing = pool.submit(indexer.dispatch, batch, None) if order.index else None
+                beside.dispatch(batch)
                 if order.queues:
                     dispatcher.dispatch(batch)
-                if indexing is not None:
-                    indexing.result()
                 if progress is not None:
                     progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
         if (full := indexer.disk_full()) is not None:

@@ -1,0 +1,65 @@
+"""Indexing beside the caller: in order, one batch behind at most, and no error is lost."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from gantrymq.store.index_beside import IndexBeside
+
+
+class Dispatcher:
+    """Notes what it is given once ``may_go`` lets it; raises at the batch ``bad``."""
+
+    def __init__(self, bad: object = None) -> None:
+        self.done: list[object] = []
+        self.may_go = threading.Event()
+        self._bad = bad
+
+    def dispatch(self, batch: object, now_ms: int | None) -> None:
+        assert now_ms is None
+        self.may_go.wait(30)
+        if batch == self._bad:
+            raise OSError(f"at {batch}")
+        self.done.append(batch)
+
+
+def beside(dispatcher: Any) -> Any:
+    return IndexBeside(dispatcher)
+
+
+def test_the_caller_goes_on_and_the_end_waits_for_all() -> None:
+    dispatcher = Dispatcher()
+    with beside(dispatcher) as index:
+        index.dispatch(1)
+        assert dispatcher.done == []
+        dispatcher.may_go.set()
+        for batch in (2, 3, 4):
+            index.dispatch(batch)
+            assert dispatcher.done[: batch - 1] == list(range(1, batch))  # one behind at most
+    assert dispatcher.done == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("bad", [1, 2])
+def test_an_error_comes_out_of_the_next_call_or_of_the_end(bad: int) -> None:
+    dispatcher = Dispatcher(bad)
+    dispatcher.may_go.set()
+    with pytest.raises(OSError, match=f"at {bad}"), beside(dispatcher) as index:
+        index.dispatch(1)
+        index.dispatch(2)
+        assert bad == 2, "the error of the first must come here"
+
+
+def test_what_the_caller_raised_counts_more() -> None:
+    dispatcher = Dispatcher(bad=1)
+    dispatcher.may_go.set()
+    with pytest.raises(KeyError), beside(dispatcher) as index:
+        index.dispatch(1)
+        raise KeyError
+
+
+def test_without_a_dispatcher_nothing_is_indexed() -> None:
+    with beside(None) as index:
+        index.dispatch(1)
