@@ -117,7 +117,6 @@ async def test_the_runtime_information_counts(broker: BrokerCase) -> None:
         (RequestCode.GET_TIMER_METRICS, ResponseCode.SYSTEM_ERROR),
         (RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_ERROR),
         (RequestCode.GET_BROKER_EPOCH_CACHE, ResponseCode.SYSTEM_ERROR),
-        (RequestCode.QUERY_ASSIGNMENT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
     ],
 )

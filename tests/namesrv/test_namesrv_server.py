@@ -235,6 +235,21 @@ async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_pat
     assert (await namesrv.ask(update, b"")).code == ResponseCode.SUCCESS
 
 
+async def test_a_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    file = tmp_path / "namesrv/namesrv.properties"
+    file.parent.mkdir()
+    file.write_text("# why it is off\nenableTopicList = false\nours=1\n")
+    assert (
+        await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"enableTopicList=true\nlistenPort=1\nx=2\n")
+    ).code == 0
+    assert file.read_text() == "# why it is off\nenableTopicList=true\nours=1\nlistenPort=1\n"
+
+
+async def test_the_port_that_is_shown_is_the_one_it_listens_on(namesrv: NamesrvCase) -> None:
+    text = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
+    assert f"\nlistenPort={namesrv.server.port}\n" in text
+
+
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"])
 async def test_some_settings_may_not_be_changed(namesrv: NamesrvCase, key: str) -> None:
     answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList=false\n{key}=x\n".encode())

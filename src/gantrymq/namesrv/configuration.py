@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gantrymq.config.amended import amended
 from gantrymq.config.keys import read_fields, write_fields
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
@@ -42,14 +43,20 @@ class NamesrvConfiguration:
     async def update(self, entries: Mapping[str, str]) -> None:
         """Set what ``entries`` name, all or nothing, and keep it in configStorePath; unknown keys are passed over.
 
-        Raises ConfigError for a bad value, OSError or DiskFullError where it cannot be kept.
+        A file that is there keeps its comments and its other lines; a new one gets all settings. Raises ConfigError for
+        a bad value, OSError or DiskFullError where it cannot be kept.
         """
         async with self._writing:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
             others = {key: entries.get(key, text) for key, text in self._others.items()}
-            raw = _text(config, others).encode()
-            await asyncio.get_running_loop().run_in_executor(None, self._file.replace, raw)
+            known = {key: text for key, text in entries.items() if acts(key) or key in others}
+            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, _text(config, others))
             self.config, self._others = config, others
+
+    def _keep(self, changed: Mapping[str, str], everything: str) -> None:
+        before = next(self._file.versions(), b"").decode("utf-8", "surrogateescape")
+        text = amended(before, changed) if before.strip() else everything
+        self._file.replace(text.encode("utf-8", "surrogateescape"))
 
 
 def _text(config: NamesrvConfig, others: Mapping[str, str]) -> str:

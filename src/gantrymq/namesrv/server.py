@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -100,6 +101,7 @@ class NamesrvServer:
             self._dispatcher, tls=self._tls, idle_seconds=config.server_channel_max_idle_time_seconds
         )
         self.port = await self._server.start(config.bind_address, config.listen_port)
+        self.configuration.config = replace(config, listen_port=self.port)
         self._scan_later()
 
     async def shutdown(self) -> None:

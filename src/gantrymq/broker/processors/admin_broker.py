@@ -97,6 +97,7 @@ class BrokerAdminProcessor:
             "sendThreadPoolQueueHeadWaitTimeMills": str(self._puts.head_wait_ms),
             "pullThreadPoolQueueCapacity": str(broker.pull_thread_pool_queue_capacity),
         }
+        table["queryThreadPoolQueueCapacity"] = "20000"
         for name in ("pull", "litePull", "query", "ack"):
             table.setdefault(f"{name}ThreadPoolQueueSize", "0")
             table.setdefault(f"{name}ThreadPoolQueueCapacity", "100000")

@@ -34,7 +34,10 @@ _POP = (
 )
 _BODIES = {
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: b'{"runtimeTable":{},"configTable":{}}',
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: (
+        b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
+        b'"globalAcc":0}'
+    ),
 }
 
 
