@@ -44,20 +44,31 @@ def test_the_caller_goes_on_and_the_end_waits_for_all() -> None:
 
 @pytest.mark.parametrize("bad", [1, 2])
 def test_an_error_comes_out_of_the_next_call_or_of_the_end(bad: int) -> None:
-    dispatcher = Dispatcher(bad)
+    dispatcher, handed_over = Dispatcher(bad), []
+
+    def index_two() -> None:
+        with beside(dispatcher) as index:
+            for batch in (1, 2):
+                index.dispatch(batch)
+                handed_over.append(batch)
+
     dispatcher.may_go.set()
-    with pytest.raises(OSError, match=f"at {bad}"), beside(dispatcher) as index:
-        index.dispatch(1)
-        index.dispatch(2)
-        assert bad == 2, "the error of the first must come here"
+    with pytest.raises(OSError, match=f"at {bad}"):
+        index_two()
+    assert handed_over == list(range(1, bad + 1))
 
 
 def test_what_the_caller_raised_counts_more() -> None:
     dispatcher = Dispatcher(bad=1)
+
+    def give_up() -> None:
+        with beside(dispatcher) as index:
+            index.dispatch(1)
+            raise KeyError
+
     dispatcher.may_go.set()
-    with pytest.raises(KeyError), beside(dispatcher) as index:
-        index.dispatch(1)
-        raise KeyError
+    with pytest.raises(KeyError):
+        give_up()
 
 
 def test_without_a_dispatcher_nothing_is_indexed() -> None:
