@@ -1,0 +1,127 @@
+"""What the index files of a local store say about keys: a read that wants few of them need not read the log.
+
+An index file answers for the records from its first entry's up to its last one's; what no file answers for (a log
+without keys, its newest end) is still read. A damaged file costs time, never messages: it answers for nothing where
+its header, or the chain of a wanted key, does not add up. Of a store that was not closed, and that nobody writes,
+files are believed that the checkpoint says are on the disk.
+
+Source: IndexService, IndexFile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gantrymq.errors import StoreError
+from gantrymq.format.index import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexEntry,
+    IndexHeader,
+    decode_entry,
+    decode_header,
+    file_size,
+    key_hash,
+)
+from gantrymq.format.names import is_index_name
+from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.store.geometry import find_index_geometry
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
+
+# So many messages of one key lie everywhere in the log: to seek them one by one gains nothing.
+MOST_STEPS = 200_000
+_TRIES = 3
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Answer:
+    """``begin`` to before ``end``: the records of which an index file knows the keys; ``places`` of wanted ones."""
+
+    begin: int
+    end: int
+    places: list[int]
+
+
+def answers(reader: StoreReader, root: Path, topics: Iterable[str], keys: Iterable[str]) -> Iterator[Answer]:
+    """What the index of the store at ``root`` says about ``keys`` of messages of ``topics``, file by file.
+
+    Places are physical offsets; of hashes, so that other keys may be among them.
+    """
+    paths, fs = StorePaths(root), OverlayFileSystem()
+    try:
+        config = find_index_geometry(fs, paths, reader.config, ())
+    except StoreError as error:
+        _LOGGER.warning("keys are sought in the log: %s", error)
+        return
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    is_whole = reader.last_exit_ok or lock_holder(paths.lock) is not None
+    flushed_ms = reader.checkpoint.index_msg_timestamp_ms
+    hashes = {key_hash(topic, key) for topic in topics for key in keys}
+    for entry in fs.scan(paths.index):
+        if not is_index_name(entry.name) or entry.size_bytes != file_size(slots, entries):
+            continue
+        file = _IndexFile(fs.open(paths.index / entry.name).map().data, slots, entries)
+        if not is_whole and not file.is_flushed(flushed_ms):
+            return
+        answer = file.answer(hashes)
+        # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing new in front of there.
+        if answer is not None and not (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
+            yield answer
+
+
+class _IndexFile:
+    """One file as it is in ``data``, which somebody may be writing."""
+
+    def __init__(self, data: memoryview, slots: int, entries: int) -> None:
+        self._data, self._slots, self._entries = data, slots, entries
+
+    def _header(self) -> IndexHeader:
+        return decode_header(self._data[:HEADER_SIZE])
+
+    def _entry(self, number: int) -> IndexEntry:
+        return decode_entry(self._data, HEADER_SIZE + self._slots * SLOT_SIZE + number * ENTRY_SIZE)
+
+    def is_flushed(self, flushed_ms: int) -> bool:
+        """Whether it is full and not newer than the checkpoint: such a file was made durable."""
+        header = self._header()
+        return header.index_count >= self._entries and header.end_timestamp_ms < flushed_ms
+
+    def answer(self, hashes: Iterable[int]) -> Answer | None:
+        """What it says; None where it is empty or cannot be believed."""
+        for _ in range(_TRIES):  # a writer may put an entry between our look at the header and that at a slot
+            header = self._header()
+            if not 1 < header.index_count <= self._entries:
+                return None
+            # Where the log was cut the end was taken back in front of the last entry.
+            first, last = self._entry(1).phy_offset, self._entry(header.index_count - 1).phy_offset
+            if header.begin_phy_offset != first or header.end_phy_offset > last:
+                continue
+            places: list[int] = []
+            if all(self._follow(one, header.index_count, places) for one in hashes):
+                return Answer(header.begin_phy_offset, header.end_phy_offset, places)
+        return None
+
+    def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
+        """Add the places of a hash; False where its chain is broken, or too long to be of use."""
+        slot = wanted % self._slots
+        at = HEADER_SIZE + slot * SLOT_SIZE
+        number = int.from_bytes(self._data[at : at + SLOT_SIZE], "big", signed=True)
+        for _ in range(MOST_STEPS):
+            if number == 0:
+                return True
+            if not 0 < number < min(count + 1, self._entries):
+                return False
+            entry = self._entry(number)
+            if entry.key_hash < 0 or entry.key_hash % self._slots != slot or not 0 <= entry.previous < number:
+                return False
+            if entry.key_hash == wanted:
+                places.append(entry.phy_offset)
+            number = entry.previous
+        return False

@@ -1,0 +1,85 @@
+"""Where in a stretch of the log messages with wanted keys can lie: where the index says, and where it says nothing.
+
+Executors look at the keys of what they read, so that a hash that means another key does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from gantrymq.spark.key_index import answers
+from gantrymq.spark.store_view import StoreView
+from gantrymq.store.reader import StoreReader
+
+NEAR_BYTES = 64 << 10
+"""What lies so near to each other is read at once: a disk gives that as quickly as less."""
+
+
+class Span(NamedTuple):
+    """A part of the log from a record's beginning to before another's, or to the end."""
+
+    begin: int
+    end: int
+
+
+def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], whole: Span) -> list[Span]:
+    """The parts of ``whole`` to be read for messages of ``topics`` (as brokers know them) with one of ``keys``."""
+    end = min(whole.end, view.tail_begin)
+    if not isinstance(view.reader, StoreReader) or whole.begin >= end:
+        return [whole]
+    answered: list[Span] = []
+    places: set[int] = set()
+    for answer in answers(view.reader, Path(view.place.path), topics, keys):
+        span = Span(max(answer.begin, whole.begin), min(answer.end, end))
+        if span.begin < span.end and _are_records(view, span, whole):
+            answered.append(span)
+        places.update(answer.places)
+    unknown = _between(whole, answered)
+    known = sorted(place for place in places if any(one.begin <= place < one.end for one in answered))
+    return _joined([*unknown, *_around(view, known)])
+
+
+def _are_records(view: StoreView, span: Span, whole: Span) -> bool:
+    """Whether the log can be cut at both ends, which a damaged header does not know."""
+    edges = [edge for edge in span if edge not in (whole.begin, whole.end, view.tail_begin)]
+    return all(view.reader.message_at(edge) is not None for edge in edges)
+
+
+def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
+    """What of ``whole`` no span of ``answered`` holds."""
+    left, at = [], whole.begin
+    for one in sorted(answered):
+        if at < one.begin:
+            left.append(Span(at, one.begin))
+        at = max(at, one.end)
+    return [*left, Span(at, whole.end)] if at < whole.end else left
+
+
+def _around(view: StoreView, places: list[int]) -> list[Span]:
+    """The records at ``places``, rising, those that are near to each other together; no record, no span."""
+    cuts = [0, *(at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES), len(places)]
+    spans = []
+    for low, high in pairwise(cuts):
+        readable = (place for place in places[low:high] if view.reader.message_at(place) is not None)
+        begin = next(readable, None)
+        if begin is None:
+            continue
+        last = next(place for place in reversed(places[low:high]) if view.reader.message_at(place) is not None)
+        message = view.reader.message_at(last)
+        assert message is not None
+        spans.append(Span(begin, last + message.size_bytes))
+    return spans
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    """The same in order, without overlap, and what is near in one."""
+    found: list[Span] = []
+    for one in sorted(spans):
+        if found and one.begin <= found[-1].end + NEAR_BYTES:
+            found[-1] = Span(found[-1].begin, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
