@@ -138,9 +138,12 @@ def test_golden_store_by_registration(spark: SparkSession, golden: Callable[[str
 
 
 def test_executors_import_no_writer(golden: Callable[[str], Path]) -> None:
-    """Reading a partition brings in neither recovery nor what writes, and no Numba where the kernels are compiled."""
+    """Reading a partition brings in neither recovery nor what writes, and no Numba where the kernels are compiled.
+
+    Nor pandas, which takes longer to come than a small read does.
+    """
     store = golden("direct-mixed") / "store"
-    reader = RocketMQDataSource({"path": str(store)}).reader(fields())
+    reader = RocketMQDataSource({"path": str(store), "tags": "*", "brokerName": "a"}).reader(fields())
     pickled = pickle.dumps((reader, reader.partitions()[0]))
     read = """
 import pickle, sys
@@ -152,4 +155,20 @@ print("\\n".join(sys.modules))
     imported = set(said.splitlines())
     ours = {name.removeprefix("gantrymq.store.") for name in imported if name.startswith("gantrymq.store.")}
     assert not ours & {"message_store", "append", "recovery", "retention", "opening", "queue_dispatch"}
-    assert not {name for name in imported if name.startswith(("numba", "gantrymq.broker", "gantrymq.cli"))}
+    assert not {name for name in imported if name.startswith(("numba", "pandas", "gantrymq.broker", "gantrymq.cli"))}
+
+
+@pytest.mark.parametrize("options", [{}, {"tags": "a", "keys": "b", "minPartitions": "3"}], ids=str)
+def test_planning_brings_in_no_pandas(golden: Callable[[str], Path], options: dict[str, str]) -> None:
+    """Spark starts a process for it at each load."""
+    given = {"path": str(golden("direct-mixed") / "store"), **options}
+    plan = f"""
+import sys
+from gantrymq.spark import RocketMQDataSource
+source = RocketMQDataSource({given})
+reader = source.reader(__import__("pyspark.sql.types").sql.types._parse_datatype_json_string({fields().json()!r}))
+assert reader.partitions()
+assert [batch for partition in reader.partitions() for batch in reader.read(partition)] or {bool(options)}
+print("pandas" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", plan], capture_output=True, check=True).stdout == b"False\n"

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
 from gantrymq.client.calls import SUBSCRIBE_ALL, PullStatus
 from gantrymq.client.pull_client import PullClient
@@ -28,6 +27,7 @@ from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.pull_run import PullRun, QueueSlice
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey
+from gantrymq.tools.buffers import texts_array
 from gantrymq.tools.log_batch import LogBatch
 
 BATCH_RECORDS = 16_384
@@ -67,7 +67,7 @@ class _SliceReader:
         self._expression = _expression(wanted, rows)
         self._fail = options.fail_on_data_loss
         self._check = codes.CHECK_MARK if options.verify_crc else codes.CHECK_OFF
-        self._topics = pa.array([wanted.shown], pa.string())
+        self._topics = texts_array([wanted.shown])
         self._next = wanted.low
 
     def batches(self) -> Iterator[LogBatch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
@@ -14,6 +13,7 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.spark.log_run import QueueBounds
 from gantrymq.spark.selection import QueueKey, Selection
 from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.tools.buffers import texts_array
 
 _EVERYTHING = (-(1 << 63), (1 << 63) - 1)
 _NOTHING = (0, 0)
@@ -37,7 +37,7 @@ class QueueFilter:
         self._low = self._high = np.zeros(1, np.int64)
         self.keys: list[tuple[str | None, int]] = []
         """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
-        self.topics = pa.array([], pa.string())
+        self.topics = texts_array([])
         """The topic of each number, as rows show it."""
 
     def numbers(self, buffer: Bytes, columns: Int64s, count: int) -> Int64s:
@@ -70,7 +70,7 @@ class QueueFilter:
             bounds.append(_NOTHING if shown is None else self._bounds_of(shown, queue_id))
         bounds.append(_NOTHING)  # the last one answers for number -1
         self._low, self._high = (np.array(side, np.int64) for side in zip(*bounds, strict=True))
-        self.topics = pa.array([topic or "" for topic, _ in self.keys], pa.string())
+        self.topics = texts_array([topic or "" for topic, _ in self.keys])
 
     def _bounds_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         if self._bounds is not None:

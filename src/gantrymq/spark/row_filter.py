@@ -74,24 +74,24 @@ def _within(values: NDArray[np.int64], low: int | None, high: int | None) -> NDA
 
 
 def _has_tag(batch: Any, tags: frozenset[str]) -> NDArray[np.bool_]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     from gantrymq.tools.arrow_batches import tags_column
+    from gantrymq.tools.buffers import texts_array, truths_of
 
-    found = pc.is_in(tags_column(batch), value_set=pa.array(sorted(tags), pa.string()))
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+    found = pc.is_in(tags_column(batch), value_set=texts_array(sorted(tags)))
+    return truths_of(found)
 
 
 def _has_key(batch: Any, keys: frozenset[str]) -> NDArray[np.bool_]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     from gantrymq.tools.arrow_batches import keys_column
+    from gantrymq.tools.buffers import texts_array, truths_of
 
     lists = keys_column(batch)
-    found = pc.is_in(lists.values, value_set=pa.array(sorted(keys), pa.string()))
-    hits = np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+    found = pc.is_in(lists.values, value_set=texts_array(sorted(keys)))
+    offsets = np.frombuffer(lists.offsets.buffers()[1], np.int32, len(lists) + 1)
     wanted = np.zeros(batch.count, np.bool_)
-    wanted[np.searchsorted(lists.offsets.to_numpy(), np.flatnonzero(hits), side="right") - 1] = True
+    wanted[np.searchsorted(offsets, np.flatnonzero(truths_of(found)), side="right") - 1] = True
     return wanted

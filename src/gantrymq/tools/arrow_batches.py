@@ -17,7 +17,7 @@ from gantrymq.kernels.arrays import Int64s, new_scratch, read_only
 from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
 from gantrymq.tools.bodies import body_column
-from gantrymq.tools.buffers import ValueBuffer, byte_buffer, offset_buffer, validity
+from gantrymq.tools.buffers import ValueBuffer, byte_buffer, numbers_array, offset_buffer, texts_array, validity
 from gantrymq.tools.log_batch import LogBatch
 
 _US_A_MS = 1000
@@ -57,10 +57,10 @@ class ArrowBatches:
         name, kind = field.name, field.type
         if name in _NUMBERS:
             code = _NUMBERS[name]
-            return lambda batch: pa.array(batch.row(code).astype(kind.to_pandas_dtype()))
+            return lambda batch: numbers_array(batch.row(code).astype(kind.to_pandas_dtype()))
         special: dict[str, Callable[[LogBatch], pa.Array]] = {
-            "topic": lambda batch: batch.topics.take(pa.array(batch.queues)),
-            "broker": lambda batch: pa.repeat(pa.scalar(self._broker_name, pa.string()), batch.count),
+            "topic": lambda batch: batch.topics.take(numbers_array(batch.queues)),
+            "broker": self._brokers,
             "body": lambda batch: body_column(batch, decompress=self._decompress),
             "tags": tags_column,
             "keys": lambda batch: keys_column(batch, kind),
@@ -72,6 +72,11 @@ class ArrowBatches:
             "store_host": lambda batch: _hosts(batch, codes.STORE_HOST_AT, flags.STORE_HOST_V6),
         }
         return special[name]
+
+    def _brokers(self, batch: LogBatch) -> pa.Array:
+        if self._broker_name is None:
+            return pa.nulls(batch.count, pa.string())
+        return texts_array([self._broker_name]).take(numbers_array(np.zeros(batch.count, np.int64)))
 
     def _properties(self, batch: LogBatch, kind: pa.MapType) -> pa.Array:
         total = int(batch.row(codes.PROPERTIES_LENGTH).sum())
