@@ -29,7 +29,7 @@ PROPERTIES_LENGTH = 20
 CRC_OK = 21  # 1, or 0 where a marking check found a bad CRC
 N_COLUMNS = 22
 
-RECORDS_AHEAD = 8  # kernels ask for the memory of a record's parts so many records before they use it
+RECORDS_AHEAD = 16  # kernels ask for the memory of a record's parts so many records before they use it
 
 CHECK_OFF = 0
 CHECK_BODY = 1  # stop at a body whose CRC is wrong

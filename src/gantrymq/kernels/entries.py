@@ -11,7 +11,15 @@ import numpy as np
 
 from gantrymq.kernels.arrays import Bytes
 from gantrymq.kernels.jit import helper
-from gantrymq.kernels.machine import WINDOW, load_half_word, load_word, match_window, trailing_zeros
+from gantrymq.kernels.machine import (
+    CACHE_LINE,
+    WINDOW,
+    load_half_word,
+    load_word,
+    match_window,
+    prefetch,
+    trailing_zeros,
+)
 
 NAME_VALUE_SEPARATOR = 0x01
 PROPERTY_SEPARATOR = 0x02
@@ -31,6 +39,18 @@ def find_byte(buf: Bytes, start: int, stop: int, byte: int) -> int:
             return min(start + int(trailing_zeros(found)), stop)
         start = at + WINDOW
     return stop
+
+
+@helper
+def prefetch_entries(buf: Bytes, start: int) -> None:
+    """Ask for the memory of the properties at ``start``.
+
+    Of usual ones, and what a window that begins with their last entry reaches into: half of a look at a record that
+    is no longer in the cache was the wait for that third line.
+    """
+    prefetch(buf, start)
+    prefetch(buf, start + CACHE_LINE)
+    prefetch(buf, start + 2 * CACHE_LINE)
 
 
 @helper

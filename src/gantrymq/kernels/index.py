@@ -21,7 +21,7 @@ from gantrymq.kernels.codes import (
     TOPIC_AT,
     TOPIC_LENGTH,
 )
-from gantrymq.kernels.entries import find_byte, next_entry, same_bytes
+from gantrymq.kernels.entries import find_byte, next_entry, prefetch_entries, same_bytes
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
@@ -99,8 +99,7 @@ def index_hashes(
     count, topic, topic_length, prefix = 0, 0, -1, np.uint64(0)
     for i in range(start, n):
         if i + RECORDS_AHEAD < n:
-            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
-            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD] + CACHE_LINE)
+            prefetch_entries(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
         if columns[SYS_FLAG, i] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             continue
         at, length = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i]

@@ -32,9 +32,9 @@ from gantrymq.kernels.codes import (
     TOPIC_AT,
     TOPIC_LENGTH,
 )
-from gantrymq.kernels.entries import next_entry, same_bytes
+from gantrymq.kernels.entries import next_entry, prefetch_entries, same_bytes
 from gantrymq.kernels.jit import helper, kernel, rare_helper
-from gantrymq.kernels.machine import CACHE_LINE, copy, load_word, prefetch, store_i32, store_i64
+from gantrymq.kernels.machine import copy, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.queue_table import COUNT, POOLED, QueueTable
 from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -167,8 +167,7 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
     """
     for i in range(n):
         if i + RECORDS_AHEAD < n:
-            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
-            prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD] + CACHE_LINE)
+            prefetch_entries(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
         start = columns[PROPERTIES_AT, i]
         stop = start + columns[PROPERTIES_LENGTH, i]
         tags, tags_end, level, level_end = 0, 0, 0, 0
