@@ -7,6 +7,7 @@ queue, body and properties: whatever a store delivers afterwards can be judged, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -22,7 +23,9 @@ from gantrymq.config.properties import read_settings
 from gantrymq.errors import GantrymqError
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.append import PutMessageResult
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_batch import PutBatchResult
 from store_cases import odd_message
 
 SEAL = "H"
@@ -44,7 +47,10 @@ class FastClock(SystemClock):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a life does: ``count`` messages from each of ``threads``, ``batch`` to a put, then it closes."""
+    """What a life does: ``count`` messages from each of ``threads``, ``batch`` to a put, then it closes.
+
+    With ``as_coroutines`` they are coroutines of one thread.
+    """
 
     path: str
     settings: dict[str, Any]
@@ -53,6 +59,7 @@ class Plan:
     batch: int = 1
     count: int = 1 << 40
     expires: bool = False
+    as_coroutines: bool = False
 
 
 def seal(topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> str:
@@ -90,16 +97,26 @@ def live(plan: Plan, said: int) -> None:
             for place in put(store, messages):
                 say(*place)
 
+    async def put_many_async(rng: random.Random) -> None:
+        for _ in range(0, plan.count, plan.batch):
+            messages = [sealed_message(rng) for _ in range(plan.batch)]
+            for place in await put_async(store, messages):
+                say(*place)
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*map(put_many_async, rngs))
+
     store = MessageStore.open(plan.path, reading.config, given=reading.given, clock=clock, housekeeping=plan.expires)
     say("open")
-    workers = [
-        threading.Thread(target=put_many, args=(random.Random(f"{plan.seed} {number}"),))
-        for number in range(plan.threads)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    rngs = [random.Random(f"{plan.seed} {number}") for number in range(plan.threads)]
+    if plan.as_coroutines:
+        asyncio.run(all_at_once())
+    else:
+        workers = [threading.Thread(target=put_many, args=(rng,)) for rng in rngs]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
     say("close")
     store.close()
     say("closed")
@@ -107,14 +124,22 @@ def live(plan: Plan, said: int) -> None:
 
 def put(store: MessageStore, messages: list[Message]) -> list[tuple[int, int, str]]:
     """Put them; (physical offset, queue offset, seal) of each that was acknowledged."""
+    return told(store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages), messages)
+
+
+async def put_async(store: MessageStore, messages: list[Message]) -> list[tuple[int, int, str]]:
+    """The same, by a coroutine."""
     if len(messages) == 1:
-        one = store.put(messages[0])
-        assert one.status is PutMessageStatus.PUT_OK, one
-        places = [(one.phy_offset, one.queue_offset)]
+        return told(await store.put_async(messages[0]), messages)
+    return told(await store.put_batch_async(messages), messages)
+
+
+def told(result: PutMessageResult | PutBatchResult, messages: list[Message]) -> list[tuple[int, int, str]]:
+    assert result.status is PutMessageStatus.PUT_OK, result
+    if isinstance(result, PutMessageResult):
+        places = [(result.phy_offset, result.queue_offset)]
     else:
-        many = store.put_batch(messages)
-        assert many.status is PutMessageStatus.PUT_OK, many
-        places = list(zip(many.phy_offsets.tolist(), many.queue_offsets.tolist(), strict=True))
+        places = list(zip(result.phy_offsets.tolist(), result.queue_offsets.tolist(), strict=True))
     return [(*place, message.properties[SEAL]) for place, message in zip(places, messages, strict=True)]
 
 

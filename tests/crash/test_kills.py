@@ -28,6 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ASYNC_FLUSH": {},
     "SYNC_FLUSH": {"flushDiskType": "SYNC_FLUSH"},
     "SYNC_FLUSH by 4 threads": {"flushDiskType": "SYNC_FLUSH"},
+    "SYNC_FLUSH by 16 coroutines": {"flushDiskType": "SYNC_FLUSH"},
     "batches": {"flushCommitLogThoroughInterval": 10},
     "batches under SYNC_FLUSH": {"flushDiskType": "SYNC_FLUSH"},
     "extended units": {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 1024},
@@ -38,10 +39,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def draw_plan(kind: str, path: Path, rng: random.Random) -> Plan:
     settings = SMALL_KEYS | QUICK | KINDS[kind]
-    threads = 4 if "threads" in kind else rng.choice((1, 2))
+    as_coroutines = "coroutines" in kind
+    threads = 16 if as_coroutines else 4 if "threads" in kind else rng.choice((1, 2))
     batch = rng.choice((8, 100)) if "batches" in kind else 1
     count = rng.choice((1 << 40, 1 << 40, 40))
-    return Plan(str(path), settings, rng.randrange(1 << 30), threads, batch, count, kind == "retention")
+    return Plan(str(path), settings, rng.randrange(1 << 30), threads, batch, count, kind == "retention", as_coroutines)
 
 
 def check(store: MessageStore | StoreReader, acknowledged: dict[int, tuple[int, str]]) -> None:
