@@ -134,7 +134,8 @@ def test_what_was_polled_is_committed_by_later_polls(cluster: JavaCluster, produ
     more = send(producer, "LiteAuto", 2)
     with LitePullConsumer(cluster.namesrv, **settings) as consumer:
         consumer.subscribe("LiteAuto")
-        assert sorted(polled_bodies(consumer, 2)) == sorted(more)
+        # A share that changes hands meanwhile gives out again what was not committed; what was must not come.
+        assert set(polled_bodies(consumer, 2)) == set(more)
 
 
 def test_broadcasting_and_a_listener_of_queues(cluster: JavaCluster, producer: Producer, tmp_path: Any) -> None:

@@ -16,7 +16,7 @@ from msgspec import field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
-from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
+from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
 
@@ -99,15 +99,22 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
         await asyncio.gather(*(self._persist(queue, self._offsets[queue], wait) for queue in wanted))
 
     async def _persist(self, queue: MessageQueue, offset: int, wait: bool) -> None:
-        call = update_offset(self._member.group, queue, offset)
         try:
             if wait:
-                await self._member.ask(queue, call)
+                await self._ask(queue, offset)
             else:
                 address = (await self._member.needed_route(queue)).address(queue)
-                await self._member.client.tell(address, call.request())
+                await self._member.client.tell(address, update_offset(self._member.group, queue, offset).request())
         except GantrymqError as error:
             log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
+
+    async def _ask(self, queue: MessageQueue, offset: int) -> None:
+        """Once more where a busy broker did not answer in time: nobody persists this offset later."""
+        call = update_offset(self._member.group, queue, offset)
+        try:
+            await self._member.ask(queue, call)
+        except RemotingError:
+            await self._member.ask(queue, call)
 
 
 class LocalFileOffsetStore(_OffsetsInMemory):
