@@ -24,7 +24,9 @@ class Member:
 
     async def ask(self, queue: MessageQueue, call: Any) -> None:
         self.slow -= 1
-        if self.slow >= 0:
+        is_late = self.slow >= 0
+        await asyncio.sleep(0)
+        if is_late:
             raise RemotingTimeoutError("127.0.0.1:10911", 3000)
         self.known[queue] = call.request().read(UpdateConsumerOffsetRequestHeader).commit_offset
 
