@@ -7,6 +7,7 @@ and go. Connections live as long as a look does, for brokers close those that id
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from gantrymq.client.calls import PullStatus
@@ -22,6 +23,7 @@ from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
 
+_NEVER_MS = -(1 << 63)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -79,13 +81,7 @@ class ClusterOrigin:
                 return high
         else:
             low = guess + 1
-        while low < high:
-            middle = (low + high) // 2
-            if _stored_ms(client, queue, middle) < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return low + bisect_left(range(low, high), timestamp_ms, key=lambda offset: _stored_ms(client, queue, offset))
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
         """Offsets between both with ``rows`` messages in front of them, each queue's as its share of what waits is."""
@@ -128,9 +124,9 @@ def _extent(client: PullClient, queue: MessageQueue) -> QueueExtent:
     return QueueExtent(min(low, high), high)
 
 
-def _stored_ms(client: PullClient, queue: MessageQueue, offset: int) -> float:
+def _stored_ms(client: PullClient, queue: MessageQueue, offset: int) -> int:
     """When a message was stored; for one that retention has just taken, before every time."""
     pulled = client.pull(queue, offset, 1)
     if pulled.status is not PullStatus.FOUND:
-        return float("-inf")
+        return _NEVER_MS
     return next(decode_records(pulled.records, decompressed=False)).store_timestamp_ms

@@ -9,6 +9,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from gantrymq.store.consume_queue import UNIT_DTYPE
 _BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
 _LENGTH_BYTES = 4
+_NEVER_MS = -(1 << 63)
 _MOST_RECORD_BYTES = 64 << 20
 
 
@@ -51,15 +53,10 @@ class RemoteQueue:
     def _end(self) -> int:
         """Behind the last unit: from there on the last file reads as zeros."""
         for file in reversed(self._files):
-            low, high = file.begin // UNIT_SIZE, (file.begin + file.size_bytes) // UNIT_SIZE
-            while low < high:
-                middle = (low + high) // 2
-                if self._units(middle, 1)["size"][0] > 0:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low > file.begin // UNIT_SIZE:
-                return low
+            slots = range(file.begin // UNIT_SIZE, (file.begin + file.size_bytes) // UNIT_SIZE)
+            count = bisect_left(slots, True, key=lambda slot: self._units(slot, 1)["size"][0] <= 0)
+            if count:
+                return slots.start + count
         return self._first
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
@@ -80,15 +77,12 @@ class RemoteQueue:
 
     def find_first(self, phy_offset: int) -> int:
         """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
-        low, high = self._first, self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.real_entry(middle)
-            if entry is None or entry.phy_offset < phy_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        offsets = range(self._first, self.max_offset)
+        return self._first + bisect_left(offsets, phy_offset, key=self._phy_offset)
+
+    def _phy_offset(self, queue_offset: int) -> int:
+        entry = self.real_entry(queue_offset)
+        return -1 if entry is None else entry.phy_offset
 
     def _units(self, queue_offset: int, count: int) -> NDArray[np.void]:
         block, at = divmod(queue_offset, _BLOCK_UNITS)
@@ -161,16 +155,14 @@ class RemoteStore:
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
         queue = next(one for one in self.consume_queues if (one.topic, one.queue_id) == (topic, queue_id))
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            entry = queue.real_entry(middle)
-            message = None if entry is None else self.message_at(entry.phy_offset)
-            if message is None or message.store_timestamp_ms < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        offsets = range(queue.min_offset, queue.max_offset)
+        return offsets.start + bisect_left(offsets, timestamp_ms, key=lambda offset: self._stored_ms(queue, offset))
+
+    def _stored_ms(self, queue: RemoteQueue, queue_offset: int) -> int:
+        """When a message was stored; for one that cannot be read, before every time."""
+        entry = queue.real_entry(queue_offset)
+        message = None if entry is None else self.message_at(entry.phy_offset)
+        return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
         """Where the first record of a queue at or behind ``phy_offset`` begins; the file's end where none does."""

@@ -79,13 +79,7 @@ class QueueView:
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
         """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""
-        while low < high:
-            middle = (low + high) // 2
-            if self.phy_offset(middle) < phy_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return low + bisect_left(range(low, high), phy_offset, key=self.phy_offset)
 
 
 class StoreView:
