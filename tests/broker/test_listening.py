@@ -45,6 +45,12 @@ async def test_both_ports_answer_and_end_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_port_that_is_shown_is_the_one_it_listens_on(broker: BrokerCase) -> None:
+    shown = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
+    assert f"listenPort={broker.server.port}" in shown
+
+
+@pytest.mark.asyncio
 async def test_a_second_life_has_both_again(tmp_path: Path) -> None:
     first = BrokerCase(tmp_path / "first")
     await first.start()

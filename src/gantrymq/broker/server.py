@@ -107,6 +107,7 @@ class BrokerServer:
         broker = self.config.broker
         with ReservedPorts(broker.bind_address, broker.listen_port) as reserved:
             self.port = reserved.port
+            self.config.broker = replace(broker, listen_port=self.port)
             self._make_tables()
             self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             self.config.store = self.store.config
