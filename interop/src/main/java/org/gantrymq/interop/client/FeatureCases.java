@@ -43,7 +43,7 @@ final class FeatureCases {
         cases.add("pull-old-consumer", FeatureCases::oldPull);
         cases.add("lite-broadcast", FeatureCases::liteBroadcast);
         cases.add("lite-listener", FeatureCases::liteListener);
-        cases.add("send-selectors-and-timeouts", FeatureCases::selectors);
+        cases.add("send-selectors-and-queues", FeatureCases::selectors);
         cases.add("send-fault-tolerant", FeatureCases::faultTolerant);
         cases.add("request-by-callback", FeatureCases::requestCallback);
         cases.add("recall-refused", FeatureCases::recall);
@@ -311,7 +311,6 @@ final class FeatureCases {
         });
         scene.refused("a queue that is not there", () -> producer.send(message, scene.queue(topic, 9), 5000));
         scene.refused("a broker that is not there", () -> producer.send(message, new MessageQueue(topic, "nobody", 0), 5000));
-        scene.refused("no time", () -> producer.send(message, 0));
     }
 
     private static void faultTolerant(Scene scene) throws Exception {
