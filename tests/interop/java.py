@@ -77,13 +77,14 @@ def run_java(
     settings: Mapping[str, Setting] | None = None,
     exit_codes: tuple[int, ...] = (0,),
     timeout: float = 600,
+    cwd: Path | None = None,
     **options: Setting | Path | None,
 ) -> list[Line]:
     """Run one command of interop/ on a store directory and return the JSON lines it printed.
 
     `store` is None for a command that needs none. `settings` are RocketMQ's keys (`--set key=value`). An
     option `ack_file=path` becomes `--ack-file path`, `halt=True` becomes `--halt`; one that is None or False is left
-    out. An exit code not in `exit_codes` is a JavaError.
+    out. An exit code not in `exit_codes` is a JavaError. `cwd` is for a command that leaves files where it runs.
     """
     words = java_words(command)
     words += [] if store is None else ["--store", str(store)]
@@ -92,7 +93,7 @@ def run_java(
     for name, option in options.items():
         if option is not None and option is not False:
             words += [f"--{name.replace('_', '-')}", *([] if option is True else [setting_text(option)])]
-    done = _checked([*words, *arguments], timeout=timeout, exit_codes=exit_codes)
+    done = _checked([*words, *arguments], timeout=timeout, exit_codes=exit_codes, cwd=cwd)
     return [json.loads(line) for line in done.splitlines()]
 
 
@@ -251,7 +252,7 @@ def setting_text(value: Setting | Path) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = (0,)) -> str:
+def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = (0,), cwd: Path | None = None) -> str:
     """Stdout of a program that ended with one of the exit codes."""
     done = subprocess.run(
         words,
@@ -261,6 +262,7 @@ def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = 
         env=os.environ | {"LC_ALL": "C.UTF-8"},  # Java takes the encoding of file names from it
         timeout=timeout,
         check=False,
+        cwd=cwd,
     )
     if done.returncode not in exit_codes:
         tail = "\n".join((done.stderr or done.stdout).splitlines()[-STDERR_LINES:])

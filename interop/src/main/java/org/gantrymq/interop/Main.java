@@ -36,6 +36,7 @@ public final class Main {
         COMMANDS.put("send", new Send());
         COMMANDS.put("pull", new Pull());
         COMMANDS.put("client-cases", new ClientCases());
+        COMMANDS.put("mqadmin", new Mqadmin());
         COMMANDS.put("load", new Load());
         COMMANDS.put("allocate", new Allocate());
         COMMANDS.put("consume", new Consume());
