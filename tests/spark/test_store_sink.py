@@ -325,3 +325,23 @@ def test_an_aborted_write_leaves_nothing(path: Path) -> None:
     task.abort([done, None])
     assert stored(path) == []
     assert not list(path.glob("spark/**/*.arrow"))
+
+
+def test_tasks_that_outlive_an_aborted_write_leave_nothing(path: Path) -> None:
+    """One is done, but its driver gave up before it heard of it; another one ends later."""
+    task = writer(path)
+    task.write(iter([batch(5)]))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield batch(5)
+        task.abort([None, None])
+        yield batch(5)
+
+    with pytest.raises(StoreError, match="the write was aborted while this task was at work"):
+        task.write(rows())
+    assert not list(path.glob("spark/**/*.arrow"))
+    (mark,) = path.glob("spark/staging/*/given-up")
+    os.utime(mark, (0, 0))
+    sink(path).commit("q", 0, staged(path, batch(3)))
+    assert stored(path) == expected(3)
+    assert leftovers(path) == ["spark/ledger", "spark/staging"]

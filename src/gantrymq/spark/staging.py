@@ -14,8 +14,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from gantrymq.errors import StoreError
+
 DIRECTORY = "spark"
 _STAGING = "staging"
+_GIVEN_UP = "given-up"
+_KEPT_S = 86_400  # longer than any task of a job outlives it
 
 
 def staging_directory(store: Path, app: str) -> Path:
@@ -23,11 +27,33 @@ def staging_directory(store: Path, app: str) -> Path:
     return store / DIRECTORY / _STAGING / quote(app, safe="")
 
 
+def give_up(store: Path, app: str) -> list[Path]:
+    """Let nothing be staged any more under a name that is not used again; the files that there are.
+
+    A job that failed may have tasks that are still at work, of which its driver never hears.
+    """
+    directory = staging_directory(store, app)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _GIVEN_UP).touch()
+    return sorted(directory.glob("*.arrow"))
+
+
+def forget_given_up(store: Path, now_s: float) -> None:
+    """Remove what is left of names that were given up long ago."""
+    for mark in (store / DIRECTORY / _STAGING).glob(f"*/{_GIVEN_UP}"):
+        if mark.stat().st_mtime < now_s - _KEPT_S:
+            remove([mark])
+
+
 def stage(store: Path, app: str, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
-    """Write ``tables`` into a new file and return its path; what fails leaves none behind."""
+    """Write ``tables`` into a new file and return its path; what fails leaves none behind.
+
+    Raises StoreError where the name was given up meanwhile.
+    """
     directory = staging_directory(store, app)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{uuid.uuid4().hex}.arrow"
+    _require_wanted(directory)
     try:
         with open(path, "xb") as file:
             with pa.ipc.new_file(file, schema) as writer:
@@ -36,10 +62,16 @@ def stage(store: Path, app: str, tables: Iterable[pa.Table], schema: pa.Schema) 
             file.flush()
             os.fsync(file.fileno())
         sync_directory(directory)
+        _require_wanted(directory)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return path
+
+
+def _require_wanted(directory: Path) -> None:
+    if (directory / _GIVEN_UP).exists():
+        raise StoreError(directory, "the write was aborted while this task was at work")
 
 
 def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:

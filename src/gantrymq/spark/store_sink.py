@@ -18,7 +18,7 @@ from gantrymq.errors import StoreError, StoreLockedError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.ledger import Ledger, Pending
-from gantrymq.spark.staging import remove, staged_tables, staging_directory
+from gantrymq.spark.staging import forget_given_up, give_up, remove, staged_tables, staging_directory
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
@@ -74,6 +74,10 @@ class StoreSink:
         kept = set() if pending is None else {self._path / name for name in pending.files}
         remove(path for path in files if path not in kept)
 
+    def give_up(self, app: str) -> None:
+        """Forget everything that is staged, or still will be, under a name that is not used again."""
+        self.abort(give_up(self._path, app))
+
     def _open(self) -> MessageStore:
         config, given = self._options.store_settings()
         deadline = time.monotonic() + _LOCK_WAIT_S
@@ -95,6 +99,7 @@ class StoreSink:
         self._ledger.end()
         directory = staging_directory(self._path, pending.app)
         remove(sorted(directory.glob("*.arrow")))
+        forget_given_up(self._path, time.time())
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
         """Put what a killed driver had not come to."""

@@ -55,8 +55,11 @@ class StoreBatchWriter(DataSourceArrowWriter):
         _sink(self._options).commit(self._app, self._version, _files(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was staged."""
-        _sink(self._options).abort(_files(messages))
+        """Forget what was staged; without a name of its own, also what tasks that are still at work will stage."""
+        if self._options.txn_app_id is None:
+            _sink(self._options).give_up(self._app)
+        else:
+            _sink(self._options).abort(_files(messages))
 
 
 class StoreStreamWriter(DataSourceStreamArrowWriter):
