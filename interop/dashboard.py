@@ -1,8 +1,8 @@
 """RocketMQ's dashboard at the real cluster and at ours: the same requests, and where the answers are not of one shape.
 
-    git clone https://github.com/apache/rocketmq-dashboard /tmp/dashboard && cd /tmp/dashboard
+    git clone https://github.com/apache/rocketmq-dashboard dashboard && cd dashboard
     mvn -DskipTests compiler:compile resources:resources dependency:copy-dependencies -DoutputDirectory=target/lib
-    .venv/bin/python interop/dashboard.py /tmp/dashboard/target
+    .venv/bin/python interop/dashboard.py dashboard/target
 
 The dashboard is not in any package registry, so no test runs it; this is for whoever has built it. The order is that of
 a person at work: look around, make a topic and a group, send, find the message again, reset offsets, delete.
