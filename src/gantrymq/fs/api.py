@@ -46,10 +46,11 @@ class File(Protocol):
         """At most ``length`` bytes from ``position``; fewer where the file ends."""
         ...
 
-    def view(self, position: int, length: int) -> Bytes:
+    def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """As :meth:`read_at`, a read-only array that is a part of a mapping where that can be had.
 
-        The disk has given the bytes back by then: one that does not is an error here as it is in read_at.
+        The disk has given the bytes back by then: one that does not is an error here as it is in read_at. Without
+        ``read_ahead`` nothing behind them is read: pages of zeros that are in memory are no hole to :meth:`data_from`.
         """
         ...
 

@@ -97,7 +97,7 @@ class MemoryFile:
         assert min(position, length) >= 0, "a real file answers EINVAL"
         return self._inode.live[position : position + length].tobytes()
 
-    def view(self, position: int, length: int) -> Bytes:
+    def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A copy."""
         return np.frombuffer(self.read_at(position, length), np.uint8)
 

@@ -33,9 +33,9 @@ class MortalFile:
         """As the inner file."""
         return self._inner.read_at(position, length)
 
-    def view(self, position: int, length: int) -> Bytes:
+    def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """As the inner file."""
-        return self._inner.view(position, length)
+        return self._inner.view(position, length, read_ahead=read_ahead)
 
     def data_from(self, position: int) -> int:
         """As the inner file."""

@@ -46,7 +46,7 @@ class OverlayFile:
             return os.pread(self._source_fd(), length, position)
         return self._array[position : position + length].tobytes()
 
-    def view(self, position: int, length: int) -> Bytes:
+    def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A copy."""
         return np.frombuffer(self.read_at(position, length), np.uint8)
 

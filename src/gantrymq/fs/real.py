@@ -114,11 +114,13 @@ class RealFile:
         with _named_errors(self._path):
             return os.pread(self._fd, length, position)
 
-    def view(self, position: int, length: int) -> Bytes:
+    def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A part of a mapping whose pages are there; a copy where the system cannot promise that."""
         if self._mapping is None and self.size():
             self._mapping = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
         mapping = self._mapping
+        if mapping is not None and not read_ahead:
+            _ask_for_just(mapping, self._fd, position, length)
         if mapping is None or position + length > len(mapping) or not _brought_in(mapping, position, length):
             return np.frombuffer(self.read_at(position, length), np.uint8)
         return np.frombuffer(mapping, np.uint8, length, position)
@@ -218,6 +220,14 @@ def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: int) -> None:
+    """Let the system read these pages and none behind them; where it will not, nothing is lost but time."""
+    begin = position - position % mmap.PAGESIZE
+    with suppress(OSError, ValueError):
+        os.posix_fadvise(descriptor, begin, position + length - begin, os.POSIX_FADV_WILLNEED)
+        mapping.madvise(mmap.MADV_RANDOM, begin, position + length - begin)
 
 
 def _fallocate(descriptor: int, mode: int, position: int, length: int) -> bool:

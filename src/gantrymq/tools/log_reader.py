@@ -147,7 +147,9 @@ class LogFileReader:
         searched = position + 1
         # The first bytes of a record may be zeros, those of its length, and so the end of a hole.
         while (searched := max(file.data_from(searched) - _LENGTH_BYTES, searched)) < size:
-            chunk = self._read(file, searched, min(CHUNK_BYTES, size - searched))
+            # Up to a page's end, and no further: pages that were read are no hole, not even those of zeros.
+            length = CHUNK_BYTES - searched % _PAGE_BYTES
+            chunk = self._read(file, searched, min(length, size - searched), read_ahead=False)
             if not chunk.any():
                 searched += len(chunk)
                 continue
@@ -171,9 +173,9 @@ class LogFileReader:
         raw = self._read(file, position, length)
         return bool(scan(raw, 0, len(raw), len(raw), codes.CHECK_BODY, new_columns(1))[0])
 
-    def _read(self, file: File, position: int, length: int) -> Bytes:
+    def _read(self, file: File, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         try:
-            chunk = file.view(position, length)
+            chunk = file.view(position, length, read_ahead=read_ahead)
         except (OSError, StoreError):
             chunk = read_only(self._read_by_pages(file, position, length))
         if len(chunk) < length:  # it was cut short a moment ago
