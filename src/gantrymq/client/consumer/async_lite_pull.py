@@ -121,7 +121,7 @@ class AsyncLitePullConsumer:
             self._running = False
             await self._tasks.cancel()
             await self._assigned.close()
-            await self._offsets.persist(list(self._assigned.table), wait=True)
+            await self._offsets.persist_at_last(list(self._assigned.table))
         await self._member.close()
 
     # What to consume

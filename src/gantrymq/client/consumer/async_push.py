@@ -157,7 +157,7 @@ class AsyncPushConsumer:
         if self._work is not None:
             await self._work.assigned.close()
             await self._work.consumption.close()
-            await self._offsets.persist(list(self._work.assigned.table), wait=True)
+            await self._offsets.persist_at_last(list(self._work.assigned.table))
             if self._work.locks is not None:
                 await self._work.locks.unlock(self._work.assigned.table.values())
             await self._work.send_back.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -16,9 +17,11 @@ from msgspec import field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
-from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError, RemotingError
+from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
+
+_LAST_ATTEMPTS = 2
 
 log = structlog.get_logger()
 
@@ -56,6 +59,10 @@ class OffsetStore(Protocol):
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         """Write the offsets of these queues; what fails is logged. With ``wait`` they are written when it returns."""
+        ...
+
+    async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
+        """At a goodbye: write them, and see that they are what is kept."""
         ...
 
 
@@ -101,20 +108,27 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
     async def _persist(self, queue: MessageQueue, offset: int, wait: bool) -> None:
         try:
             if wait:
-                await self._ask(queue, offset)
+                await self._member.ask(queue, update_offset(self._member.group, queue, offset))
             else:
                 address = (await self._member.needed_route(queue)).address(queue)
                 await self._member.client.tell(address, update_offset(self._member.group, queue, offset).request())
         except GantrymqError as error:
             log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
 
-    async def _ask(self, queue: MessageQueue, offset: int) -> None:
-        """Once more where a busy broker did not answer in time: nobody persists this offset later."""
-        call = update_offset(self._member.group, queue, offset)
-        try:
-            await self._member.ask(queue, call)
-        except RemotingError:
-            await self._member.ask(queue, call)
+    async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
+        """Tell them and ask back: nobody tells them later.
+
+        A busy broker may not answer in time; or its threads let an older offset, which was told without waiting a
+        moment before, overtake this one.
+        """
+        await asyncio.gather(*(self._persist_at_last(queue) for queue in queues if queue in self._offsets))
+
+    async def _persist_at_last(self, queue: MessageQueue) -> None:
+        for _ in range(_LAST_ATTEMPTS):
+            await self._persist(queue, self._offsets[queue], wait=True)
+            with suppress(GantrymqError):
+                if await self.read_from_store(queue) == self._offsets[queue]:
+                    return
 
 
 class LocalFileOffsetStore(_OffsetsInMemory):
@@ -139,6 +153,10 @@ class LocalFileOffsetStore(_OffsetsInMemory):
                 await asyncio.to_thread(self._write, ours)
             except (OSError, GantrymqError) as error:
                 log.error("offsets were not persisted", path=str(self._path), reason=str(error))
+
+    async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
+        """Write the file."""
+        await self.persist(queues, wait=True)
 
     def _read(self) -> dict[MessageQueue, int]:
         for path in (self._path, self._backup):
