@@ -79,13 +79,13 @@ fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may ref
 	$(BIN)/python tests/fuzz/campaign.py --count $(or $(COUNT),100000) --seed $(or $(SEED),1) --workers $(or $(WORKERS),2)
 
 .PHONY: bench
-bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in out/bench
-	$(BIN)/gantrymq bench $(BENCH_ARGS)
+bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in build/bench
+	$(BIN)/gantrymq bench --out build/bench $(BENCH_ARGS)
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
 
 SMOKE = "put 1024 B, 1 producer" "put table 1024" "get 1024 B, warm" query SIGKILL rebuild \
-	--rounds 2 --scale 0.05 --out out/bench-smoke
+	--rounds 2 --scale 0.05 --out build/bench-smoke
 
 .PHONY: bench-smoke
 bench-smoke: setup interop  ## Small races, their ratios beside those accepted; fails where half of one is gone
