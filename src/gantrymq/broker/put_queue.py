@@ -18,7 +18,7 @@ from itertools import islice
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
-from gantrymq.broker.wire_batch import WireRecords, messages_in
+from gantrymq.broker.wire_batch import WireRecords, bytes_in, messages_in
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -145,11 +145,8 @@ class PutQueue:
             self._held_groups -= 1
             self._held_bytes -= one.size_bytes
             results = one.results
-            first = results[0]
-            if first.phy_offset < 0:
+            if results[0].phy_offset < 0:
                 self._stats.put_failed += 1
             else:
-                single = len(results) == 1
-                size_bytes = first.size_bytes if single else sum([result.size_bytes for result in results])
-                stored(messages_in(results), size_bytes, int((now - one.came) * 1000))
+                stored(messages_in(results), bytes_in(results), int((now - one.came) * 1000))
             one.done(results, None)

@@ -209,3 +209,8 @@ def messages_in(results: list[PutMessageResult]) -> int:
     """How many messages the results of a group are about."""
     first = results[0]
     return len(first.places) if isinstance(first, PutRecordsResult) else len(results)
+
+
+def bytes_in(results: list[PutMessageResult]) -> int:
+    """How much room the records of a group took."""
+    return results[0].size_bytes if len(results) == 1 else sum([result.size_bytes for result in results])

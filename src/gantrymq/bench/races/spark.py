@@ -27,6 +27,7 @@ from gantrymq.bench.track import Track
 _ROWS = {100: 2_000_000, 1024: 2_000_000}
 _TOPIC = "bench"
 _QUEUES = 4
+_FORMATS = {JAVA: "kafka", OURS: "rocketmq"}
 _PATIENCE_MS = 1_200_000
 _TOPICS = {
     "topicConfigTable": {_TOPIC: {"topicName": _TOPIC, "readQueueNums": _QUEUES, "writeQueueNums": _QUEUES, "perm": 6}}
@@ -88,9 +89,8 @@ class Stage:
 
     def rows_per_second(self, side: str, **order: Any) -> float:
         """Let a side carry an order out."""
-        source = {JAVA: "kafka", OURS: "rocketmq"}[side]
         order = {"options": self._options[side], "target": self._folder / "target", **order}
-        return self.rows / float(self._sparks[side].ask(format=source, **order)["wall_s"])
+        return self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])
 
     def prepare(self, folder: Path) -> None:
         """Write the store with the real RocketMQ."""
@@ -111,8 +111,8 @@ class Stage:
         return self._track.other.cluster(store, {})
 
     def _require_all(self, side: str) -> None:
-        source = {JAVA: "kafka", OURS: "rocketmq"}[side]
-        found = self._sparks[side].ask(do="read", format=source, options=self._options[side], to="count")["rows"]
+        counting = {"do": "read", "format": _FORMATS[side], "options": self._options[side], "to": "count"}
+        found = self._sparks[side].ask(**counting)["rows"]
         if found < self.rows:
             raise RuntimeError(f"Spark finds {found} rows at {side}, not {self.rows}")
 

@@ -31,7 +31,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import WireBatch, count_messages, messages_in
+from gantrymq.broker.wire_batch import WireBatch, bytes_in, count_messages, messages_in
 from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
@@ -191,7 +191,7 @@ class SendMessageProcessor:
                 properties=properties,
                 delay_level=level,
                 flag=header.flag,
-                sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
+                sys_flag=_sys_flag(header, topic),
                 born_timestamp_ms=header.born_timestamp,
                 born_host=Host.parse(sent.channel.address),
                 reconsume_times=header.reconsume_times or 0,
@@ -217,7 +217,7 @@ class SendMessageProcessor:
             header.topic,
             body,
             sent.queue_id,
-            header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag,
+            _sys_flag(header, topic),
             header.born_timestamp,
             Host.parse(sent.channel.address),
             header.reconsume_times or 0,
@@ -281,7 +281,7 @@ class SendMessageProcessor:
             body=raw,
             queue_id=sent.queue_id,
             count=count_messages(raw),
-            sys_flag=header.sys_flag | (MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0),
+            sys_flag=_sys_flag(header, topic),
             born_timestamp_ms=header.born_timestamp,
             born_host=Host.parse(sent.channel.address),
             reconsume_times=header.reconsume_times or 0,
@@ -295,8 +295,7 @@ class SendMessageProcessor:
 
     def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
         if busy is None and results[0].phy_offset >= 0:
-            size = results[0].size_bytes if len(results) == 1 else sum([result.size_bytes for result in results])
-            self._stats.put(results[0].topic, messages_in(results), size)
+            self._stats.put(results[0].topic, messages_in(results), bytes_in(results))
         if not sent.request.flag & ONEWAY_FLAG:
             self._answer(sent.channel, self._frame(sent, results, busy))
 
@@ -351,6 +350,10 @@ class SendMessageProcessor:
         fields = response.ext_fields
         fields[MSG_REGION], fields[TRACE_SWITCH] = broker.region_id, "true" if broker.trace_on else "false"
         return response
+
+
+def _sys_flag(header: SendHeader, topic: TopicConfig) -> int:
+    return header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag
 
 
 @cache
