@@ -1,5 +1,6 @@
-"""The directory for what is made: an earlier run's is replaced, nobody else's is touched."""
+"""The directory for what is made: what an earlier run left is replaced, what others left is not touched."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,25 @@ def test_a_run_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["demo.txt", "mine.txt", "work"]
 
 
-def test_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    with pytest.raises(DemoError, match="was not made by the demo"):
-        prepare_output(tmp_path, tmp_path / "work")
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+def test_what_others_left_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "result.json").write_text("{}")
+    prepare_output(tmp_path, tmp_path / "work")
+    assert (tmp_path / "bench" / "result.json").read_text() == "{}"
+    prepare_output(tmp_path, tmp_path / "work")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench", "demo.txt", "work"]
+
+
+@pytest.mark.parametrize("name", ["store", "work", "report.html", "summary.json", "broker.conf", "demo.txt"])
+def test_what_another_made_is_not_replaced(tmp_path: Path, name: str) -> None:
+    """Also where it is no more than a link to somewhere, or to nowhere."""
+    for make in (Path.mkdir, lambda path: path.write_text("mine"), lambda path: path.symlink_to("nowhere")):
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        out.mkdir()
+        make(out / name)
+        with pytest.raises(DemoError, match=rf"^{re.escape(name)} in .* was not made by the demo"):
+            prepare_output(out, out / "work")
+        assert [path.name for path in out.iterdir()] == [name]
 
 
 def test_what_cannot_be_done_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

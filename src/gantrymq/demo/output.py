@@ -1,7 +1,8 @@
-"""The directory that a run leaves behind: made anew each time, but only where an earlier run had made it."""
+"""The directory that a run leaves behind: what an earlier run left there is made anew, all else is left alone."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -16,19 +17,26 @@ _FILES = ("report.html", "summary.json", "broker.conf")
 def prepare_output(out: Path, work: Path) -> None:
     """Make ``out`` and ``work`` below it ready, with what an earlier run left there removed.
 
-    Raises DemoError where something is there that the demo did not make.
+    Other files may be there, too. Raises DemoError where one has a name that the demo needs.
     """
     if out.exists() and not out.is_dir():
         raise DemoError(f"{out} is a file; the demo needs a directory")
     out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()) and not (out / MARK).is_file():
-        raise DemoError(f"{out} is not empty, and was not made by the demo: give another directory with --out")
+    taken = [] if _is_marked(out) else [name for name in (*_OURS, *_FILES, MARK) if os.path.lexists(out / name)]
+    if taken:
+        names = " and ".join(taken)
+        raise DemoError(f"{names} in {out} was not made by the demo: give another directory with --out")
     for name in _OURS:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in _FILES:
         (out / name).unlink(missing_ok=True)
     (out / MARK).write_text(_MARK_TEXT, "utf-8")
     work.mkdir()
+
+
+def _is_marked(out: Path) -> bool:
+    mark = out / MARK
+    return mark.is_file() and mark.read_bytes() == _MARK_TEXT.encode()
 
 
 def store_size(store: Path) -> int:
