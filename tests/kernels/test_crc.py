@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -81,17 +82,46 @@ def run_child(cache: Path, without: str = "") -> list[str]:
     return done.stdout.split()
 
 
-def test_a_new_process_loads_the_kernel_from_the_cache(tmp_path: Path) -> None:
-    assert run_child(tmp_path) == [*HERE, "compiled"]
-    assert run_child(tmp_path) == [*HERE, "loaded"]
+HERE_TOO, ELSEWHERE = native._environment(), "0" * 16
+NOW, EARLIER = native.source_stamp(), "1" * 16
+STAYS = {
+    f"crc.crc32-{HERE_TOO}-{NOW}-2.kernel": 90,
+    f"crc.crc32-{HERE_TOO}-{EARLIER}-of_today.kernel": 0,
+    f"crc.crc32-{ELSEWHERE}-{EARLIER}-of_another_machine_or_checkout.kernel": 90,
+    "of-something-else.txt": 90,
+}
+GOES = {
+    f"crc.crc32-{HERE_TOO}-{EARLIER}-1.kernel": 2,
+    f"scan.scan-{HERE_TOO}-{EARLIER}-whose_writer_was_killed.kernel.4711": 90,
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a process has compiled the kernel, beside what others had left there before."""
+    folder = tmp_path_factory.mktemp("cache")
+    for name, days_ago in {**STAYS, **GOES}.items():
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - days_ago * 86_400,) * 2)
+    assert run_child(folder) == [*HERE, "compiled"]
+    return folder
+
+
+def test_a_new_process_loads_the_kernel_from_the_cache(cache: Path) -> None:
+    assert run_child(cache) == [*HERE, "loaded"]
+
+
+def test_who_compiles_removes_what_old_sources_left(cache: Path) -> None:
+    left = {path.name for path in cache.iterdir()}
+    assert set(STAYS) <= left
+    assert not set(GOES) & left
 
 
 @pytest.mark.skipif(not crc.HAS_CLMUL, reason="this processor has no carry-less multiplication to take away")
-def test_processors_with_other_features_compile_for_themselves(tmp_path: Path) -> None:
-    assert run_child(tmp_path) == [*HERE, "compiled"]
-    assert run_child(tmp_path, "vpclmulqdq") == ["True", "False", "compiled"]
-    assert run_child(tmp_path, "vpclmulqdq pclmul") == ["False", "False", "compiled"]
-    assert run_child(tmp_path) == [*HERE, "loaded"]
+def test_processors_with_other_features_compile_for_themselves(cache: Path) -> None:
+    assert run_child(cache, "vpclmulqdq") == ["True", "False", "compiled"]
+    assert run_child(cache, "vpclmulqdq pclmul") == ["False", "False", "compiled"]
+    assert run_child(cache) == [*HERE, "loaded"]
 
 
 def test_the_cache_knows_every_source_that_kernels_are_made_of() -> None:

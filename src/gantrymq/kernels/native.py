@@ -2,8 +2,9 @@
 
 Importing Numba and setting it up costs more than most commands take. So the first call of a kernel with given argument
 types compiles it (``compiler``, where Numba is imported) to an object file that is kept beside the sources; every later
-process hands that file to LLVM's linker and calls the code in it. The file's name is a digest of all that the code
-depends on: the sources of this package and of the constants it uses, the argument types, LLVM, the processor.
+process hands that file to LLVM's linker and calls the code in it. The file's name has digests of all that the code
+depends on: LLVM, the processor and the folder of this package; the sources here and of the constants they use; the
+argument types. Who writes a file removes those of the same first digest and another second, if they are a day old.
 
 How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
 the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile. The words are kept
@@ -21,6 +22,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +32,7 @@ import numpy as np
 from gantrymq.kernels.codes import RAISING, RESULT_WORDS
 
 _PARTS = ("kernels", "format", "model")
+_KEPT_S = 24 * 3600
 Code = Callable[[Any], None]
 
 
@@ -84,8 +87,8 @@ class Kernel:
         folder = _folder()
         if folder is None:
             return None
-        digest = hashlib.sha256(_environment() + repr((self.module, self.name, kinds)).encode()).hexdigest()[:32]
-        return folder / f"{self.module}.{self.name}-{digest}.kernel"
+        digests = "-".join([_environment(), source_stamp(), _digest(repr(kinds).encode())])
+        return folder / f"{self.module}.{self.name}-{digests}.kernel"
 
     def _compile(self, path: Path | None, arguments: tuple[Any, ...]) -> Entry:
         from gantrymq.kernels.compiler import compile_kernel
@@ -95,6 +98,7 @@ class Kernel:
         if path is not None and compiled.machine_code is not None:
             header = json.dumps({"symbol": compiled.symbol, "results": compiled.results}).encode()
             _write(path, header + b"\n" + compiled.machine_code)
+            _remove_outdated(path)
         return Entry(compiled.code, compiled.results)
 
 
@@ -205,6 +209,16 @@ def _write(path: Path, raw: bytes) -> None:
         fresh.unlink(missing_ok=True)
 
 
+def _remove_outdated(fresh: Path) -> None:
+    """Remove what was compiled here from other sources, but nothing of today: it may be another branch's, or newer."""
+    _, environment, stamp, _ = fresh.name.split("-")
+    with suppress(OSError):
+        oldest_s = fresh.stat().st_mtime - _KEPT_S
+        for path in fresh.parent.glob(f"*-{environment}-*.kernel*"):
+            if path.name.split("-")[2] != stamp and path.stat().st_mtime < oldest_s:
+                path.unlink()
+
+
 _LINKING = threading.Lock()
 
 
@@ -237,12 +251,9 @@ def _engine() -> Any:
 
 
 @lru_cache(maxsize=1)
-def source_stamp() -> bytes:
+def source_stamp() -> str:
     """A digest of everything that kernels are made of."""
-    stamp = hashlib.sha256()
-    for path in sources():
-        stamp.update(path.read_bytes())
-    return stamp.digest()
+    return _digest(*[path.read_bytes() for path in sources()])
 
 
 def sources() -> list[Path]:
@@ -252,14 +263,18 @@ def sources() -> list[Path]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> bytes:
+def _environment() -> str:
     import llvmlite
     import llvmlite.binding as llvm
 
     # Numba compiles for the processor it runs on unless these say otherwise.
     name = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
     features = os.environ.get("NUMBA_CPU_FEATURES") or llvm.get_host_cpu_features().flatten()
-    return source_stamp() + f"{llvmlite.__version__} {name} {features}".encode()
+    return _digest(f"{Path(__file__).parent} {llvmlite.__version__} {name} {features}".encode())
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
