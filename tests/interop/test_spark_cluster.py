@@ -6,13 +6,11 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructField, StructType
 
 from gantrymq import Message, Producer
 from gantrymq.client.calls import Call
@@ -24,17 +22,16 @@ from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.schema import COLUMNS
 from spark_session import spark
 
 from .java import Line
 from .java_cluster import JavaCluster
+from .spark_reads import Stream, bodies, fields, partitions, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["spark"]
-Row = dict[str, Any]
 PREFIX = "SparkReads"
 ORDERS, OTHERS, INSIDE = f"{PREFIX}-orders", f"{PREFIX}-others", f"{PREFIX}-inside"
 
@@ -66,24 +63,6 @@ def live(cluster: JavaCluster, **options: object) -> dict[str, str]:
 def stored(cluster: JavaCluster, **options: object) -> dict[str, str]:
     given = {name: str(value) for name, value in options.items()}
     return {"path": str(cluster._store), "brokerName": "broker-a", **given}
-
-
-def fields(*names: str) -> StructType:
-    """A schema of these columns; of all without any."""
-    return StructType([StructField(one.name, one.type) for one in COLUMNS if not names or one.name in names])
-
-
-def partitions(options: dict[str, str], *names: str) -> list[list[Row]]:
-    reader = RocketMQDataSource(options).reader(fields(*names))
-    return [
-        [row for batch in reader.read(part) for row in batch.to_pylist(maps_as_pydicts="strict")]
-        for part in reader.partitions()
-    ]
-
-
-def rows(options: dict[str, str], *names: str) -> list[Row]:
-    found = [row for part in partitions(options, *names) for row in part]
-    return sorted(found, key=lambda row: str((row.get("topic"), row.get("queue_id"), row.get("queue_offset", 0) + 1e9)))
 
 
 def times(cluster: JavaCluster) -> list[int]:
@@ -179,37 +158,6 @@ def test_a_broker_that_answers_with_another_offset(
     right = rows(stored(topics, **one))
     monkeypatch.setattr(PullClient, "search_offset", lambda *_: answer)
     assert rows(live(topics, **one)) == right
-
-
-class Stream:
-    """A query over a live cluster, asked as Spark asks; ``checkpoint`` is JSON."""
-
-    def __init__(self, options: dict[str, str], checkpoint: str | None = None) -> None:
-        self.options, self.schema = options, fields()
-        self.reader = RocketMQDataSource(options).streamReader(self.schema)
-        self.limit = self.reader.getDefaultReadLimit()
-        self.checkpoint = json.dumps(self.reader.initialOffset()) if checkpoint is None else checkpoint
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.reader.stop()
-
-    def batch(self) -> list[Row]:
-        end = json.dumps(self.reader.latestOffset(json.loads(self.checkpoint), self.limit))
-        found = [] if end == self.checkpoint else self.between(self.checkpoint, end)
-        self.checkpoint = end
-        return found
-
-    def between(self, start: str, end: str) -> list[Row]:
-        executor = RocketMQDataSource(self.options).streamReader(self.schema)
-        parts = self.reader.partitions(json.loads(start), json.loads(end))
-        return [row for part in parts for batch in executor.read(part) for row in batch.to_pylist()]
-
-
-def bodies(found: Iterable[Row]) -> list[str]:
-    return sorted(row["body"].decode() for row in found)
 
 
 def send(cluster: JavaCluster, topic: str, *texts: str) -> None:

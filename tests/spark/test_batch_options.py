@@ -80,6 +80,38 @@ def test_timestamps_behind_the_end(path: Path) -> None:
     assert places(path, startingOffsetsByTimestampStrategy="latest", **late) == []
 
 
+def declare(path: Path, text: str) -> None:
+    (path / "config").mkdir()
+    (path / "config" / "topics.json").write_text(text)
+
+
+def test_queues_without_messages(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker's configuration says which queues there are beside those that have messages."""
+    starts = {"subscribe": "orders", "startingOffsets": '{"orders":{"0":3,"1":-2,"2":0,"3":-2}}'}
+    with pytest.raises(ConfigError, match="queue 2 is not there or not chosen"):
+        places(path, **starts)
+    topics = {name: {"topicName": name, "readQueueNums": 4, "perm": perm} for name, perm in (("orders", 6), ("no", 2))}
+    declare(path, json.dumps({"topicConfigTable": topics}))
+    assert places(path, **starts) == orders((0, 3, 10), (1, 0, 10))
+    assert places(path, assign='{"orders":[1,3]}') == orders((1, 0, 10))
+    assert places(path, subscribe="orders", startingOffsetsByTimestamp='{"orders":{"0":0,"1":0,"2":5}}') == orders(
+        (0, 0, 10), (1, 0, 10)
+    )
+    with pytest.raises(ConfigError, match="a queue that is there"):
+        places(path, assign='{"no":[1]}')
+    with pytest.raises(DataLossError, match="queue 2: offset 1 was read up to, but the queue ends at 0"):
+        places(path, subscribe="orders", startingOffsets='{"orders":{"0":3,"1":-2,"2":1}}')
+    assert "is not there" not in caplog.text
+    assert places(path, subscribe="no") == []
+    assert "topic no is not there; it is read as soon as it is" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"topicConfigTable":{"orders":{"readQueueNums":2147483647}}}'])
+def test_a_damaged_configuration_harms_nothing(path: Path, text: str) -> None:
+    declare(path, text)
+    assert places(path, subscribe="orders") == orders((0, 0, 10), (1, 0, 10))
+
+
 def test_offsets_that_do_not_fit(path: Path) -> None:
     for starts, says in (
         ('{"orders":{"0":3}}', "an offset for every queue that is read; 1 are missing"),
@@ -175,6 +207,10 @@ def test_several_stores(stores: Path) -> None:
     assert counts(f"{stores}/[ad]/store", **named) == {"a": 2}
     with pytest.raises(ConfigError, match="with the broker, for there are 2: a, d"):
         counts(f"{stores}/[ad]/store", startingOffsets='{"orders":{"0":1}}')
+    with open_store(path=stores / "d" / "store") as store:
+        store.put_batch(numbered(2, topic="late"))
+    late = {"subscribe": "late", "startingOffsets": '{"late":{"0":1}}'}
+    assert counts(f"{stores}/[ad]/store", **late) == {"d": 1}
 
 
 def test_names_of_brokers(stores: Path) -> None:

@@ -19,10 +19,10 @@ def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streamin
         times = dict.fromkeys(extents, options.starting_timestamp_ms)
         return _first_since(options, origin, extents, times, "startingTimestamp")
     if options.starting_offsets_by_timestamp is not None:
-        times = for_each(options.starting_offsets_by_timestamp, "startingOffsetsByTimestamp", origin, extents)
+        times = for_each(options.starting_offsets_by_timestamp, "startingOffsetsByTimestamp", extents)
         return _first_since(options, origin, extents, times, "startingOffsetsByTimestamp")
     chosen = options.starting_offsets or ("latest" if streaming else "earliest")
-    return _offsets(chosen, "startingOffsets", options, origin, extents)
+    return _offsets(chosen, "startingOffsets", options, extents)
 
 
 def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
@@ -31,10 +31,10 @@ def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
     if options.ending_timestamp_ms is not None:
         times = dict.fromkeys(extents, options.ending_timestamp_ms)
     elif options.ending_offsets_by_timestamp is not None:
-        times = for_each(options.ending_offsets_by_timestamp, "endingOffsetsByTimestamp", origin, extents)
+        times = for_each(options.ending_offsets_by_timestamp, "endingOffsetsByTimestamp", extents)
     if times is not None:
         return {key: min(origin.offset_at(key, times[key]), extent.max_offset) for key, extent in extents.items()}
-    return _offsets(options.ending_offsets or "latest", "endingOffsets", options, origin, extents)
+    return _offsets(options.ending_offsets or "latest", "endingOffsets", options, extents)
 
 
 def is_whole(options: ReadOptions) -> bool:
@@ -54,12 +54,12 @@ def is_whole(options: ReadOptions) -> bool:
     )
 
 
-def _offsets(chosen: str | Positions, name: str, options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
+def _offsets(chosen: str | Positions, name: str, options: ReadOptions, extents: Extents) -> Offsets:
     if chosen == "earliest":
         return {key: extent.min_offset for key, extent in extents.items()}
     if isinstance(chosen, str):
         return {key: extent.max_offset for key, extent in extents.items()}
-    wanted = for_each(chosen, name, origin, extents)
+    wanted = for_each(chosen, name, extents)
     special = {EARLIEST: 0, LATEST: 1}
     found = {key: extents[key][special[at]] if at in special else at for key, at in wanted.items()}
     return within(found, extents, fail=options.fail_on_data_loss)
@@ -80,14 +80,11 @@ def _first_since(
     return found
 
 
-def for_each(given: Positions, name: str, origin: Origin, extents: Extents) -> dict[QueueKey, int]:
+def for_each(given: Positions, name: str, extents: Extents) -> dict[QueueKey, int]:
     """A number for each queue out of JSON; raises ConfigError where one is missing, or is for no queue."""
-    brokers = origin.brokers()
     found: dict[QueueKey, int] = {}
     for (topic, broker, queue_id), number in given.items():
-        if broker is None and len(brokers) != 1:
-            raise ConfigError(name, topic, f"with the broker, for there are {len(brokers)}: {', '.join(brokers)}")
-        key = QueueKey(broker or brokers[0], topic, queue_id)
+        key = QueueKey(broker or _only_broker(topic, name, extents), topic, queue_id)
         if key not in extents:
             raise ConfigError(name, f"{topic}: {queue_id}", f"a queue that is read; {key} is not there or not chosen")
         found[key] = number
@@ -96,3 +93,13 @@ def for_each(given: Positions, name: str, origin: Origin, extents: Extents) -> d
         raise ConfigError(name, str(missing[0]), f"an offset for every queue that is read; {len(missing)} are missing")
     # A queue without messages need not be named: of a topic with many of them, most may never have been written.
     return {key: found.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
+
+
+def _only_broker(topic: str, name: str, extents: Extents) -> str:
+    """The broker that a topic is on; raises ConfigError where it is on none, or on several."""
+    brokers = sorted({key.broker for key in extents if key.topic == topic})
+    if not brokers:
+        raise ConfigError(name, topic, f"a topic that is read; {topic} is not there or not chosen")
+    if len(brokers) > 1:
+        raise ConfigError(name, topic, f"with the broker, for there are {len(brokers)}: {', '.join(brokers)}")
+    return brokers[0]

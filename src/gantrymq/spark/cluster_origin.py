@@ -6,9 +6,9 @@ and go. Connections live as long as a look does, for brokers close those that id
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 
 from gantrymq.client.calls import PullStatus
 from gantrymq.client.pull_client import PullClient
@@ -24,7 +24,6 @@ from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
 
 _NEVER_MS = -(1 << 63)
-_LOGGER = logging.getLogger(__name__)
 
 
 class ClusterOrigin:
@@ -44,6 +43,7 @@ class ClusterOrigin:
         client = self._client = PullClient(self._config)
         self._found = {key: queue for key, queue in self._queues(client) if self._selection.takes(key)}
         self._selection.require_assigned(self._found)
+        self._selection.report_missing(self._found)
         self._extents = {key: _extent(client, self._found[key]) for key in sorted(self._found)}
         return self._extents
 
@@ -53,18 +53,10 @@ class ClusterOrigin:
             shown = self._selection.shown_topic(topic)
             if shown is None:
                 continue
-            try:
-                queues = client.queues(topic)
-            except MQClientError as error:
-                if named is not None:
-                    _LOGGER.warning("%s; it is read as soon as it is there", error)
-                continue
-            for queue in queues:
-                yield QueueKey(queue.broker_name, shown, queue.queue_id), queue
-
-    def brokers(self) -> list[str]:
-        """The names of the brokers that have wanted queues, sorted."""
-        return sorted({key.broker for key in self._found})
+            # A topic may be gone before its route is asked for, or not be there yet.
+            with suppress(MQClientError):
+                for queue in client.queues(topic):
+                    yield QueueKey(queue.broker_name, shown, queue.queue_id), queue
 
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none.

@@ -14,6 +14,7 @@ Positions = dict[tuple[str, str | None, int], int]
 Queues = frozenset[tuple[str, str | None, int]]
 
 LATEST, EARLIEST = -1, -2
+_MOST = (1 << 63) - 1
 
 _TRUTH = {"true": True, "false": False}
 _UNITS_MS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "m": 60_000, "min": 60_000, "minute": 60_000}
@@ -70,8 +71,10 @@ def addresses(name: str, text: str) -> str:
 
 def timestamp_ms(name: str, text: str) -> int:
     """Milliseconds since 1970 UTC."""
-    if not text.strip().isdecimal():
-        raise ConfigError(name, text, "milliseconds since 1970 UTC, a whole number of at least 0")
+    if not text.strip().isdecimal() or int(text) > _MOST:
+        raise ConfigError(
+            name, text, "milliseconds since 1970 UTC, a whole number of at least 0 that Java's long can hold"
+        )
     return int(text)
 
 
@@ -105,8 +108,8 @@ def positions(name: str, text: str, *, least: int) -> Positions:
     for topic, inner in _json_object(name, text, _POSITIONS).items():
         for broker, numbers in _by_broker(name, text, inner):
             for queue_id, number in numbers.items():
-                if not queue_id.isdecimal() or type(number) is not int or number < least:
-                    raise ConfigError(name, text, f"{_POSITIONS}, numbers of at least {least}")
+                if not queue_id.isdecimal() or type(number) is not int or not least <= number <= _MOST:
+                    raise ConfigError(name, text, f"{_POSITIONS}, numbers of at least {least} and at most {_MOST}")
                 found[topic, broker, int(queue_id)] = number
     return found
 

@@ -28,10 +28,6 @@ class Origin(Protocol):
         """The wanted queues as they are now, sorted."""
         ...
 
-    def brokers(self) -> list[str]:
-        """The names of the brokers, sorted; known once ``extents`` was called."""
-        ...
-
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
         ...

@@ -170,15 +170,16 @@ def _required(place: Place) -> Place:
 def _broker_name(place: Place) -> str:
     above, _, name = place.path.rstrip("/").rpartition("/")
     for directory in (place, Place(above, place.uri)):
-        told = parse_properties(_text(directory / _BROKER_CONF)).get("brokerName")
+        told = parse_properties(content_of(directory / _BROKER_CONF).decode("utf-8", "replace")).get("brokerName")
         if told:
             return told
     return (above.rpartition("/")[2] if name == _USUAL_NAME else "") or name or str(place)
 
 
-def _text(place: Place) -> str:
+def content_of(place: Place) -> bytes:
+    """All of a small file; nothing where there is none."""
     try:
         with file_system(place.uri).open_input_stream(place.path) as file:
-            return bytes(file.read()).decode("utf-8", "replace")
+            return bytes(file.read())
     except OSError:
-        return ""
+        return b""

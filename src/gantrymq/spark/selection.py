@@ -5,6 +5,7 @@ Source: NamespaceUtil.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.spark.option_texts import Queues
 from gantrymq.spark.options import ReadOptions
 
+_LOGGER = logging.getLogger(__name__)
 _PREFIXES = ("%RETRY%", "%DLQ%")
 
 
@@ -43,6 +45,11 @@ class Selection:
         """What the options choose."""
         topics = None if options.subscribe is None else frozenset(options.subscribe)
         return cls(topics, options.subscribe_pattern, options.assign, options.namespace)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no topic was chosen."""
+        return self.topics is None and self.pattern is None and self.queues is None
 
     def shown_topic(self, topic: str) -> str | None:
         """The topic without the namespace, as rows and offsets have it; None where it is not wanted."""
@@ -74,6 +81,12 @@ class Selection:
             if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in found):
                 where = f" of broker {broker}" if broker else ""
                 raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
+
+    def report_missing(self, found: Collection[QueueKey]) -> None:
+        """Log which topics are subscribed and have no queue among those that were found."""
+        there = {key.topic for key in found}
+        for topic in sorted((self.topics or frozenset()) - there):
+            _LOGGER.warning("topic %s is not there; it is read as soon as it is", topic)
 
 
 def with_namespace(topic: str, namespace: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gantrymq.spark.declared_queues import declared_queues
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun
 from gantrymq.spark.options import ReadOptions
@@ -34,8 +35,26 @@ class StoreOrigin:
                 shown = self._selection.shown_topic(topic)
                 if shown is not None and self._selection.takes(key := QueueKey(broker, shown, queue_id)):
                     self._found[key] = queue
-        self._selection.require_assigned(self._found)
-        return {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in sorted(self._found.items())}
+        extents = self._without_messages()
+        extents |= {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in self._found.items()}
+        self._selection.require_assigned(extents)
+        self._selection.report_missing(extents)
+        return dict(sorted(extents.items()))
+
+    def _without_messages(self) -> Extents:
+        """The queues that chosen topics have by their configuration, none of which need have been written to.
+
+        A read of everything has enough in those that were: a broker's own topics have more than a thousand queues.
+        """
+        if self._selection.is_everything:
+            return {}
+        return {
+            key: QueueExtent(0, 0)
+            for broker, view in self._views.items()
+            for topic, queue_id in declared_queues(view.place)
+            if (shown := self._selection.shown_topic(topic)) is not None
+            and self._selection.takes(key := QueueKey(broker, shown, queue_id))
+        }
 
     def _refresh(self) -> None:
         stores = {store.broker: store for store in find_stores(self._options.path, self._options.broker_name)}
@@ -47,12 +66,10 @@ class StoreOrigin:
             else:
                 self._views[broker] = StoreView(store)
 
-    def brokers(self) -> list[str]:
-        """The names of the brokers, sorted."""
-        return sorted(self._views)
-
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        if key not in self._found:  # nobody has written to it
+            return 0
         topic = with_namespace(key.topic, self._options.namespace)
         return self._views[key.broker].offset_at(topic, key.queue_id, timestamp_ms)
 
