@@ -68,7 +68,7 @@ final class FeatureCases {
         consumer.start();
         inbox.await(8);
         scene.fact("bodies", inbox.inOrder());
-        scene.await("its offset", () -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
+        scene.awaitOffset(() -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
             10_000).computeTotalDiff() == 0);
     }
 

@@ -232,8 +232,7 @@ final class GroupAdminCases {
         scene.fact("nobody", scene.site.admin.queryTopicConsumeByWho(topic).getGroupList().size());
         consumer(scene, topic, new Inbox(), 1);
         scene.fact("one", scene.site.admin.queryTopicConsumeByWho(topic).getGroupList().stream().map(scene::plain).toList());
-        scene.await("its offset", () -> !scene.site.admin.queryTopicsByConsumer(scene.name("group")).getTopicList().isEmpty());
-        scene.await("both topics", () -> scene.site.admin.queryTopicsByConsumer(scene.name("group")).getTopicList().size() == 2);
+        scene.awaitOffset(() -> scene.site.admin.queryTopicsByConsumer(scene.name("group")).getTopicList().size() == 2);
         scene.fact("topics", scene.site.admin.queryTopicsByConsumer(scene.name("group")).getTopicList().stream()
             .map(scene::plain).sorted().toList());
     }
@@ -241,7 +240,7 @@ final class GroupAdminCases {
     private static void timeSpan(Scene scene) throws Exception {
         String topic = scene.topic("one", 2);
         consumer(scene, topic, new Inbox(), 2);
-        scene.await("its offset", () -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
+        scene.awaitOffset(() -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
             TIMEOUT_MS).computeTotalDiff() == 0);
         long now = System.currentTimeMillis();
         scene.fact("spans", scene.site.admin.queryConsumeTimeSpan(topic, scene.name("group")).stream()

@@ -90,12 +90,12 @@ final class OffsetCases {
         scene.push(scene.name("group"), topic, inbox);
         scene.fill(scene.queue(topic, 0), "m", 3);
         inbox.await(3);
-        scene.await("its offset", () -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
+        scene.awaitOffset(() -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
         inbox.clear();
         scene.fact("reset", text(scene.site.admin.resetOffsetByTimestamp(topic, scene.name("group"), 0, true)));
         inbox.await(3);
         scene.fact("again", inbox.sorted());
-        scene.await("its offset", () -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
+        scene.awaitOffset(() -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
     }
 
     private static void resetQueue(Scene scene) throws Exception {
@@ -128,7 +128,7 @@ final class OffsetCases {
             scene.push(scene.name("group"), topic, inbox);
             scene.fill(scene.queue(topic, 0), "m", 3);
             inbox.await(3);
-            scene.await("its offset", () -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
+            scene.awaitOffset(() -> consumed(scene, scene.name("group"), topic).equals("{0=3}"));
             inbox.clear();
             scene.fact("reset", text(scene.site.admin.resetOffsetByTimestamp(topic, scene.name("group"), 0, true)));
             inbox.await(3);

@@ -277,9 +277,10 @@ final class PushCases {
         scene.send(scene.queue(topic, 2), "c");
         scene.await("the new queue's turn", () -> {
             consumer.getDefaultMQPushConsumerImpl().doRebalance();
-            return inbox.size() == 2;
+            return inbox.inOrder().contains("c");
         });
-        scene.fact("bodies", inbox.sorted());
+        // Two that divide queues at once may take one from each other, and what was not committed comes again.
+        scene.fact("bodies", inbox.bodies().distinct().sorted().toList());
     }
 
     private static void compressed(Scene scene) throws Exception {

@@ -179,7 +179,7 @@ final class QueryCases {
         scene.push(scene.name("group"), topic, inbox);
         SendResult sent = send(scene, scene.queue(topic, 0), "a", "k1");
         inbox.await(1);
-        scene.await("its offset", () -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic, 5000)
+        scene.awaitOffset(() -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic, 5000)
             .computeTotalDiff() == 0);
         MessageExt message = scene.site.admin.viewMessage(topic, sent.getOffsetMsgId());
         scene.fact("track", scene.site.admin.messageTrackDetail(message).stream()

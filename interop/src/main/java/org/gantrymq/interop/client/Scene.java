@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -34,6 +35,7 @@ final class Scene {
     final Site site;
     private final String name;
     private final Deque<Runnable> ends = new ArrayDeque<>();
+    private final List<DefaultMQPushConsumer> pushed = new CopyOnWriteArrayList<>();
     private final Map<String, Object> facts = Collections.synchronizedMap(new LinkedHashMap<>());
 
     Scene(Site site, String name) {
@@ -107,6 +109,7 @@ final class Scene {
     void await(String what, long withinMs, Callable<Boolean> question) throws Exception {
         long deadline = System.currentTimeMillis() + withinMs;
         Exception last = null;
+        long pauseMs = 5;
         while (System.currentTimeMillis() < deadline) {
             try {
                 if (question.call()) {
@@ -116,9 +119,19 @@ final class Scene {
             } catch (MQBrokerException | MQClientException e) {
                 last = e;
             }
-            Thread.sleep(10);
+            Thread.sleep(pauseMs);
+            pauseMs = Math.min(2 * pauseMs, OFTEN_MS);
         }
         throw new AssertionError("in vain: " + what, last);
+    }
+
+    /** As {@code await}, while push consumers write down how far they are: by themselves, they first do so after ten seconds. */
+    @SuppressWarnings("deprecation")
+    void awaitOffset(Callable<Boolean> question) throws Exception {
+        await("its offset", () -> {
+            pushed.forEach(one -> one.getDefaultMQPushConsumerImpl().persistConsumerOffset());
+            return question.call();
+        });
     }
 
     /** A topic of this case with so many queues, once its route answers. */
@@ -195,6 +208,7 @@ final class Scene {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         atEnd(consumer::shutdown);
+        pushed.add(consumer);
         return consumer;
     }
 

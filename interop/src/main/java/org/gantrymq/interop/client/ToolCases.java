@@ -58,7 +58,7 @@ final class ToolCases {
         String id = scene.send(scene.queue(topic, 0), "m").getOffsetMsgId();
         inbox.await(1);
         DefaultMQAdminExt admin = scene.site.admin;
-        scene.await("its offset", () -> admin.examineConsumeStats(scene.site.broker, group, topic, TIMEOUT_MS)
+        scene.awaitOffset(() -> admin.examineConsumeStats(scene.site.broker, group, topic, TIMEOUT_MS)
             .computeTotalDiff() == 0);
         var stats = admin.examineConsumeStatsConcurrent(group, topic);
         scene.fact("stats", text(scene, stats) + " " + stats.getData().computeTotalDiff());

@@ -48,7 +48,7 @@ final class VipCases {
         consumer.start();
         inbox.await(4);
         scene.fact("bodies", inbox.sorted());
-        scene.await("its offset", () -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
+        scene.awaitOffset(() -> scene.site.admin.examineConsumeStats(scene.site.broker, scene.name("group"), topic,
             10_000).computeTotalDiff() == 0);
     }
 
