@@ -22,6 +22,7 @@ from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.schema import check_schema
+from gantrymq.spark.write_options import WriteOptions
 
 QUEUES = {("a", None, 0): 23, ("a", None, 1): -2, ("b", "x", 0): -1}
 
@@ -132,6 +133,35 @@ def test_what_only_the_other_kind_of_read_can_have(options: dict[str, str], stre
         ReadOptions.parse({"path": "/x", **options}, streaming=streaming)
     assert says in str(raised.value)
     ReadOptions.parse({"path": "/x", **options})  # at load() it is not known yet
+
+
+IGNORED: list[tuple[dict[str, str], bool, str]] = [
+    ({"path": "/x", "ACCESSKEY": "a", "secretKey": "b"}, False, "the option accessKey is ignored: it is for a nameser"),
+    ({"path": "/x", "accessKey": "a", "secretKey": "b"}, True, "the option secretKey is ignored: it is for a name"),
+    ({"nameserver": "h:1", "messageIndexEnable": "false"}, False, "the option messageIndexEnable is ignored: it is"),
+    ({"path": "/x", "maxOffsetsPerTrigger": "5"}, False, "the option maxOffsetsPerTrigger is ignored: a batch is read"),
+    ({"path": "/x", "minOffsetsPerTrigger": "5"}, False, "the option minOffsetsPerTrigger is ignored: a batch is read"),
+    ({"path": "/x", "maxTriggerDelay": "5s"}, False, "the option maxTriggerDelay is ignored: a batch is read as a who"),
+    ({"path": "/x", "maxTriggerDelay": "5s", "maxOffsetsPerTrigger": "5"}, True, ""),
+    ({"nameserver": "h:1", "accessKey": "a", "secretKey": "b"}, True, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "streaming", "says"), IGNORED)
+def test_what_has_no_effect_is_said(
+    options: dict[str, str], streaming: bool, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Kafka's connector has it: a program may give all its reads the same options."""
+    ReadOptions.parse(options)
+    assert not caplog.messages  # it is said once, when it is known what kind of read it will be
+    ReadOptions.parse(options, streaming=streaming)
+    assert says in caplog.text
+    assert bool(caplog.messages) == bool(says)
+
+
+def test_a_write_without_signatures_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    WriteOptions.parse({"path": "/x", "accessKey": "a", "secretKey": "b"})
+    assert caplog.messages == ["the options accessKey and secretKey are ignored: they are for a nameserver"]
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:

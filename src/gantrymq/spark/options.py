@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
@@ -11,6 +12,8 @@ from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
 from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues
 from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class ReadOptions:
         _check_together(values, given)
         if streaming is not None:
             _check_kind(values, given, streaming=streaming)
+            idle = _OF_CLUSTERS if "path" in given else _OF_PATHS
+            report_idle(given, idle, "it is for a nameserver" if "path" in given else "it is for a path")
         return cls(**values, tls=tls_settings(options))
 
 
@@ -108,6 +113,18 @@ def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -
         raise ConfigError(*given["min_offsets_per_trigger"], f"at most maxOffsetsPerTrigger, which is {most}")
 
 
+_OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms")
+_OF_CLUSTERS = ("access_key", "secret_key")
+_OF_PATHS = ("message_index_enable",)
+
+
+def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
+    """Log which of ``fields`` are given and have no effect here: a program may give all reads the same options."""
+    for field in fields:
+        if field in given:
+            _LOGGER.warning("the option %s is ignored: %s", given[field][0], reason)
+
+
 def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, streaming: bool) -> None:
     """What only a batch, or only a stream, can have."""
     if streaming:
@@ -115,6 +132,7 @@ def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, st
             if field in given:
                 raise ConfigError(*given[field], "not in a stream, which has no end")
         return
+    report_idle(given, _OF_STREAMS, "a batch is read as a whole")
     for field, word, number in (("starting_offsets", "latest", LATEST), ("ending_offsets", "earliest", EARLIEST)):
         value = values.get(field)
         if value == word or (isinstance(value, dict) and number in value.values()):

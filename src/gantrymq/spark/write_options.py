@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from gantrymq.spark import option_texts as texts
 from gantrymq.spark.places import Place, place_of
 from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
+_LOGGER = logging.getLogger(__name__)
 _STORE_KEY = "store."
 _SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
 _STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fields(MessageStoreConfig)}
@@ -92,6 +94,8 @@ def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> 
         raise ConfigError(f"{_STORE_KEY}{store_keys[0][0]}", store_keys[0][1], "only with path: brokers have their own")
     if ("access_key" in values) != ("secret_key" in values):
         raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
+    if there == "path" and "access_key" in values:
+        _LOGGER.warning("the options accessKey and secretKey are ignored: they are for a nameserver")
 
 
 def _store_key(name: str, text: str) -> str:
