@@ -110,7 +110,7 @@ class Look:
 @dataclass(frozen=True)
 class JavaStore:
     """A store directory as the real RocketMQ opens it. Every call loads it, recovers it, and changes it as RocketMQ
-    does; with `halt=True` the process ends without a shutdown (three seconds sooner), which leaves `abort`.
+    does; with `halt=True` the process ends without a shutdown, which leaves `abort`.
     """
 
     path: Path

@@ -42,7 +42,7 @@ final class Write implements Command {
             throw new IllegalStateException("everything was written before the kill");
         }
         if (end.equals("clean")) {
-            store.real().shutdown();
+            store.shutdown();
         }
         return 0;
     }
