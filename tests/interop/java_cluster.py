@@ -25,7 +25,8 @@ FOR_TESTS: dict[str, Setting] = {
 }
 # Unless it is told otherwise, a broker spends its first ten seconds in a loop that takes all of a processor:
 # TransactionMetricsFlushService waits for its interval that way.
-SPARING: dict[str, Setting] = {"transactionMetricFlushInterval": 500}
+# And nobody waits five seconds for the file of offsets.
+SPARING: dict[str, Setting] = {"transactionMetricFlushInterval": 500, "flushConsumerOffsetInterval": 500}
 
 
 def port_with_vip() -> int:
@@ -60,7 +61,7 @@ class JavaCluster:
         listen_port: int = 0,
     ) -> None:
         self._settings, self._auth = FOR_TESTS | SPARING | dict(settings or {}), dict(auth or {})
-        self._store, self._external, self._has_broker = store, namesrv, broker
+        self.store, self._external, self._has_broker = store, namesrv, broker
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
         self._home = tempfile.TemporaryDirectory(prefix="gantrymq-cluster-", ignore_cleanup_errors=True)
@@ -130,7 +131,7 @@ class JavaCluster:
     def _words(self) -> list[str]:
         words = []
         if self._has_broker:
-            words += ["--store", str(self._store)]
+            words += ["--store", str(self.store)]
             for key, value in self._settings.items():
                 words += ["--set", f"{key}={setting_text(value)}"]
             for name, text in self._auth.items():
