@@ -10,22 +10,30 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from pyspark.sql import DataFrame
 
 from gantrymq import Message, MessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.errors import GantrymqError
-from golden_stores import unpack
+from gantrymq.store.reader import StoreReader
+from golden_stores import NAMES, unpack
+from spark_session import spark
 from store_cases import await_dispatch, fill, numbered
 
 from .java import Setting
 from .java_cluster import JavaCluster
 from .spark_reads import Row, Stream, in_order, rows
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
 BEGAN_MS = 1_795_260_000_000  # behind all that the golden store holds
 # Nothing may be delivered, checked or deleted while it is read: three places are to hold the same.
 STILL: dict[str, Setting] = {
@@ -53,9 +61,8 @@ def prepare(name: str, into: Path) -> tuple[Path, dict[str, Setting]]:
 
 def declare_topics(store: Path, **more: int) -> None:
     """Write config/topics.json so that a broker serves all that is there; ``more`` topics have so many queues."""
-    with MessageStore.open(store, housekeeping=False) as opened:
-        await_dispatch(opened)
-        queues = [(topic, queue_id, high) for topic, queue_id, _, high in opened.queues()]
+    with StoreReader.open(store) as reader:
+        queues = [(queue.topic, queue.queue_id, queue.max_offset) for queue in reader.consume_queues]
     file = store / "config" / "topics.json"
     file.parent.mkdir(exist_ok=True)
     table = json.loads(file.read_text())["topicConfigTable"] if file.exists() else {}
@@ -80,6 +87,7 @@ def put_odd_messages(store: Path) -> None:
             opened.put(Message("sparse", b"", queue_id=queue_id, tags="gone", keys=["k", "ключ"]))
         for topic in ("ns%inside", "%RETRY%ns%group"):
             opened.put(Message(topic, topic.encode()))
+        await_dispatch(opened)
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +243,58 @@ def test_streams_come_to_the_same_place(places: Places, options: dict[str, objec
     for name, place in places._asdict().items():
         with Stream(place | given, checkpoint=ends["java"]) as stream:
             assert stream.batch() == [], name
+
+
+CONDITIONS = {
+    "topic = 'two' and queue_id = 1 and queue_offset >= 10": 5,
+    "topic = 'sent' and tags = 'tag' and keys = array('a', 'b')": 3,
+    f"topic = 'one' and store_timestamp >= timestamp_millis({LATER})": 20,
+    "topic = 'sparse' and length(body) = 0": 2,
+}
+
+
+def test_spark_filters_at_all_places(spark: SparkSession, places: Places) -> None:
+    for enabled, option in (("true", "true"), ("true", "false"), ("false", "true")):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
+        try:
+            found = [counts(spark, place | {"filterPushdown": option}) for place in places]
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+        assert found == [list(CONDITIONS.values())] * len(places)
+
+
+def counts(spark: SparkSession, place: dict[str, str]) -> list[int]:
+    """How many rows of a place meet each condition, in one job; each is a load of its own."""
+    source = spark.read.format("rocketmq").options(**place, subscribePattern="one|two|sparse|sent")
+    parts = [source.load().where(one).selectExpr(f"{number} AS number") for number, one in enumerate(CONDITIONS)]
+    found = {row.number: row["count"] for row in reduce(DataFrame.unionAll, parts).groupBy("number").count().collect()}
+    return [found.get(number, 0) for number in range(len(CONDITIONS))]
+
+
+def test_spark_reads_few_columns_at_all_places(spark: SparkSession, places: Places) -> None:
+    found = []
+    for place in places:
+        source = spark.read.format("rocketmq").options(**place, SubScribe="sent")
+        few = source.schema("body binary, queue_offset bigint").load()
+        found.append(few.orderBy("queue_offset", "body").collect())
+        all_but_one = spark.read.format("rocketmq").options(**place, includeProperties="false").load()
+        assert "properties" not in all_but_one.columns
+        assert len(all_but_one.columns) == 18
+    assert found[0] == found[1] == found[2]
+    assert max(len(row.body) for row in found[0]) == 5400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_golden_store_behind_the_real_broker(tmp_path: Path, java: None, name: str) -> None:
+    """What a live broker gives of a store, damaged or not, is what its directory has."""
+    store, settings = prepare(name, tmp_path)
+    shutil.copytree(store, tmp_path / "copy")
+    declare_topics(tmp_path / "copy")
+    careless = {"failOnDataLoss": "false"}
+    with JavaCluster(tmp_path / "copy", settings) as running:
+        found = rows({"nameserver": running.namesrv, **careless})
+    expected = rows({"path": str(store), "brokerName": "broker-a", **careless})
+    if name == "lost-queues-many-files":  # Java makes the queues anew of the last ten files alone
+        expected = [row for row in expected if row["phy_offset"] >= min(one["phy_offset"] for one in found)]
+    assert found == expected

@@ -68,7 +68,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("verifyCRC", "true", "verify_crc", True, {"on": "true or false"}),
     ("namespace", "ns", "namespace", "ns", {"": "not empty"}),
     ("brokerName", "a", "broker_name", ("a",), {"": "names separated by commas"}),
-    ("filterPushdown", "false", "filter_pushdown", False, {"off": "true or false"}),
+    ("filterPushdown", "true", "filter_pushdown", True, {"off": "true or false"}),
 ]  # fmt: skip
 
 

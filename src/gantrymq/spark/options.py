@@ -49,7 +49,7 @@ class ReadOptions:
     secret_key: str | None = None
     tls: TlsSettings = ()
     broker_name: tuple[str, ...] = ()
-    filter_pushdown: bool = True
+    filter_pushdown: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
