@@ -5,6 +5,7 @@ import random
 import sys
 import zlib
 from collections.abc import Generator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import settings
 
 HERE = Path(__file__).parent
 MARKED_FOLDERS = ("crash", "interop", "spark")
+WAITING = "interop"
+DEAR_FOLDERS = ("spark", "bench", "cli", "crash", "demo", "golden", "tools")
 REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
 RUN_SEED = pytest.StashKey[int]()
 
@@ -74,6 +77,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folders = item.path.relative_to(HERE).parts[:-1] if item.path.is_relative_to(HERE) else ()
         for name in set(folders) & set(MARKED_FOLDERS):
             item.add_marker(name)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _by_turns(items)
+
+
+def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests as workers take them, file by file: those that wait for Java, by turns with those that compute.
+
+    So two workers seldom wait together. What is quick comes last, so that they end together.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path in files if path.parent.name == WAITING]
+    computing = sorted(files.keys() - set(waiting), key=lambda path: (path.parent.name not in DEAR_FOLDERS, path))
+    turns = chain.from_iterable(zip_longest(computing, waiting))
+    return [item for path in turns if path is not None for item in files[path]]
 
 
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
