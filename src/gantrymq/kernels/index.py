@@ -21,16 +21,13 @@ from gantrymq.kernels.codes import (
     TOPIC_AT,
     TOPIC_LENGTH,
 )
-from gantrymq.kernels.entries import find_byte, next_entry, prefetch_entries, same_bytes
+from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
+from gantrymq.kernels.entries import find_byte, prefetch_entries, same_bytes
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
-_UNIQ_KEY, _KEYS, _TAGS = (
-    np.frombuffer(name.encode(), np.uint8) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)
-)
 _KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
 _TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
 _SPACE = 0x20
@@ -46,43 +43,37 @@ def _positive(code: Any) -> int:
 
 
 @helper
-def _hash_record(buf: Bytes, columns: Int64s, i: int, prefix: Any, with_tags: bool, hashes: Int64s, count: int) -> int:
-    """Write record i's hashes, which go on from ``prefix``, to ``hashes[count:]``.
+def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: Int64s, count: int) -> int:
+    """Write the hashes of a record with these properties, which go on from ``prefix``, to ``hashes[count:]``.
 
     Returns the count with them, or -1 where they do not fit.
     """
-    start = columns[PROPERTIES_AT, i]
-    stop = start + columns[PROPERTIES_LENGTH, i]
-    unique, unique_end, key, keys_end, tags, tags_end = 0, 0, 0, 0, 0, 0
-    while start < stop:
-        at, separator, end = next_entry(buf, start, stop)
-        length = separator - at
-        if length == _UNIQ_KEY.size and same_bytes(buf, at, _UNIQ_KEY, 0, _UNIQ_KEY.size):
-            unique, unique_end = separator + 1, end
-        elif length == _KEYS.size and same_bytes(buf, at, _KEYS, 0, _KEYS.size):
-            key, keys_end = separator + 1, end
-        elif length == _TAGS.size and same_bytes(buf, at, _TAGS, 0, _TAGS.size):
-            tags, tags_end = separator + 1, end
-        start = end + 1
-    if unique_end:
+    if spans.unique_end:
         if count == hashes.size:
             return -1
-        hashes[count] = _positive(hash_text(prefix, buf, unique, unique_end))
+        hashes[count] = _positive(hash_text(prefix, buf, spans.unique, spans.unique_end))
         count += 1
-    while key < keys_end:
-        end = find_byte(buf, key, keys_end, _SPACE)
+    key = spans.keys
+    while key < spans.keys_end:
+        end = find_byte(buf, key, spans.keys_end, _SPACE)
         if end > key:
             if count == hashes.size:
                 return -1
             hashes[count] = _positive(hash_text(prefix, buf, key, end))
             count += 1
         key = end + 1
-    if tags_end and with_tags:
+    if spans.tags_end and with_tags:
         if count == hashes.size:
             return -1
-        hashes[count] = _positive(hash_text(hash_ascii(prefix, _TAG_PREFIX, 0, 2), buf, tags, tags_end))
+        hashes[count] = _positive(hash_text(hash_ascii(prefix, _TAG_PREFIX, 0, 2), buf, spans.tags, spans.tags_end))
         count += 1
     return count
+
+
+@helper
+def key_prefix(buf: Bytes, at: int, length: int) -> Any:
+    """What the hashes of a topic's keys go on from: the topic and a number sign."""
+    return hash_ascii(hash_text(np.uint64(0), buf, at, at + length), _KEY_SEPARATOR, 0, 1)
 
 
 @kernel
@@ -104,10 +95,12 @@ def index_hashes(
             continue
         at, length = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i]
         if length != topic_length or not same_bytes(buf, at, buf, topic, length):  # the record before had it too
-            prefix = hash_ascii(hash_text(np.uint64(0), buf, at, at + length), _KEY_SEPARATOR, 0, 1)
+            prefix = key_prefix(buf, at, length)
             topic_length = length
         topic = at
-        after = _hash_record(buf, columns, i, prefix, with_tags != 0, hashes, count)
+        properties_at = columns[PROPERTIES_AT, i]
+        spans = dispatch_properties(buf, properties_at, properties_at + columns[PROPERTIES_LENGTH, i])
+        after = hash_record(buf, spans, prefix, with_tags != 0, hashes, count)
         if after < 0:
             return count, i
         record_of[count:after] = i

@@ -32,17 +32,16 @@ from gantrymq.kernels.codes import (
     TOPIC_AT,
     TOPIC_LENGTH,
 )
-from gantrymq.kernels.entries import next_entry, prefetch_entries, same_bytes
+from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
+from gantrymq.kernels.entries import prefetch_entries, same_bytes
 from gantrymq.kernels.jit import helper, kernel, rare_helper
 from gantrymq.kernels.machine import copy, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.queue_table import COUNT, POOLED, QueueTable
 from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
+from gantrymq.model.message import SCHEDULE_TOPIC
 
 UNKNOWN_LEVEL_DELAY_MS = 1000
-_TAGS = np.frombuffer(PROPERTY_TAGS.encode(), np.uint8)
-_DELAY = np.frombuffer(PROPERTY_DELAY.encode(), np.uint8)
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
@@ -159,6 +158,16 @@ def _deliver_time(level: int, store_timestamp: int, delay_levels_ms: Int64s) -> 
     return int(store_timestamp + delay_levels_ms[min(level, delay_levels_ms.size) - 1])
 
 
+@helper
+def tags_code_of(buf: Bytes, columns: Int64s, i: int, spans: Spans, delay_levels_ms: Int64s) -> int:
+    """What ``format.queue_entry.tags_code`` gives for record i, whose properties stand where ``spans`` says."""
+    if spans.delay_end and columns[TOPIC_LENGTH, i] == _SCHEDULE_TOPIC.size:
+        level = _level(buf, spans.delay, spans.delay_end)
+        if level > 0 and same_bytes(buf, columns[TOPIC_AT, i], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
+            return int(_deliver_time(level, columns[STORE_TIMESTAMP, i], delay_levels_ms))
+    return int(signed_hash(hash_text(np.uint64(0), buf, spans.tags, spans.tags_end)))
+
+
 @kernel
 def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, codes: Int64s) -> None:
     """``codes[i]``, for i below n: what ``format.queue_entry.tags_code`` gives for record i.
@@ -169,21 +178,8 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
         if i + RECORDS_AHEAD < n:
             prefetch_entries(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
         start = columns[PROPERTIES_AT, i]
-        stop = start + columns[PROPERTIES_LENGTH, i]
-        tags, tags_end, level, level_end = 0, 0, 0, 0
-        while start < stop:
-            at, separator, end = next_entry(buf, start, stop)
-            if separator - at == _TAGS.size and same_bytes(buf, at, _TAGS, 0, _TAGS.size):
-                tags, tags_end = separator + 1, end
-            elif separator - at == _DELAY.size and same_bytes(buf, at, _DELAY, 0, _DELAY.size):
-                level, level_end = separator + 1, end
-            start = end + 1
-        if level_end and columns[TOPIC_LENGTH, i] == _SCHEDULE_TOPIC.size:
-            delay_level = _level(buf, level, level_end)
-            if delay_level > 0 and same_bytes(buf, columns[TOPIC_AT, i], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
-                codes[i] = _deliver_time(delay_level, columns[STORE_TIMESTAMP, i], delay_levels_ms)
-                continue
-        codes[i] = signed_hash(hash_text(np.uint64(0), buf, tags, tags_end))
+        spans = dispatch_properties(buf, start, start + columns[PROPERTIES_LENGTH, i])
+        codes[i] = tags_code_of(buf, columns, i, spans, delay_levels_ms)
 
 
 @kernel

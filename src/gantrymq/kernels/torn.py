@@ -20,6 +20,20 @@ def _is_zero(buf: Bytes, start: int, stop: int) -> bool:
     return start == stop
 
 
+@helper
+def is_torn(buf: Bytes, columns: Int64s, i: int) -> bool:
+    """Whether record i is torn."""
+    end = columns[POS, i] + columns[SIZE, i]
+    if columns[PROPERTIES_LENGTH, i] == 0:
+        end -= 2  # then this length is last, two zero bytes by right
+    at = -(-columns[TOPIC_AT, i] // SECTOR) * SECTOR
+    while at < end:
+        if buf[at] == 0 and buf[at - 1] != 0 and _is_zero(buf, at, min(at + SECTOR, end)):
+            return True
+        at += SECTOR
+    return False
+
+
 @kernel
 def first_torn(buf: Bytes, columns: Int64s, n: int) -> int:
     """Which of the records ``columns[:, :n]`` is the first torn one; ``n`` where none is.
@@ -27,12 +41,6 @@ def first_torn(buf: Bytes, columns: Int64s, n: int) -> int:
     ``buf`` begins at a sector.
     """
     for i in range(n):
-        end = columns[POS, i] + columns[SIZE, i]
-        if columns[PROPERTIES_LENGTH, i] == 0:
-            end -= 2  # then this length is last, two zero bytes by right
-        at = -(-columns[TOPIC_AT, i] // SECTOR) * SECTOR
-        while at < end:
-            if buf[at] == 0 and buf[at - 1] != 0 and _is_zero(buf, at, min(at + SECTOR, end)):
-                return i
-            at += SECTOR
+        if is_torn(buf, columns, i):
+            return i
     return n

@@ -24,7 +24,7 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.log_file import LogFile
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.spark.queue_filter import QueueFilter
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.torn import first_torn
 
 _FIRST_READ_BYTES = 64 << 10

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 
 
 class IndexBeside:

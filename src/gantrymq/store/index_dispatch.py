@@ -11,7 +11,7 @@ from gantrymq.errors import DiskFullError
 from gantrymq.kernels import codes
 from gantrymq.store.index_entries import IndexEntriesFinder
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 
 
 class IndexDispatcher:
@@ -65,9 +65,9 @@ class IndexDispatcher:
             self.index_from = batch.end_offset
 
     def _put(self, batch: RecordBatch, now_ms: int | None) -> None:
-        hashes, phy_offsets, timestamps = self._finder.find(batch)
-        while self._done < len(hashes):
-            put = self.index.put(hashes, phy_offsets, timestamps, self._done, now_ms)
+        entries = self._finder.find(batch)
+        while self._done < len(entries.hashes):
+            put = self.index.put(*entries, self._done, now_ms)
             self._done += put
             self.added += put
-        self._done -= len(hashes)
+        self._done -= len(entries.hashes)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_hashes
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import IndexEntries, RecordBatch
 
-Longs = NDArray[np.int64]
 _WITH_TAGS = 1
 _HASHES_A_RECORD = 4
 
@@ -20,11 +18,10 @@ class IndexEntriesFinder:
     def __init__(self) -> None:
         self._hashes = self._records = self._offsets = self._stored = np.empty(0, np.int64)
 
-    def find(self, batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
-        """(key hashes, physical offsets, store timestamps) of what ``batch`` is indexed under, in RocketMQ's order.
-
-        The next call writes over them.
-        """
+    def find(self, batch: RecordBatch) -> IndexEntries:
+        """What ``batch``, whose places are believed, is indexed under. The next call writes over it."""
+        if batch.digest is not None:
+            return batch.digest.entries
         self._take_room(max(_HASHES_A_RECORD * batch.count, codes.MAX_HASHES_OF_RECORD))
         offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
         count, done = self._find(batch, 0)
@@ -33,13 +30,13 @@ class IndexEntriesFinder:
             # "clip" keeps numpy from making a copy first; every record is one of the batch.
             np.take(offsets, records, out=self._offsets[:count], mode="clip")
             np.take(stored, records, out=self._stored[:count], mode="clip")
-            return hashes, self._offsets[:count], self._stored[:count]
+            return IndexEntries(hashes, self._offsets[:count], self._stored[:count])
         while done < batch.count:
             hashes, records = hashes.copy(), records.copy()
             count, done = self._find(batch, done)
             hashes = np.concatenate((hashes, self._hashes[:count]))
             records = np.concatenate((records, self._records[:count]))
-        return hashes, offsets[records], stored[records]
+        return IndexEntries(hashes, offsets[records], stored[records])
 
     def _find(self, batch: RecordBatch, start: int) -> tuple[int, int]:
         found: tuple[int, int] = index_hashes(
@@ -53,6 +50,6 @@ class IndexEntriesFinder:
             self._offsets, self._stored = np.empty(room, np.int64), np.empty(room, np.int64)
 
 
-def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
+def index_entries(batch: RecordBatch) -> IndexEntries:
     """The entries of one batch, as arrays that nobody writes over."""
     return IndexEntriesFinder().find(batch)

@@ -7,30 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gantrymq.format.record import CheckCRC, RecordStop
+from gantrymq.format.record import RecordStop
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
-from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.kernels.arrays import read_only
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
-
-BATCH_RECORDS = 4096
-SETS_OF_COLUMNS = 3  # one is scanned, one goes into queues, one into the index
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import Scan
+from gantrymq.store.scan_ahead import ScanAhead
 
 Item = TypeVar("Item")
 
-_CHECKS = {
-    CheckCRC.OFF: codes.CHECK_OFF,
-    CheckCRC.BODY: codes.CHECK_BODY,
-    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
-}
 _STOPS = {
     codes.STOP_BLANK: RecordStop.BLANK,
     codes.STOP_ZEROS: RecordStop.ZEROS,
@@ -42,68 +32,30 @@ _STOPS = {
 }
 
 
-@dataclass(slots=True)
-class RecordBatch:
-    """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
-
-    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. The columns are
-    the scanner's own and are written over by the third batch after it.
-    """
-
-    base: int
-    buffer: Bytes
-    columns: NDArray[np.int64]
-    count: int
-
-    @property
-    def start_offset(self) -> int:
-        """Where the first record of the batch lies."""
-        return self.base + int(self.columns[codes.POS, 0])
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the last record of the batch."""
-        last = self.count - 1
-        return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
-
-    def believe_places(self) -> None:
-        """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
-        np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
-
-    def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
-        """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
-        columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
-        return RecordBatch(self.base, self.buffer, columns, columns.shape[1])
-
-
 class LogScanner:
-    """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), verifying CRCs as ``check`` says.
+    """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), as ``scan`` reads records.
+
+    With ``ahead`` parts of it are scanned by others before. They see what is written when a file's turn comes.
 
     Iterate over the batches; afterwards ``offset`` is where the records ended and ``stop`` why: None where ``end``
-    was reached, BLANK where the last file ended in one. A batch has ``batch_records`` at most.
+    was reached, BLANK where the last file ended in one. A batch lives while two more are asked for.
     """
 
-    def __init__(
-        self, log: CommitLog, start: int, end: int | None, check: CheckCRC, batch_records: int = BATCH_RECORDS
-    ) -> None:
+    def __init__(self, log: CommitLog, start: int, end: int | None, scan: Scan, ahead: ScanAhead | None = None) -> None:
         self.offset = start
         self.stop: RecordStop | None = None
         self._log = log
         self._end = end
-        self._check = _CHECKS[check]
-        self._columns = tuple(new_columns(batch_records) for _ in range(SETS_OF_COLUMNS))
-        self._turn = 0
+        self._scan = scan
+        self._ahead = ahead
         self._scanned: tuple[MappedFile, Bytes] | None = None
 
     def aim(self, start: int, end: int | None) -> None:
-        """Scan from ``start`` to ``end`` next; the batches of before are written over.
-
-        Who reads little and often keeps a scanner and its memory.
-        """
-        self.offset, self._end, self.stop, self._turn = start, end, None, 0
+        """Scan from ``start`` to ``end`` next. Who reads little and often keeps a scanner and its memory."""
+        self.offset, self._end, self.stop = start, end, None
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """The batches. Sets of columns are used in turn, so a batch lives while two more are asked for."""
+        """The batches; none is empty."""
         while self._end is None or self.offset < self._end:
             file = self._log.queue.find(self.offset)
             if file is None:
@@ -128,16 +80,28 @@ class LogScanner:
         base = file.file_from_offset
         limit = file.size
         stop_at = limit if self._end is None else min(limit, self._end - base)
+        if self._ahead is not None:
+            self._ahead.begin(lambda at, length: buffer[at : at + length], base, self.offset - base, stop_at)
         while True:
-            columns = self._columns[self._turn]
-            self._turn = (self._turn + 1) % SETS_OF_COLUMNS
-            count, code, position = scan(buffer, self.offset - base, stop_at, limit, self._check, columns)
-            self.offset = base + position
+            batch, code = self._next_batch(buffer, base, stop_at, limit)
             self.stop = _STOPS.get(code)
-            if count:
-                yield RecordBatch(base, buffer, columns, count)
+            if batch.count:
+                yield batch
             if code != codes.STOP_FULL:
                 return self.stop
+
+    def _next_batch(self, buffer: Bytes, base: int, stop: int, limit: int) -> tuple[RecordBatch, int]:
+        """What lies at ``offset``, which moves behind it, and the code of why there is no more."""
+        start, bound = self.offset - base, stop
+        if self._ahead is not None:
+            batch = self._ahead.take(start)
+            if batch is not None:
+                self.offset = batch.end_offset
+                return batch, codes.STOP_FULL if self.offset < base + stop else codes.STOP_RANGE
+            bound = self._ahead.bound(start, stop)
+        batch, code, position = self._scan(buffer, base, start, bound, limit)
+        self.offset = base + position
+        return batch, codes.STOP_FULL if code == codes.STOP_RANGE and position < stop else code
 
     def _buffer_of(self, file: MappedFile) -> Bytes:
         """The same array for the same file: a kernel knows it again."""

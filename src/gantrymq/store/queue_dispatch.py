@@ -21,10 +21,10 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
-from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_offsets import believable
 from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
+from gantrymq.store.record_batch import RecordBatch
 
 Arrival = Callable[[str, int, int], None]
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
-from gantrymq.store.log_scanner import BATCH_RECORDS, RecordBatch
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import BATCH_RECORDS
 
 
 class QueueNumbers:

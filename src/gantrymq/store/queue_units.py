@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels.api import encode_units, tags_codes
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 
 _FIELDS = 4
 
@@ -49,7 +49,10 @@ class QueueUnitsEncoder:
         if len(self._starts) != n_queues + 1:
             self._starts = np.empty(n_queues + 1, np.int64)
         tags, units, fields, starts = self._tags, self._units, self._fields, self._starts
-        tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
+        if batch.digest is not None:
+            tags = batch.digest.tags_codes
+        else:
+            tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
         encode_units(batch.columns, count, numbers, tags, n_queues, units, fields, starts)
         queue_offsets, phy_offsets, sizes, stored = fields[:, :count]
         return QueueUnits(units[: count * UNIT_SIZE], queue_offsets, phy_offsets, sizes, stored, starts)

@@ -34,6 +34,7 @@ from gantrymq.store.opening import StoreParts, load_index, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.reading import ReadingStore
+from gantrymq.store.record_scan import RecordScan, check_code
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport, index_begin
 
 
@@ -133,7 +134,7 @@ class StoreReader(ReadingStore):
         begin = index_begin(self.recovery, index, dropped, self.log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
         start = max(begin - begin % self.log.file_size, self.log.min_offset)
-        scanner = LogScanner(self.log, start, self.max_phy_offset, CheckCRC.OFF)
+        scanner = LogScanner(self.log, start, self.max_phy_offset, RecordScan(check_code(CheckCRC.OFF)))
         while True:
             for batch in scanner:
                 dispatcher.dispatch(batch, None)

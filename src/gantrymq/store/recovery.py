@@ -33,15 +33,18 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner, RecordBatch, one_ahead
+from gantrymq.store.log_scanner import LogScanner, one_ahead
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import SETS, DigestScan, Scan, check_code
 from gantrymq.store.recover_start import FirstRecord, StartRule
+from gantrymq.store.scan_ahead import PART_RECORDS, ScanAhead
 from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
 _FAR = 1 << 62
-_BATCH_RECORDS = 32_768  # what the steps of a batch cost beside their records is then nothing
+_BATCH_RECORDS = 2 * PART_RECORDS  # what the steps of a batch cost beside their records is then nothing
 
 
 @dataclass(slots=True)
@@ -132,6 +135,9 @@ class Recovery:
 
     # The log
 
+    def _scan(self, check: CheckCRC, sets: int = SETS) -> Scan:
+        return DigestScan(check_code(check), self.config.delay_levels_ms, _BATCH_RECORDS, sets)
+
     def _recover_log(self, report: RecoveryReport) -> int:
         """Read forward from the start file; returns the end of the log."""
         files = self.log.queue.files
@@ -180,10 +186,10 @@ class Recovery:
         return FirstRecord(message.phy_offset, message.store_timestamp_ms)
 
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
-        scanner = LogScanner(self.log, start, None, self._check, _BATCH_RECORDS)
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
         stray = None
-        with IndexBeside(self.index_dispatcher) as index:
+        with ScanAhead(lambda: self._scan(self._check, sets=1)) as ahead, IndexBeside(self.index_dispatcher) as index:
+            scanner = LogScanner(self.log, start, None, self._scan(self._check), ahead)
             for batch in one_ahead(scanner):
                 right = self._leading_right(batch)
                 confirmed = self._confirmed(right)
@@ -208,7 +214,7 @@ class Recovery:
             places = batch.columns[codes.POS, : batch.count] + batch.base
             wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
             count = min([count, *wrong[:1].tolist()])
-        return batch if count == batch.count else RecordBatch(batch.base, batch.buffer, batch.columns, count)
+        return batch.head(count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:
         """With duplicationEnable only what is confirmed is dispatched."""
@@ -216,7 +222,7 @@ class Recovery:
             return batch
         ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
         count = int(np.searchsorted(ends, self.checkpoint.page.confirm_phy_offset, side="right"))
-        return RecordBatch(batch.base, batch.buffer, batch.columns, count)
+        return batch.head(count)
 
     def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
         """Put what the queues miss of [begin, end)."""
@@ -240,7 +246,7 @@ class Recovery:
         """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
         if begin >= end:
             return
-        scanner = LogScanner(self.log, begin, end, CheckCRC.OFF, _BATCH_RECORDS)
+        scanner = LogScanner(self.log, begin, end, self._scan(CheckCRC.OFF))
         while True:
             for batch in scanner:
                 yield batch

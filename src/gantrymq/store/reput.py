@@ -12,6 +12,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.record_scan import RecordScan, check_code
 
 _LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ's sleeps for the former
 _REST_A_RECORD_MS = 0.5
@@ -41,7 +42,8 @@ class ReputMessageService:
         self._index = index
         self._end_offset = end_offset
         self._now_ms: int | None = None
-        self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, CheckCRC.OFF)
+        self._scan = RecordScan(check_code(CheckCRC.OFF))
+        self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, self._scan)
         self.reput_from_offset = reput_from_offset
         self._found = 0  # records since the last rest
 
@@ -93,6 +95,7 @@ class ReputMessageService:
             return False
         scanner = self._scanner
         scanner.aim(self.reput_from_offset, end)
+        self._scan.begin_again()
         for batch in scanner:
             self._queues.dispatch(batch)
             if self._index is not None:

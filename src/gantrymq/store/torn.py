@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gantrymq.kernels import api
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 
 
 def first_torn(batch: RecordBatch) -> int:
     """Which record of the batch is the first torn one; ``batch.count`` where none is."""
+    if batch.digest is not None:
+        return batch.digest.torn
     return int(api.first_torn(batch.buffer, batch.columns, batch.count))

@@ -29,9 +29,10 @@ from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.reader import StoreReader
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.arrow_batches import ArrowBatches
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport

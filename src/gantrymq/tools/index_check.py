@@ -30,7 +30,7 @@ from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.arrays import read_only
 from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison
 from gantrymq.tools.log_check import LogCheck

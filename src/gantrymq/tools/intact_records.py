@@ -14,7 +14,9 @@ import numpy as np
 from gantrymq.format.record import RecordStop
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import Scan
+from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.store.torn import first_torn
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
@@ -73,11 +75,15 @@ def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
 class IntactRecords:
     """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
 
-    A batch lives until the one after the next. ``found`` is complete when the iteration has ended.
+    A batch lives until the one after the next. ``found`` is complete when the iteration has ended. ``scan`` and
+    ``ahead`` are those of ``LogFileReader``.
     """
 
-    def __init__(self, fs: FileSystem, files: list[LogFile]) -> None:
+    def __init__(
+        self, fs: FileSystem, files: list[LogFile], scan: Scan | None = None, ahead: ScanAhead | None = None
+    ) -> None:
         self._fs = fs
+        self._scan, self._ahead = scan, ahead
         self._files = files
         self.min_offset = files[0].base if files else 0
         self.total_bytes = sum(file.size_bytes for file in files)
@@ -92,7 +98,7 @@ class IntactRecords:
             end = file.end
 
     def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
-        for event in LogFileReader(self._fs, file):
+        for event in LogFileReader(self._fs, file, self._scan, self._ahead):
             if isinstance(event, RecordBatch):
                 batch = self._right(file, event)
                 if batch.count:

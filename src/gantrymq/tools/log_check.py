@@ -19,7 +19,7 @@ import numpy as np
 from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.intact_records import torn_rows
 from gantrymq.tools.log_files import LogFile

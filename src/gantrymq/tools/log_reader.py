@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from gantrymq.fs.api import Bytes, File, FileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.log_scanner import SETS_OF_COLUMNS, RecordBatch
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import RecordScan, Scan
+from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -87,13 +90,17 @@ LogEvent = RecordBatch | Broken | Unreadable | FileEnd
 
 
 class LogFileReader:
-    """Reads ``file``; iterate once. Batches have wrong CRCs marked in ``CRC_OK``; a FileEnd comes last, and always."""
+    """Reads ``file``; iterate once. Batches have wrong CRCs marked in ``CRC_OK``; a FileEnd comes last, and always.
 
-    def __init__(self, fs: FileSystem, file: LogFile) -> None:
+    ``scan`` reads the records, one that marks; None: into memory of the reader's own, and nothing else. ``ahead`` scans
+    parts of the file before their turn comes, and marks too.
+    """
+
+    def __init__(self, fs: FileSystem, file: LogFile, scan: Scan | None = None, ahead: ScanAhead | None = None) -> None:
         self._fs = fs
+        self._ahead = ahead
         self._entry = file
-        self._columns = tuple(new_columns(BATCH_RECORDS) for _ in range(SETS_OF_COLUMNS))
-        self._turn = 0
+        self._scan = scan or RecordScan(codes.CHECK_MARK, BATCH_RECORDS)
         self._unreadable: list[Unreadable] = []
 
     def __iter__(self) -> Iterator[LogEvent]:
@@ -110,14 +117,21 @@ class LogFileReader:
 
     def _events(self, file: File) -> Iterator[LogEvent]:
         base, size, position, wanted = self._entry.base, self._entry.size_bytes, 0, CHUNK_BYTES
+        if self._ahead is not None:
+            self._ahead.begin(partial(_view_of_data, file), base, 0, size)
         while size - position >= BLANK_SIZE:
+            if self._ahead is not None and (ready := self._ahead.take(position)) is not None:
+                yield ready
+                position, wanted = ready.end_offset - base, CHUNK_BYTES
+                continue
             lead = position % _SECTOR_BYTES  # a batch begins with a sector, as what a power cut tears does
             chunk = self._read(file, position - lead, min(wanted + lead, size - position + lead))
-            columns = self._columns[self._turn]
-            count, code, reached = scan(chunk, lead, len(chunk), len(chunk), codes.CHECK_MARK, columns)
-            if count:
-                self._turn = (self._turn + 1) % SETS_OF_COLUMNS
-                yield RecordBatch(base + position - lead, chunk, columns, count)
+            end = len(chunk)
+            if self._ahead is not None:
+                end = self._ahead.bound(position, position - lead + end) - (position - lead)
+            batch, code, reached = self._scan(chunk, base + position - lead, lead, end, len(chunk))
+            if batch.count:
+                yield batch
                 # What is left of the chunk is looked at again.
                 position, wanted = position - lead + reached, CHUNK_BYTES
                 continue
@@ -197,6 +211,11 @@ class LogFileReader:
         if self._unreadable and self._unreadable[-1].end == start:
             start = self._unreadable.pop().start
         self._unreadable.append(Unreadable(self._entry.path, start, end, error))
+
+
+def _view_of_data(file: File, position: int, length: int) -> Bytes:
+    """A part of the file; nothing where all of it is a hole."""
+    return file.view(position, length if file.data_from(position) < position + length else 0)
 
 
 def _bytes_needed(chunk: Bytes, rest: int) -> int:

@@ -18,7 +18,8 @@ from gantrymq.format.record import PHY_OFFSET_AT
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
-from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_copy import LogCopy
 from gantrymq.tools.log_files import LogFile

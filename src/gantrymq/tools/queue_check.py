@@ -20,9 +20,9 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.log_scanner import RecordBatch
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_units import QueueUnits, queue_units
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.queue_files import QueueFiles, queue_directories

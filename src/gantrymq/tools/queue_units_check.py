@@ -21,7 +21,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import tags_codes
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.queue_check import CheckedQueue

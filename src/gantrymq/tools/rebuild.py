@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from gantrymq.clock import SystemClock
@@ -26,6 +27,7 @@ from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.names import LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
@@ -36,6 +38,8 @@ from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.record_scan import DigestScan
+from gantrymq.store.scan_ahead import PART_RECORDS, ScanAhead
 from gantrymq.tools.file_swap import FileSwap, clear_directory
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
@@ -101,7 +105,13 @@ Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
 
 def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
     """Make the files on this machine; raises DiskFullError."""
-    records, config, work = IntactRecords(fs, order.files), order.config, order.work
+    scan = partial(DigestScan, codes.CHECK_MARK, order.config.delay_levels_ms, 2 * PART_RECORDS)
+    with ScanAhead(partial(scan, sets=1)) as ahead:
+        return _build_of(IntactRecords(fs, order.files, scan(), ahead), fs, order, progress)
+
+
+def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
+    config, work = order.config, order.work
     built, checkpoint = Built(records.found, [work]), StoreCheckpoint(fs, work.checkpoint)
     full_files_ms: list[int] = []
     queues = ConsumeQueues(fs, work, config)

@@ -15,7 +15,7 @@ from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile
 
 _MOST_AT_ONCE = 4096

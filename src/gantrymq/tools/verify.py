@@ -26,8 +26,9 @@ from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.fs.api import Bytes, FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.geometry import require_store
-from gantrymq.store.log_scanner import RecordBatch, one_ahead
+from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files

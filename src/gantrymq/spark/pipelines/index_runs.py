@@ -25,7 +25,7 @@ from gantrymq.format.names import following_index_name, index_name
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.index_file import IndexFile
-from gantrymq.store.log_scanner import RecordBatch
+from gantrymq.store.record_batch import RecordBatch
 
 _FIELDS = 3  # hash, physical offset, store time
 _ENTRY_BYTES = _FIELDS * 8

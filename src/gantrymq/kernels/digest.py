@@ -1,0 +1,92 @@
+"""Scanning and what dispatch wants to know, in one pass.
+
+A record's topic and properties are in the processor's cache when its CRC is done; kernels that come behind a batch of
+megabytes wait for that memory again, and needed three times as long.
+
+``buf``, ``columns``, checks and stop codes are those of ``scan``.
+
+Source: CommitLog.checkMessageAndReturnSize, DefaultMessageStore.doDispatch.
+"""
+
+import numpy as np
+
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import (
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    SIZE,
+    STOP_DONE,
+    STOP_FULL,
+    STOP_RANGE,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+)
+from gantrymq.kernels.dispatch_properties import dispatch_properties
+from gantrymq.kernels.entries import same_bytes
+from gantrymq.kernels.index import hash_record, key_prefix
+from gantrymq.kernels.jit import kernel
+from gantrymq.kernels.queues import tags_code_of
+from gantrymq.kernels.scan import read_checked
+from gantrymq.kernels.torn import is_torn
+from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+
+@kernel
+def digest(
+    buf: Bytes,
+    base: int,
+    start: int,
+    stop: int,
+    limit: int,
+    check: int,
+    columns: Int64s,
+    delay_levels_ms: Int64s,
+    tags: Int64s,
+    entries: Int64s,
+) -> tuple[int, int, int, int, int]:
+    """``scan``, and for each record what its queue and the index take; returns (count, stop code, stop position,
+    index entries, first torn record).
+
+    ``tags[:count]`` are the records' tags codes (``tags_codes``). The rows of ``entries`` take the index entries of
+    all records in RocketMQ's order: key hashes (``index_hashes``, with tags), physical offsets and store timestamps; a
+    record's offset is where it lies, ``base`` being that of ``buf``'s first byte. STOP_FULL also where ``entries`` is
+    full; room for ``MAX_HASHES_OF_RECORD`` is always enough for one record. Without a torn record (``first_torn``) its
+    number is ``count``. ``buf`` begins at a sector.
+    """
+    limit = min(limit, buf.size)
+    capacity = min(columns.shape[1], tags.size)
+    hashes, offsets, timestamps = entries[0], entries[1], entries[2]
+    position, count, found, torn = start, 0, 0, -1
+    topic, topic_length, prefix = 0, -1, np.uint64(0)
+    code = STOP_RANGE
+    while position < stop:
+        if count == capacity:
+            code = STOP_FULL
+            break
+        code = read_checked(buf, position, limit, check, columns, count)
+        if code != STOP_DONE:
+            break
+        code = STOP_RANGE
+        start = columns[PROPERTIES_AT, count]
+        spans = dispatch_properties(buf, start, start + columns[PROPERTIES_LENGTH, count])
+        if columns[SYS_FLAG, count] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            at, length = columns[TOPIC_AT, count], columns[TOPIC_LENGTH, count]
+            if length != topic_length or not same_bytes(buf, at, buf, topic, length):  # the record before had it too
+                prefix = key_prefix(buf, at, length)
+                topic_length = length
+            topic = at
+            after = hash_record(buf, spans, prefix, True, hashes, found)
+            if after < 0:
+                code = STOP_FULL
+                break
+            offsets[found:after] = base + position
+            timestamps[found:after] = columns[STORE_TIMESTAMP, count]
+            found = after
+        tags[count] = tags_code_of(buf, columns, count, spans, delay_levels_ms)
+        if torn < 0 and is_torn(buf, columns, count):
+            torn = count
+        position += columns[SIZE, count]
+        count += 1
+    return count, code, position, found, count if torn < 0 else torn

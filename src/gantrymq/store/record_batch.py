@@ -1,0 +1,72 @@
+"""A batch of records of the commit log: what scanning gives and dispatch takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels import codes
+
+Longs = NDArray[np.int64]
+
+
+class IndexEntries(NamedTuple):
+    """What records are indexed under, in RocketMQ's order: three int64 arrays of one length."""
+
+    hashes: Longs
+    phy_offsets: Longs
+    store_timestamps_ms: Longs
+
+
+class Digest(NamedTuple):
+    """What dispatch wants to know of a batch, where the scan has found it out already.
+
+    ``tags_codes`` is int64, one for each record; ``torn`` the first torn record, the batch's count where none is.
+    """
+
+    tags_codes: Longs
+    entries: IndexEntries
+    torn: int
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
+
+    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. Columns and
+    digest are memory of what scanned them, which says how long they live.
+    """
+
+    base: int
+    buffer: Bytes
+    columns: Longs
+    count: int
+    digest: Digest | None = None
+
+    @property
+    def start_offset(self) -> int:
+        """Where the first record of the batch lies."""
+        return self.base + int(self.columns[codes.POS, 0])
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record of the batch."""
+        last = self.count - 1
+        return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
+
+    def believe_places(self) -> None:
+        """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
+        np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
+
+    def head(self, count: int) -> RecordBatch:
+        """The first ``count`` records, of the same memory."""
+        return self if count == self.count else RecordBatch(self.base, self.buffer, self.columns, count)
+
+    def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
+        """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
+        columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
+        return RecordBatch(self.base, self.buffer, columns, columns.shape[1])

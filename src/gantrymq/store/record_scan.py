@@ -1,0 +1,103 @@
+"""Reading records of a buffer into memory that is used again and again.
+
+Thread rule: one scan belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gantrymq.format.record import CheckCRC
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import digest, scan
+from gantrymq.kernels.arrays import new_columns
+from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch
+
+BATCH_RECORDS = 4096
+SETS = 3  # one is scanned, one goes into queues, one into the index
+_HASHES_A_RECORD = 4
+_CHECKS = {
+    CheckCRC.OFF: codes.CHECK_OFF,
+    CheckCRC.BODY: codes.CHECK_BODY,
+    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
+}
+
+
+class Scanned(NamedTuple):
+    """The records from a position on, perhaps none, and why there are no more: a stop code and where it stands.
+
+    STOP_FULL: there are more, from that position on.
+    """
+
+    batch: RecordBatch
+    code: int
+    position: int
+
+
+class Scan(Protocol):
+    """Reads whole records of ``buffer[start:stop]``; no byte behind ``limit`` is looked at.
+
+    ``base`` is the physical offset of the buffer's first byte, which is that of a sector. A batch with records lives
+    until two more such batches were read.
+    """
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """Read as many as one batch holds."""
+        ...
+
+
+def check_code(check: CheckCRC) -> int:
+    """The kernels' code of a check that ends at what is wrong."""
+    return _CHECKS[check]
+
+
+class RecordScan:
+    """Records and nothing else. ``check`` is one of the kernels' CHECK codes."""
+
+    def __init__(self, check: int, batch_records: int = BATCH_RECORDS) -> None:
+        self._check = check
+        self._columns = tuple(new_columns(batch_records) for _ in range(SETS))
+        self._turn = 0
+
+    def begin_again(self) -> None:
+        """The batches of before are written over. Who reads little and often finds the same memory in the cache."""
+        self._turn = 0
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """See :class:`Scan`."""
+        columns = self._columns[self._turn]
+        count, code, position = scan(buffer, start, stop, limit, self._check, columns)
+        self._turn = (self._turn + bool(count)) % SETS
+        return Scanned(RecordBatch(base, buffer, columns, count), code, position)
+
+
+class DigestScan:
+    """Records with what dispatch wants to know of them, each of which is looked at once. ``sets`` batches live."""
+
+    def __init__(self, check: int, delay_levels_ms: Sequence[int], batch_records: int, sets: int = SETS) -> None:
+        self._check = check
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._sets = tuple(_Memory(batch_records) for _ in range(sets))
+        self._turn = 0
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """See :class:`Scan`."""
+        memory = self._sets[self._turn]
+        columns, tags, entries = memory.columns, memory.tags_codes, memory.entries
+        count, code, position, found, torn = digest(
+            buffer, base, start, stop, limit, self._check, columns, self._delay_levels_ms, tags, entries
+        )
+        self._turn = (self._turn + bool(count)) % len(self._sets)
+        known = Digest(tags[:count], IndexEntries(*entries[:, :found]), torn)
+        return Scanned(RecordBatch(base, buffer, columns, count, known), code, position)
+
+
+class _Memory:
+    def __init__(self, batch_records: int) -> None:
+        self.columns = new_columns(batch_records)
+        self.tags_codes = np.empty(self.columns.shape[1], np.int64)
+        self.entries = np.empty((3, max(_HASHES_A_RECORD * batch_records, codes.MAX_HASHES_OF_RECORD)), np.int64)

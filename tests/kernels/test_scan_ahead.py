@@ -1,0 +1,170 @@
+"""Scanning parts of a log ahead gives what one scan after the other gives, whatever is in the log."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_cases import broken, random_record, seeds
+
+from gantrymq.format.record import encode_blank
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import read_only
+from gantrymq.store import scan_ahead
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_scan import DigestScan
+from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_reader import LogFileReader
+
+FOLDER = Path("/store/commitlog")
+FILE_BYTES = 1 << 18
+RECORDS = 256
+LEVELS = [1000, 5000]
+PARTS = [1 << 11, 1 << 13, 1 << 16]
+
+
+def write_log(rng: random.Random, *, is_broken: bool) -> MemoryFileSystem:
+    """Three files, the last of which is not full."""
+    fs = MemoryFileSystem()
+    fs.make_directory(FOLDER)
+    for number in range(3):
+        base, raw = number * FILE_BYTES, bytearray()
+        while True:
+            record = random_record(rng, base + len(raw))
+            if len(raw) + len(record) + 8 > FILE_BYTES * (1 if number < 2 else 0.6):
+                break
+            raw += record
+        if number < 2:
+            raw += encode_blank(FILE_BYTES - len(raw))
+        data = broken(rng, bytes(raw)) if is_broken and rng.random() < 0.6 else bytes(raw)
+        with_rest = data.ljust(FILE_BYTES, b"\0")
+        file = fs.open(FOLDER / f"{base:020}", writable=True, create=True)
+        file.write_at(0, with_rest)
+        file.close()
+    return fs
+
+
+def facts(batch: RecordBatch) -> list[tuple[Any, ...]]:
+    """All that is said of each record of a batch, wherever its buffer begins."""
+    assert batch.digest is not None
+    columns = batch.columns[:, : batch.count].copy()
+    for row in (codes.POS, codes.BORN_HOST_AT, codes.STORE_HOST_AT, codes.BODY_AT, codes.TOPIC_AT, codes.PROPERTIES_AT):
+        columns[row] += batch.base
+    entries: dict[int, list[tuple[int, int]]] = {}
+    for key_hash, offset, stored in zip(*batch.digest.entries, strict=True):
+        entries.setdefault(int(offset), []).append((int(key_hash), int(stored)))
+    records = zip(columns.T.tolist(), batch.digest.tags_codes.tolist(), strict=True)
+    return [
+        (*fields, tags, tuple(entries.get(fields[codes.POS], ())), i == batch.digest.torn)
+        for i, (fields, tags) in enumerate(records)
+    ]
+
+
+def late(batches: Iterable[Any]) -> Iterator[Any]:
+    """Each when two more were asked for, which is how long a batch must live."""
+    waiting: deque[Any] = deque()
+    for batch in batches:
+        waiting.append(batch)
+        if len(waiting) == 3:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def scan_of(check: int) -> Callable[[], DigestScan]:
+    return lambda: DigestScan(check, LEVELS, RECORDS, 1)
+
+
+def read_log(fs: MemoryFileSystem, start: int, end: int | None, check: int, ahead: ScanAhead | None) -> tuple[Any, ...]:
+    log = CommitLog(fs, FOLDER, FILE_BYTES)
+    log.load()
+    scanner = LogScanner(log, start, end, DigestScan(check, LEVELS, RECORDS), ahead)
+    found = [record for batch in late(scanner) for record in facts(batch)]
+    log.close()
+    return found, scanner.offset, scanner.stop
+
+
+@pytest.fixture(params=PARTS)
+def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    size: int = request.param
+    for name in ("FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+        monkeypatch.setattr(scan_ahead, name, size)
+    return size
+
+
+@seeds(4)
+def test_a_log(seed: int, rng: random.Random, small_parts: int) -> None:
+    fs = write_log(rng, is_broken=rng.random() < 0.7)
+    end = rng.choice([None, None, FILE_BYTES, 2 * FILE_BYTES])
+    check = rng.choice([codes.CHECK_OFF, codes.CHECK_BODY])  # a random log has wrong CRCs
+    alone = read_log(fs, 0, end, check, None)
+    with ScanAhead(scan_of(check)) as ahead:
+        assert read_log(fs, 0, end, check, ahead) == alone
+        if alone[0]:  # one that has done a log does the next, from wherever
+            start = rng.choice(alone[0])[codes.POS]
+            assert read_log(fs, start, end, check, ahead) == read_log(fs, start, end, check, None)
+
+
+def events(fs: MemoryFileSystem, file: LogFile, ahead: ScanAhead | None) -> list[Any]:
+    found: list[Any] = []
+    for event in late(LogFileReader(fs, file, DigestScan(codes.CHECK_MARK, LEVELS, RECORDS), ahead)):
+        found += facts(event) if isinstance(event, RecordBatch) else [event]
+    return found
+
+
+@seeds(4)
+def test_files_whatever_is_in_them(seed: int, rng: random.Random, small_parts: int) -> None:
+    fs = write_log(rng, is_broken=True)
+    files, _ = log_files(fs, FOLDER)
+    with ScanAhead(scan_of(codes.CHECK_MARK)) as ahead:
+        for file in files:
+            assert events(fs, file, ahead) == events(fs, file, None)
+
+
+def test_most_of_a_whole_log_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+        monkeypatch.setattr(scan_ahead, name, 1 << 13)
+    fs = write_log(random.Random(1), is_broken=False)
+    taken: list[int] = []
+    take = ScanAhead.take
+
+    def counted(self: ScanAhead, position: int) -> RecordBatch | None:
+        batch = take(self, position)
+        taken.append(0 if batch is None else batch.count)
+        return batch
+
+    monkeypatch.setattr(ScanAhead, "take", counted)
+    with ScanAhead(scan_of(codes.CHECK_OFF)) as ahead:
+        records, _, _ = read_log(fs, 0, None, codes.CHECK_OFF, ahead)
+    assert sum(taken) == len(records)
+    assert taken.count(0) <= 6  # where a file begins or ends
+
+
+def test_what_was_taken_lives_while_parts_behind_it_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+        monkeypatch.setattr(scan_ahead, name, 1 << 12)
+    raw = read_only(write_log(random.Random(2), is_broken=False).open(FOLDER / f"{0:020}").read_at(0, FILE_BYTES))
+    with ScanAhead(scan_of(codes.CHECK_OFF)) as ahead:
+        ahead.begin(lambda at, length: raw[at : at + length], 0, 0, FILE_BYTES)
+        first = ahead.take(0)
+        assert first is not None
+        before = facts(first)
+        for position in range(1 << 14, FILE_BYTES, 1 << 13):
+            ahead.take(position + 1)  # in the middle of a record
+    assert facts(first) == before
+
+
+def test_a_view_that_fails_is_left_to_whoever_asks() -> None:
+    def view(position: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        raise OSError("Input/output error")
+
+    with ScanAhead(scan_of(codes.CHECK_BODY)) as ahead:
+        ahead.begin(view, 0, 0, 1 << 30)
+        assert ahead.take(0) is None
+        assert 0 < ahead.bound(0, 1 << 30) < 1 << 30
