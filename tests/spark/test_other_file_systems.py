@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_cases import index_damaged
 from pyarrow import fs
 from spark_cases import expected_rows, in_log_order, partitions_of, rows_of
 from stream_cases import Stream, bodies
 
 from gantrymq.errors import ConfigError, StoreError
-from gantrymq.spark import places
-from store_cases import fill, numbered, open_store
+from gantrymq.spark import key_index, key_spans, places
+from gantrymq.spark.batch_plan import plan_batch
+from gantrymq.spark.options import ReadOptions
+from store_cases import KEYS, SMALL_KEYS, fill, numbered, open_store
 
 SCHEME = "elsewhere://"
 
@@ -67,6 +70,36 @@ def test_times(path: Path, rng: random.Random) -> None:
         at = int(rng.choice(times) * 1000) + rng.choice([-1, 0, 1])
         options = {"subscribe": "orders", "endingTimestamp": at}
         assert rows_of(f"{SCHEME}{path}", **options) == rows_of(path, **options)
+
+
+def planned_bytes(path: str, **options: str) -> int:
+    runs = plan_batch(ReadOptions.parse({"path": path, **options}))
+    return sum(piece.stop - piece.start for run in runs for piece in run.pieces)
+
+
+@pytest.mark.parametrize("conf", [SMALL_KEYS, {"maxHashSlotNum": 100, "maxIndexNum": 190}, {}], ids=str)
+def test_keys(path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, int], rng: random.Random) -> None:
+    """Ranges of the index files are read where a broker.conf says how these are made; else the log is."""
+    monkeypatch.setattr(key_spans, "NEAR_BYTES", 0)
+    (path.parent / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+    where = f"{SCHEME}{path}"
+    for key in [*KEYS, "none"]:
+        wanted = [row for row in expected_rows(path) if key in row["keys"]]
+        assert in_log_order(rows_of(where, keys=key, brokerName=path.name)) == wanted
+        fewer = planned_bytes(where, keys=key) < planned_bytes(where)
+        assert fewer == (conf == SMALL_KEYS)
+    index_damaged(path, rng)
+    for key in KEYS:
+        right = [row for row in expected_rows(path) if key in row["keys"]]
+        assert all(row in right for row in rows_of(where, keys=key, brokerName=path.name))
+
+
+def test_a_key_of_too_many_messages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is read where to follow the index would take more requests than that."""
+    (path.parent / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in SMALL_KEYS.items()))
+    monkeypatch.setattr(key_index, "MOST_REMOTE_STEPS", 1)
+    wanted = [row for row in expected_rows(path) if KEYS[0] in row["keys"]]
+    assert in_log_order(rows_of(f"{SCHEME}{path}", keys=KEYS[0], brokerName=path.name)) == wanted
 
 
 def test_globs_and_streams(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the index files of a local store say about keys: a read that wants few of them need not read the log.
+"""What the index files of a store say about keys: a read that wants few of them need not read the log.
 
 An index file answers for the records from its first entry's up to its last one's; what no file answers for (a log
 without keys, its newest end) is still read. A damaged file costs time, never messages: it answers for nothing where
@@ -27,15 +27,19 @@ from gantrymq.format.index import (
     file_size,
     key_hash,
 )
-from gantrymq.format.names import is_index_name
+from gantrymq.format.names import INDEX, is_index_name
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.spark.log_file import LogFile, RangedBytes
+from gantrymq.spark.places import Place, entries_of, index_geometry
+from gantrymq.spark.remote_store import RemoteStore
 from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 
 # So many messages of one key lie everywhere in the log: to seek them one by one gains nothing.
 MOST_STEPS = 200_000
+MOST_REMOTE_STEPS = 500  # each may be a request to an object store, and waits for the one before it
 _TRIES = 3
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,44 +53,69 @@ class Answer:
     places: list[int]
 
 
-def answers(reader: StoreReader, root: Path, topics: Iterable[str], keys: Iterable[str]) -> Iterator[Answer]:
-    """What the index of the store at ``root`` says about ``keys`` of messages of ``topics``, file by file.
+def answers(
+    reader: StoreReader | RemoteStore, place: Place, topics: Iterable[str], keys: Iterable[str]
+) -> Iterator[Answer]:
+    """What the index of the store at ``place`` says about ``keys`` of messages of ``topics``, file by file.
 
     Places are physical offsets; of hashes, so that other keys may be among them.
     """
-    paths, fs = StorePaths(root), OverlayFileSystem()
+    hashes = {key_hash(topic, key) for topic in topics for key in keys}
+    files = _local_files(reader, Path(place.path)) if isinstance(reader, StoreReader) else _remote_files(place)
     try:
-        config = find_index_geometry(fs, paths, reader.config, ())
+        for file in files:
+            answer = file.answer(hashes)
+            # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing in front of there.
+            if answer is not None and not (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
+                yield answer
     except StoreError as error:
         _LOGGER.warning("keys are sought in the log: %s", error)
-        return
+
+
+def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:
+    """The files that can be believed; raises StoreError where it cannot be told how they are made."""
+    paths, fs = StorePaths(root), OverlayFileSystem()
+    config = find_index_geometry(fs, paths, reader.config, ())
     slots, entries = config.max_hash_slot_num, config.max_index_num
     is_whole = reader.last_exit_ok or lock_holder(paths.lock) is not None
     flushed_ms = reader.checkpoint.index_msg_timestamp_ms
-    hashes = {key_hash(topic, key) for topic in topics for key in keys}
     for entry in fs.scan(paths.index):
         if not is_index_name(entry.name) or entry.size_bytes != file_size(slots, entries):
             continue
         file = _IndexFile(fs.open(paths.index / entry.name).map().data, slots, entries)
         if not is_whole and not file.is_flushed(flushed_ms):
             return
-        answer = file.answer(hashes)
-        # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing new in front of there.
-        if answer is not None and not (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
-            yield answer
+        yield file
+
+
+def _remote_files(store: Place) -> Iterator[_IndexFile]:
+    """The files of the geometry that the store's broker.conf says, or RocketMQ's own; :meth:`answer` proves it."""
+    config = index_geometry(store)
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    for entry in entries_of(store / INDEX) or ():
+        if is_index_name(entry.base_name) and entry.size == file_size(slots, entries):
+            with LogFile(store / INDEX / entry.base_name) as opened:
+                yield _IndexFile(RangedBytes(opened, entry.size), slots, entries, most_steps=MOST_REMOTE_STEPS)
 
 
 class _IndexFile:
     """One file as it is in ``data``, which somebody may be writing."""
 
-    def __init__(self, data: memoryview, slots: int, entries: int) -> None:
-        self._data, self._slots, self._entries = data, slots, entries
+    def __init__(
+        self, data: memoryview | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
+    ) -> None:
+        self._data, self._slots, self._entries, self._most_steps = data, slots, entries, most_steps
 
     def _header(self) -> IndexHeader:
         return decode_header(self._data[:HEADER_SIZE])
 
     def _entry(self, number: int) -> IndexEntry:
-        return decode_entry(self._data, HEADER_SIZE + self._slots * SLOT_SIZE + number * ENTRY_SIZE)
+        at = HEADER_SIZE + self._slots * SLOT_SIZE + number * ENTRY_SIZE
+        return decode_entry(self._data[at : at + ENTRY_SIZE], 0)
+
+    def _slot(self, slot: int) -> int:
+        at = HEADER_SIZE + slot * SLOT_SIZE
+        return int.from_bytes(self._data[at : at + SLOT_SIZE], "big", signed=True)
 
     def is_flushed(self, flushed_ms: int) -> bool:
         """Whether it is full and not newer than the checkpoint: such a file was made durable."""
@@ -100,8 +129,11 @@ class _IndexFile:
             if not 1 < header.index_count <= self._entries:
                 return None
             # Where the log was cut the end was taken back in front of the last entry.
-            first, last = self._entry(1).phy_offset, self._entry(header.index_count - 1).phy_offset
-            if header.begin_phy_offset != first or header.end_phy_offset > last:
+            first, last = self._entry(1), self._entry(header.index_count - 1)
+            if header.begin_phy_offset != first.phy_offset or header.end_phy_offset > last.phy_offset:
+                continue
+            # With other numbers of slots and entries than the file has, its first entry is in no slot.
+            if not 0 < self._slot(max(first.key_hash, 0) % self._slots) < header.index_count + 1:
                 continue
             places: list[int] = []
             if all(self._follow(one, header.index_count, places) for one in hashes):
@@ -111,9 +143,8 @@ class _IndexFile:
     def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
         """Add the places of a hash; False where its chain is broken, or too long to be of use."""
         slot = wanted % self._slots
-        at = HEADER_SIZE + slot * SLOT_SIZE
-        number = int.from_bytes(self._data[at : at + SLOT_SIZE], "big", signed=True)
-        for _ in range(MOST_STEPS):
+        number = self._slot(slot)
+        for _ in range(self._most_steps):
             if number == 0:
                 return True
             if not 0 < number < min(count + 1, self._entries):

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from gantrymq.spark.key_index import answers
 from gantrymq.spark.store_view import StoreView
-from gantrymq.store.reader import StoreReader
 
 NEAR_BYTES = 64 << 10
 """What lies so near to each other is read at once: a disk gives that as quickly as less."""
@@ -28,11 +26,11 @@ class Span(NamedTuple):
 def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], whole: Span) -> list[Span]:
     """The parts of ``whole`` to be read for messages of ``topics`` (as brokers know them) with one of ``keys``."""
     end = min(whole.end, view.tail_begin)
-    if not isinstance(view.reader, StoreReader) or whole.begin >= end:
+    if whole.begin >= end:
         return [whole]
     answered: list[Span] = []
     places: set[int] = set()
-    for answer in answers(view.reader, Path(view.place.path), topics, keys):
+    for answer in answers(view.reader, view.place, topics, keys):
         span = Span(max(answer.begin, whole.begin), min(answer.end, end))
         if span.begin < span.end and _are_records(view, span, whole):
             answered.append(span)

@@ -7,11 +7,15 @@ the cache (measured: docs/spark.md), a file that shrinks cannot end the process,
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 from gantrymq.errors import StoreError
 from gantrymq.spark.places import Place, file_system
+
+_BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
+_BLOCKS_KEPT = 256
 
 
 class LogFile:
@@ -61,3 +65,24 @@ class LogFile:
             self._remote.close()
         else:
             os.close(self._fd)
+
+
+class RangedBytes:
+    """A file whose bytes are read where they are asked for, a block at a time; a few blocks are kept."""
+
+    def __init__(self, file: LogFile, size_bytes: int) -> None:
+        self._file, self._size_bytes = file, size_bytes
+        self._block = lru_cache(_BLOCKS_KEPT)(self._read_block)
+
+    def __getitem__(self, part: slice) -> bytes:
+        """The bytes from ``part.start`` to ``part.stop``; fewer where the file ends. Raises StoreError."""
+        start, stop = part.start or 0, min(part.stop, self._size_bytes)
+        blocks = range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES))
+        data = b"".join(map(self._block, blocks))
+        return data[start - blocks.start * _BLOCK_BYTES :][: stop - start]
+
+    def _read_block(self, number: int) -> bytes:
+        begin = number * _BLOCK_BYTES
+        data = bytearray(min(_BLOCK_BYTES, self._size_bytes - begin))
+        self._file.read_into(memoryview(data), begin)
+        return bytes(data)

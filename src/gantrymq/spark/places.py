@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from gantrymq.config.properties import parse_properties
+from gantrymq.config.properties import parse_properties, read_settings
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK
 
@@ -27,6 +29,7 @@ _GLOB_IN_URI = re.compile(r"[*\[]")  # behind a ? there stand options of the fil
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _USUAL_NAME = "store"
 _BROKER_CONF = "broker.conf"
+_INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
 
 
@@ -167,12 +170,27 @@ def _required(place: Place) -> Place:
     return place
 
 
+def index_geometry(place: Place) -> MessageStoreConfig:
+    """How large a store's index files are, by its broker.conf; where that says nothing, as RocketMQ makes them."""
+    told = {key: text for conf in _broker_confs(place) for key, text in conf.items() if key in _INDEX_KEYS}
+    try:
+        return read_settings(told).config
+    except ConfigError:
+        return MessageStoreConfig()
+
+
+def _broker_confs(place: Place) -> Iterator[dict[str, str]]:
+    """What a broker.conf in the store says, and one in the directory above it."""
+    above = place.path.rstrip("/").rpartition("/")[0]
+    for directory in (place, Place(above, place.uri)):
+        yield parse_properties(content_of(directory / _BROKER_CONF).decode("utf-8", "replace"))
+
+
 def _broker_name(place: Place) -> str:
     above, _, name = place.path.rstrip("/").rpartition("/")
-    for directory in (place, Place(above, place.uri)):
-        told = parse_properties(content_of(directory / _BROKER_CONF).decode("utf-8", "replace")).get("brokerName")
-        if told:
-            return told
+    told = next((conf["brokerName"] for conf in _broker_confs(place) if conf.get("brokerName")), None)
+    if told:
+        return told
     return (above.rpartition("/")[2] if name == _USUAL_NAME else "") or name or str(place)
 
 

@@ -110,6 +110,8 @@ class RemoteLog:
 class RemoteStore:
     """An open store; raises StoreError where it was not closed cleanly, or its log files differ in size."""
 
+    last_exit_ok = True  # others are refused
+
     def __init__(self, place: Place) -> None:
         if any(entry.base_name == ABORT for entry in entries_of(place) or ()):
             reason = "was not closed cleanly (it has a file abort); recover it, or copy it to a local disk"
