@@ -62,7 +62,7 @@ def live(cluster: JavaCluster, **options: object) -> dict[str, str]:
 
 def stored(cluster: JavaCluster, **options: object) -> dict[str, str]:
     given = {name: str(value) for name, value in options.items()}
-    return {"path": str(cluster._store), "brokerName": "broker-a", **given}
+    return {"path": str(cluster.store), "brokerName": "broker-a", **given}
 
 
 def times(cluster: JavaCluster) -> list[int]:
