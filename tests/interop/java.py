@@ -24,6 +24,7 @@ INTEROP = Path(__file__).resolve().parents[2] / "interop"
 TARGET = INTEROP / "target"
 JAR = TARGET / "interop.jar"
 STAMP = TARGET / ".built"  # `make interop` has the same one
+ARCHIVE = TARGET / "classes.jsa"
 MAIN = "org.gantrymq.interop.Main"
 KILLED = 137  # what `write` with end="kill-while-writing" exits with
 OLDEST_JAVA = 17
@@ -68,6 +69,25 @@ def build_jar() -> Path:
             _checked(["mvn", "--batch-mode", "--quiet", "--file", str(INTEROP / "pom.xml"), "package"], timeout=1200)
             STAMP.touch()
     return JAR
+
+
+def class_archive() -> Path | None:
+    """What the JVM made of RocketMQ's classes, for -XX:SharedArchiveFile: with it, a start costs a third less.
+
+    Made after each build, by the JVM with the options of JVM_OPTIONS. None where this JVM makes none.
+    """
+    jar = build_jar()
+    with (TARGET / ".archive-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ARCHIVE.exists() or ARCHIVE.stat().st_mtime < jar.stat().st_mtime:
+            ARCHIVE.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(dir=TARGET) as folder:
+                fresh = Path(folder) / ARCHIVE.name
+                words = java_words("write", f"-XX:ArchiveClassesAtExit={fresh}")
+                _checked([*words, "--store", f"{folder}/store", "--count", "100"], timeout=600)
+                if fresh.exists():
+                    fresh.replace(ARCHIVE)
+        return ARCHIVE if ARCHIVE.exists() else None
 
 
 def run_java(

@@ -25,6 +25,7 @@ KEYS = SMALL_KEYS | {
     "mappedFileSizeCommitLog": FILE_SIZE,
     "diskMaxUsedSpaceRatio": 95,
     "deleteCommitLogFilesInterval": 1,
+    "deleteConsumeQueueFilesInterval": 1,
 }
 PARTS = ("commitlog", "consumequeue", "index")
 
