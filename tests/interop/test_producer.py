@@ -141,20 +141,19 @@ def test_no_name_server_and_no_route(cluster: JavaCluster) -> None:
 
 def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> None:
     """Of two brokers one is killed: every send ends with an acknowledgement, and all of them are there."""
-    with JavaCluster(None, broker=False) as names:
-        settings = {"flushDiskType": "ASYNC_FLUSH"}
-        with (
-            JavaCluster(tmp_path / "a", settings | {"brokerName": "one"}, namesrv=names.namesrv),
-            JavaCluster(tmp_path / "b", settings | {"brokerName": "two"}, namesrv=names.namesrv) as second,
-            PullClient(ClientConfig(names.namesrv)) as client,
-            Producer(names.namesrv, send_msg_timeout_ms=20_000, send_latency_fault_enable=True) as producer,
-        ):
-            eventually(lambda: set(client.route("TBW102", fresh=True).masters) == {"one", "two"})
-            brokers = {producer.send(Message("Two", b"x")).queue.broker_name for _ in range(20)}
-            assert brokers == {"one", "two"}
-            second.kill()
-            results = [producer.send(Message("Two", b"x")) for _ in range(20)]
-            assert {one.queue.broker_name for one in results} == {"one"}
+    settings = {"flushDiskType": "ASYNC_FLUSH"}
+    with (
+        JavaCluster(tmp_path / "a", settings | {"brokerName": "one"}) as first,
+        JavaCluster(tmp_path / "b", settings | {"brokerName": "two"}, namesrv=first.namesrv) as second,
+        PullClient(ClientConfig(first.namesrv)) as client,
+        Producer(first.namesrv, send_msg_timeout_ms=20_000, send_latency_fault_enable=True) as producer,
+    ):
+        eventually(lambda: set(client.route("TBW102", fresh=True).masters) == {"one", "two"})
+        brokers = {producer.send(Message("Two", b"x")).queue.broker_name for _ in range(20)}
+        assert brokers == {"one", "two"}
+        second.kill()
+        results = [producer.send(Message("Two", b"x")) for _ in range(20)]
+        assert {one.queue.broker_name for one in results} == {"one"}
 
 
 def test_signed_requests(tmp_path: Path) -> None:
