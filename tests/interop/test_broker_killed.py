@@ -17,7 +17,7 @@ from .java_cluster import JavaCluster
 from .our_broker import OurBroker
 
 KILLS = int(os.environ.get("GANTRYMQ_BROKER_KILLS", "1"))
-SECONDS = 5 + 4 * KILLS
+SECONDS = 2 + 4 * KILLS
 WAYS = ["sync", "async", "batch"]
 
 
