@@ -73,7 +73,8 @@ test-slow: setup interop  ## The tests that `make test` leaves out for their tim
 
 .PHONY: crash
 crash: setup  ## The crash tests at full length: every operation fails once, and COUNT (20) times as many lives end
-	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash -n $(or $(WORKERS),2) --timeout 3600 $(if $(SEED),--seed $(SEED))
+	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash -n $(or $(WORKERS),2) \
+		--timeout 3600 -o faulthandler_timeout=3500 $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
 fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may refuse; goes on where it stopped
