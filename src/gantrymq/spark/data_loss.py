@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from gantrymq.errors import GantrymqError
 from gantrymq.spark.origin import Extents, Offsets
-from gantrymq.spark.selection import QueueKey
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 5
@@ -34,10 +33,11 @@ def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
         if extent is None:
             continue
         if offset < extent.min_offset:
-            losses.append(_missing(key, offset, extent.min_offset))
+            losses.append(f"{key}: {_missing(offset, extent.min_offset)}")
             moved[key] = extent.min_offset
         elif offset > extent.max_offset:
-            losses.append(f"{key}: offset {offset} was read up to, but the queue ends at {extent.max_offset}")
+            ends = f"offset {offset} was read up to, but the queue ends at {extent.max_offset}"
+            losses.append(f"{key}: {ends}; {_missing(extent.max_offset, offset)}")
             moved[key] = extent.max_offset
     report(losses, fail=fail)
     return moved
@@ -51,5 +51,5 @@ def report(losses: list[str], *, fail: bool) -> None:
         _LOGGER.warning("failOnDataLoss=false, going on behind: %s", loss)
 
 
-def _missing(key: QueueKey, low: int, high: int) -> str:
-    return f"{key}: the messages at offsets {low} to {high - 1} are gone"
+def _missing(low: int, high: int) -> str:
+    return f"the messages at offsets {low} to {high - 1} are gone"
