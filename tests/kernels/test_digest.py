@@ -7,8 +7,9 @@ import pytest
 from kernel_cases import NAMES, broken, golden_logs, random_log, seeds
 
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import digest, first_torn, index_hashes, scan, tags_codes
+from gantrymq.kernels.api import assign_queues, digest, first_torn, index_hashes, scan, tags_codes
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.kernels.queue_table import QueueTable, grow, new_table
 
 BASE = 1 << 40
 LEVELS = np.array([1000, 5000, 10_000], np.int64)
@@ -16,30 +17,36 @@ LIMIT_OF_HASHES = codes.MAX_HASHES_OF_RECORD
 
 
 def one_by_one(raw: bytes, start: int, check: int, columns: np.ndarray):
-    """(count, code, position, columns, tags codes, entries, first torn) of one batch."""
+    """((count, code, position, first torn, first misplaced), columns, ordinals, tags codes, entries) of one batch."""
     buf = read_only(raw)
     count, code, position = scan(buf, start, len(raw), len(raw), check, columns)
-    tags, hashes, records = np.empty(count, np.int64), np.empty(2 * LIMIT_OF_HASHES, np.int64), None
+    tags, hashes = np.empty(count, np.int64), np.empty(2 * LIMIT_OF_HASHES, np.int64)
     tags_codes(buf, columns, count, LEVELS, tags)
+    ordinals = np.empty(count, np.int64)
+    assert assign_queues(buf, columns, 0, count, new_table(), ordinals)[0] == count
+    places = columns[codes.POS, :count] + BASE
+    wrong = np.flatnonzero(columns[codes.PHY_OFFSET, :count] != places)
+    columns[codes.PHY_OFFSET, :count] = places
     records = np.empty(2 * LIMIT_OF_HASHES, np.int64)
     found, done = index_hashes(buf, columns, 0, count, 1, hashes, records)
     assert done == count
     of = records[:found]
     entries = [hashes[:found], columns[codes.POS, of] + BASE, columns[codes.STORE_TIMESTAMP, of]]
-    return count, code, position, columns[:, :count], tags, entries, first_torn(buf, columns, count)
+    firsts = first_torn(buf, columns, count), int([*wrong, count][0])
+    return (count, code, position, *firsts), columns[:, :count], ordinals, tags, entries
 
 
 def assert_same(raw: bytes, start: int, check: int, capacity: int) -> None:
-    columns, tags = new_columns(capacity), np.empty(10_000, np.int64)
+    columns, ordinals, tags = new_columns(capacity), np.empty(10_000, np.int64), np.empty(10_000, np.int64)
     entries = np.empty((3, 2 * LIMIT_OF_HASHES), np.int64)
     expected = one_by_one(raw, start, check, new_columns(capacity))
-    count, code, position, found, torn = digest(
-        read_only(raw), BASE, start, len(raw), len(raw), check, columns, LEVELS, tags, entries
-    )
-    assert (count, code, position, torn) == (*expected[:3], expected[6])
-    np.testing.assert_array_equal(columns[:, :count], expected[3])
-    np.testing.assert_array_equal(tags[:count], expected[4])
-    np.testing.assert_array_equal(entries[:, :found], np.array(expected[5]))
+    where = (read_only(raw), BASE, start, len(raw), len(raw), check)
+    count, code, position, found, *firsts = digest(*where, columns, new_table(), ordinals, LEVELS, tags, entries)
+    assert (count, code, position, *firsts) == expected[0]
+    np.testing.assert_array_equal(columns[:, :count], expected[1])
+    np.testing.assert_array_equal(ordinals[:count], expected[2])
+    np.testing.assert_array_equal(tags[:count], expected[3])
+    np.testing.assert_array_equal(entries[:, :found], np.array(expected[4]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,29 +63,35 @@ def test_random_and_broken_logs(seed: int, rng: random.Random) -> None:
     assert_same(broken(rng, raw), 0, check, 4096)
 
 
+def in_steps(raw: bytes, table: QueueTable, tags_room: int, entries_room: int):
+    """(counts, last code, last position, ordinals, entries) of a log in as many calls as it takes."""
+    columns, ordinals, tags = new_columns(256), np.empty(256, np.int64), np.empty(tags_room, np.int64)
+    entries = np.empty((3, entries_room), np.int64)
+    counts, queues, parts, position, code = [], [], [], 0, codes.STOP_FULL
+    while code in (codes.STOP_FULL, codes.STOP_TABLE_FULL):
+        where = (read_only(raw), BASE, position, len(raw), len(raw), codes.CHECK_OFF)
+        count, code, position, found, *_ = digest(*where, columns, table, ordinals, LEVELS, tags, entries)
+        if code == codes.STOP_TABLE_FULL:
+            table = grow(table)
+        counts.append(count)
+        queues.append(ordinals[:count].copy())
+        parts.append(entries[:, :found].copy())
+    return counts, code, position, np.concatenate(queues), np.concatenate(parts, axis=1)
+
+
 @seeds(3)
-def test_where_the_entries_are_full_the_next_call_goes_on(seed: int, rng: random.Random) -> None:
+def test_where_something_is_full_the_next_call_goes_on(seed: int, rng: random.Random) -> None:
     raw = random_log(rng, 100)
-    columns, tags, entries = new_columns(100), np.empty(200, np.int64), np.empty((3, 400_000), np.int64)
-    *_, code, position, found, _ = digest(
-        read_only(raw), BASE, 0, len(raw), len(raw), codes.CHECK_OFF, columns, LEVELS, tags, entries
-    )
-    whole = entries[:, :found].copy()
-    most = max(np.unique(whole[1], return_counts=True)[1]) if found else 1
-    few, parts, at, last = np.empty((3, int(most)), np.int64), [], 0, codes.STOP_FULL
-    while last == codes.STOP_FULL:
-        _, last, at, n, _ = digest(
-            read_only(raw), BASE, at, len(raw), len(raw), codes.CHECK_OFF, columns, LEVELS, tags, few
-        )
-        parts.append(few[:, :n].copy())
-    assert (last, at) == (code, position)
-    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
-
-
-def test_tags_bound_the_batch_as_columns_do() -> None:
-    raw = random_log(random.Random(5), 50)
-    columns, tags, entries = new_columns(64), np.empty(7, np.int64), np.empty((3, 400_000), np.int64)
-    count, code, *_ = digest(
-        read_only(raw), BASE, 0, len(raw), len(raw), codes.CHECK_OFF, columns, LEVELS, tags, entries
-    )
-    assert (count, code) == (7, codes.STOP_FULL)
+    counts, code, position, ordinals, entries = in_steps(raw, new_table(), 256, 400_000)
+    assert len(counts) == 1
+    most = int(max(np.unique(entries[1], return_counts=True)[1], default=1))
+    for table, tags_room, entries_room in (
+        (new_table(2), 256, 400_000),
+        (new_table(), 7, 400_000),
+        (new_table(4), 9, most),
+    ):
+        again = in_steps(raw, table, tags_room, entries_room)
+        assert max(again[0]) <= tags_room
+        assert again[1:3] == (code, position)
+        np.testing.assert_array_equal(again[3], ordinals)
+        np.testing.assert_array_equal(again[4], entries)

@@ -41,6 +41,7 @@ from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from gantrymq.model.message import SCHEDULE_TOPIC
 
+NO_QUEUE, NO_ROOM = -1, -2
 UNKNOWN_LEVEL_DELAY_MS = 1000
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -109,6 +110,24 @@ def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, len
     return int(ordinal)
 
 
+@helper
+def queue_of_record(buf: Bytes, columns: Int64s, i: int, table: QueueTable) -> int:
+    """The ordinal of record i's queue, which may be a new one.
+
+    NO_QUEUE where it enters none (prepared, rollback), NO_ROOM where the table must grow first.
+    """
+    transaction = columns[SYS_FLAG, i] & TRANSACTION_MASK
+    if transaction not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+        return NO_QUEUE
+    slots, hashes, queue_ids, topic_at, topic_length, pool, _ = table
+    at, length, queue_id = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i], columns[QUEUE_ID, i]
+    code = _hash_queue(buf, at, length, queue_id)
+    ordinal, slot = _find_queue(slots, hashes, queue_ids, topic_at, topic_length, pool, code, buf, at, length, queue_id)
+    if ordinal < 0:
+        ordinal = _add_queue(table, slot, code, buf, at, length, queue_id)
+    return int(ordinal) if ordinal >= 0 else NO_ROOM
+
+
 @kernel
 def assign_queues(
     buf: Bytes, columns: Int64s, start: int, n: int, table: QueueTable, ordinals: Int64s
@@ -118,23 +137,12 @@ def assign_queues(
     ``ordinals[i]`` is the ordinal of record i's queue, -1 where it enters none (prepared, rollback). ``done`` is n,
     or with STOP_TABLE_FULL the record to go on from with a grown table; the stop position is that record's.
     """
-    slots, hashes, queue_ids, topic_at, topic_length, pool, _ = table
     for i in range(start, n):
         if i + RECORDS_AHEAD < n:
             prefetch(buf, columns[TOPIC_AT, i + RECORDS_AHEAD])
-        transaction = columns[SYS_FLAG, i] & TRANSACTION_MASK
-        if transaction not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            ordinals[i] = -1
-            continue
-        at, length, queue_id = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i], columns[QUEUE_ID, i]
-        code = _hash_queue(buf, at, length, queue_id)
-        ordinal, slot = _find_queue(
-            slots, hashes, queue_ids, topic_at, topic_length, pool, code, buf, at, length, queue_id
-        )
-        if ordinal < 0:
-            ordinal = _add_queue(table, slot, code, buf, at, length, queue_id)
-            if ordinal < 0:
-                return i, STOP_TABLE_FULL, columns[POS, i]
+        ordinal = queue_of_record(buf, columns, i, table)
+        if ordinal == NO_ROOM:
+            return i, STOP_TABLE_FULL, columns[POS, i]
         ordinals[i] = ordinal
     return n, STOP_DONE, 0
 

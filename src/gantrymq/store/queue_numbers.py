@@ -6,40 +6,64 @@ Thread rule: belongs to one dispatcher.
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
-from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import BATCH_RECORDS
+from gantrymq.store.seen_queues import SeenQueues
+
+Longs = NDArray[np.int64]
+_NONE = np.array([-1], np.int64)
 
 
 class QueueNumbers:
-    """Gives each (topic, queue id) the next number when it is first seen."""
+    """Gives each (topic, queue id) the next number when it is first seen, whoever's scan has seen it."""
 
     def __init__(self) -> None:
-        self._table = new_table()
-        self._known = 0
-        self._numbers = np.empty(BATCH_RECORDS, np.int64)
+        self._own = SeenQueues()
+        self._ordinals = np.empty(BATCH_RECORDS, np.int64)
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        # For each scan the numbers of its ordinals, and -1 at the end, where the ordinal -1 finds it.
+        self._numbers_of: WeakKeyDictionary[SeenQueues, Longs] = WeakKeyDictionary()
 
-    def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> NDArray[np.int64]:
+    def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Longs:
         """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
 
         The next call writes over them. ``add_queue(topic, queue_id)`` is called for each new number, in their order.
         """
-        if batch.count > len(self._numbers):
-            self._numbers = np.empty(batch.count, np.int64)
-        numbers = self._numbers
+        if batch.digest is None:
+            queues, ordinals = self._own, self._own_ordinals(batch)
+        else:
+            queues, ordinals = batch.digest.queues, batch.digest.ordinals
+        numbers = self._numbers_of.get(queues, _NONE)
+        if len(numbers) <= len(queues.names):
+            numbers = self._number(queues, numbers, add_queue)
+        return numbers[ordinals]
+
+    def _own_ordinals(self, batch: RecordBatch) -> Longs:
+        if batch.count > len(self._ordinals):
+            self._ordinals = np.empty(batch.count, np.int64)
+        own, ordinals = self._own, self._ordinals
         done, code = 0, codes.STOP_TABLE_FULL
         while code == codes.STOP_TABLE_FULL:
-            done, code, _ = assign_queues(batch.buffer, batch.columns, done, batch.count, self._table, numbers)
+            done, code, _ = assign_queues(batch.buffer, batch.columns, done, batch.count, own.table, ordinals)
             if code == codes.STOP_TABLE_FULL:
-                self._table = grow(self._table)
-        count = queue_count(self._table)
-        for number in range(self._known, count):
-            add_queue(*queue_of(self._table, number))
-        self._known = count
-        return numbers[: batch.count]
+                own.grow()
+        own.note()
+        return ordinals[: batch.count]
+
+    def _number(self, queues: SeenQueues, known: Longs, add_queue: Callable[[bytes, int], None]) -> Longs:
+        fresh = queues.names[len(known) - 1 :]
+        for name in fresh:
+            if name not in self._numbers:
+                self._numbers[name] = len(self._numbers)
+                add_queue(*name)
+        added = np.array([self._numbers[name] for name in fresh], np.int64)
+        numbers = np.concatenate((known[:-1], added, _NONE))
+        self._numbers_of[queues] = numbers
+        return numbers

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
+from gantrymq.store.seen_queues import SeenQueues
 
 Longs = NDArray[np.int64]
 
@@ -23,14 +24,19 @@ class IndexEntries(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """What dispatch wants to know of a batch, where the scan has found it out already.
+    """What dispatch wants to know of a batch, where the scan has found it out already; its places are believed.
 
-    ``tags_codes`` is int64, one for each record; ``torn`` the first torn record, the batch's count where none is.
+    ``ordinals`` (a record's queue in ``queues``, -1 where it enters none) and ``tags_codes`` are int64, one for each
+    record. ``torn`` is the first torn record, ``misplaced`` the first that says it lies elsewhere; the batch's count
+    where none is.
     """
 
+    queues: SeenQueues
+    ordinals: Longs
     tags_codes: Longs
     entries: IndexEntries
     torn: int
+    misplaced: int
 
 
 @dataclass(slots=True)
@@ -60,7 +66,8 @@ class RecordBatch:
 
     def believe_places(self) -> None:
         """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
-        np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
+        if self.digest is None:
+            np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
 
     def head(self, count: int) -> RecordBatch:
         """The first ``count`` records, of the same memory."""

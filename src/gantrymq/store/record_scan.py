@@ -16,6 +16,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import digest, scan
 from gantrymq.kernels.arrays import new_columns
 from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch
+from gantrymq.store.seen_queues import SeenQueues
 
 BATCH_RECORDS = 4096
 SETS = 3  # one is scanned, one goes into queues, one into the index
@@ -81,23 +82,34 @@ class DigestScan:
     def __init__(self, check: int, delay_levels_ms: Sequence[int], batch_records: int, sets: int = SETS) -> None:
         self._check = check
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
-        self._sets = tuple(_Memory(batch_records) for _ in range(sets))
+        self._batch_records, self._most_sets = batch_records, sets
+        self._sets: list[_Memory] = []
+        self._queues = SeenQueues()
         self._turn = 0
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
         """See :class:`Scan`."""
-        memory = self._sets[self._turn]
-        columns, tags, entries = memory.columns, memory.tags_codes, memory.entries
-        count, code, position, found, torn = digest(
-            buffer, base, start, stop, limit, self._check, columns, self._delay_levels_ms, tags, entries
-        )
-        self._turn = (self._turn + bool(count)) % len(self._sets)
-        known = Digest(tags[:count], IndexEntries(*entries[:, :found]), torn)
-        return Scanned(RecordBatch(base, buffer, columns, count, known), code, position)
+        if self._turn == len(self._sets):  # few logs need them all, and they are large
+            self._sets.append(_Memory(self._batch_records))
+        to, queues = self._sets[self._turn], self._queues
+        count, code, position = 0, codes.STOP_TABLE_FULL, start
+        while code == codes.STOP_TABLE_FULL and not count:
+            count, code, position, found, torn, misplaced = digest(
+                buffer, base, start, stop, limit, self._check, to.columns,
+                queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.entries,
+            )  # fmt: skip
+            if code == codes.STOP_TABLE_FULL:
+                queues.grow()
+        queues.note()
+        self._turn = (self._turn + bool(count)) % self._most_sets
+        entries = IndexEntries(*to.entries[:, :found])
+        known = Digest(queues, to.ordinals[:count], to.tags_codes[:count], entries, torn, misplaced)
+        code = codes.STOP_FULL if code == codes.STOP_TABLE_FULL else code
+        return Scanned(RecordBatch(base, buffer, to.columns, count, known), code, position)
 
 
 class _Memory:
     def __init__(self, batch_records: int) -> None:
         self.columns = new_columns(batch_records)
-        self.tags_codes = np.empty(self.columns.shape[1], np.int64)
+        self.ordinals, self.tags_codes = np.empty((2, self.columns.shape[1]), np.int64)
         self.entries = np.empty((3, max(_HASHES_A_RECORD * batch_records, codes.MAX_HASHES_OF_RECORD)), np.int64)

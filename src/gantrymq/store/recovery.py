@@ -211,9 +211,7 @@ class Recovery:
         if not self.last_exit_ok and self._check is not CheckCRC.OFF:
             count = first_torn(batch)
         if self.config.check_commit_log_offset_on_recover:
-            places = batch.columns[codes.POS, : batch.count] + batch.base
-            wrong = np.flatnonzero(places != batch.columns[codes.PHY_OFFSET, : batch.count])
-            count = min([count, *wrong[:1].tolist()])
+            count = min(count, batch.digest.misplaced if batch.digest is not None else count)
         return batch.head(count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:

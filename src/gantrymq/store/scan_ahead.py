@@ -28,7 +28,7 @@ View = Callable[[int, int], Bytes]
 
 _THREADS = 4  # at most; what takes the batches is not faster
 PART_RECORDS = 16_384  # half of what a batch holds: records differ
-FIRST_PART_BYTES = 16 << 20
+ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
 LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
 _LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # of usual ones; a longer one is whoever asks' to read
 _SECTOR_BYTES = 512
@@ -49,7 +49,7 @@ class _Part(NamedTuple):
 class ScanAhead:
     """Use it as a context manager. ``make_scan`` makes a scan with room for a batch of twice ``PART_RECORDS``.
 
-    Files that are not longer than a part are left to whoever asks.
+    The first records of all are left to whoever asks: many a log is hardly begun.
     """
 
     def __init__(self, make_scan: Callable[[], Scan]) -> None:
@@ -63,6 +63,7 @@ class ScanAhead:
         self._part_bytes = FIRST_PART_BYTES
         self._view: View = _no_file
         self._base = self._next = self._size = 0
+        self._is_worth_it = False
 
     def begin(self, view: View, base: int, start: int, size: int) -> None:
         """Go on with a file of ``size`` bytes, of which ``start`` is asked for first; ``base`` is its physical offset.
@@ -71,14 +72,18 @@ class ScanAhead:
         """
         self._forget()
         self._view, self._base, self._size = view, base, size
-        self._next = start if size - start > self._part_bytes else size
-        self._start_parts()
+        self._next = min(start + (0 if self._is_worth_it else ALONE_BYTES), size)
+        if self._is_worth_it:
+            self._start_parts()
 
     def take(self, position: int) -> RecordBatch | None:
         """The records from ``position`` of the file on; None where whoever asks must read them, up to :meth:`bound`.
 
         The batch lives until two more were taken. What comes behind it is to be asked for next.
         """
+        if not self._is_worth_it and position >= self._next:
+            self._is_worth_it, self._next = True, position
+            self._start_parts()
         while self._parts and self._parts[0].end <= position:
             self._drop()
         if not self._parts or position < self._parts[0].start:
@@ -99,7 +104,8 @@ class ScanAhead:
 
     def bound(self, position: int, stop: int) -> int:
         """Up to where whoever asks is to read from ``position`` on: where a part may be had again, ``stop`` at most."""
-        return min([stop, *(part.start for part in self._parts if part.start > position)])
+        starts = [part.start for part in self._parts] if self._is_worth_it else [self._next]
+        return min([stop, *(start for start in starts if start > position)])
 
     def _start_parts(self) -> None:
         while len(self._parts) < self._ahead and self._next < self._size:

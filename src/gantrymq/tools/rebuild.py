@@ -15,6 +15,7 @@ Thread rule: one rebuild of a store at a time, which its lock sees to. Three thr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -128,8 +129,10 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
                     progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
         if (full := indexer.disk_full()) is not None:
             raise full
-        queues.flush()
-        index.flush()
+        with ThreadPoolExecutor(1, "IndexFlush") as beside_queues:
+            flushed = beside_queues.submit(index.flush)
+            queues.flush()
+            flushed.result()
     finally:
         queues.close()
         built.index_files = len(index.files)
