@@ -116,16 +116,17 @@ class LogFileReader:
             file.close()
 
     def _events(self, file: File) -> Iterator[LogEvent]:
-        base, size, position, wanted = self._entry.base, self._entry.size_bytes, 0, CHUNK_BYTES
+        base, size, position, wanted = self._entry.base, self._entry.size_bytes, 0, 0
         if self._ahead is not None:
             self._ahead.begin(partial(_view_of_data, file), base, 0, size)
         while size - position >= BLANK_SIZE:
             if self._ahead is not None and (ready := self._ahead.take(position)) is not None:
                 yield ready
-                position, wanted = ready.end_offset - base, CHUNK_BYTES
+                position = ready.end_offset - base
                 continue
             lead = position % _SECTOR_BYTES  # a batch begins with a sector, as what a power cut tears does
-            chunk = self._read(file, position - lead, min(wanted + lead, size - position + lead))
+            length = min(wanted or _first_look_bytes(file, position), size - position)
+            chunk = self._read(file, position - lead, length + lead)
             end = len(chunk)
             if self._ahead is not None:
                 end = self._ahead.bound(position, position - lead + end) - (position - lead)
@@ -133,7 +134,7 @@ class LogFileReader:
             if batch.count:
                 yield batch
                 # What is left of the chunk is looked at again.
-                position, wanted = position - lead + reached, CHUNK_BYTES
+                position, wanted = position - lead + reached, 0
                 continue
             chunk = chunk[lead:]
             wanted = _bytes_needed(chunk, size - position)
@@ -148,7 +149,7 @@ class LogFileReader:
                 yield self._end(position, _STOPS[code], written)
                 return
             yield Broken(self._entry.path, base + position, base + following, _STOPS[code])
-            position, wanted = following, CHUNK_BYTES
+            position, wanted = following, 0
         yield self._end(position, RecordStop.NO_BLANK, position)
 
     def _end(self, position: int, stop: RecordStop, written: int, blank_size: int = 0) -> FileEnd:
@@ -213,6 +214,12 @@ class LogFileReader:
         self._unreadable.append(Unreadable(self._entry.path, start, end, error))
 
 
+def _first_look_bytes(file: File, position: int) -> int:
+    """How much to read where nobody knows what comes: no hole, in which most logs end, but the page in front of it."""
+    page_end = position - position % _PAGE_BYTES + _PAGE_BYTES
+    return CHUNK_BYTES if file.data_from(page_end) == page_end else max(page_end - position, BLANK_SIZE)
+
+
 def _view_of_data(file: File, position: int, length: int) -> Bytes:
     """A part of the file; nothing where all of it is a hole."""
     return file.view(position, length if file.data_from(position) < position + length else 0)
@@ -223,6 +230,5 @@ def _bytes_needed(chunk: Bytes, rest: int) -> int:
     if len(chunk) < BLANK_SIZE:
         return BLANK_SIZE
     size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (0, 4))
-    if magic == MAGIC_BLANK:
-        return len(chunk)
-    return size if magic in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_SIZE <= size <= rest else len(chunk)
+    is_record = magic in (MAGIC_V1, MAGIC_V2) and size >= MIN_RECORD_SIZE
+    return size if (is_record or magic == MAGIC_BLANK) and size <= rest else len(chunk)
