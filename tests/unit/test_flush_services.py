@@ -178,6 +178,23 @@ def test_what_nobody_waits_for_is_flushed_once_an_interval() -> None:
     assert (fs.log_syncs, log.queue.flushed_where) == (5, log.max_offset)
 
 
+def test_the_store_hears_of_a_failed_sync_before_those_who_wait_do() -> None:
+    fs, heard = GatedFileSystem(), []
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint), lambda error: heard.append("the store"))
+    write(log, 10)
+    for who in ("a producer", "another"):
+        service.put_request(10).add_done_callback(lambda done, who=who: heard.append(who))
+    fs.broken = True
+    with pytest.raises(SyncFailedError):
+        service.step(0)
+    assert heard == ["the store", "a producer", "another"]
+    fs.broken = False
+    service.put_request(10).add_done_callback(lambda done: heard.append("a third"))
+    service.step(0)
+    assert heard[3:] == ["a third"]
+
+
 def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)

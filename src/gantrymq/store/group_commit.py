@@ -85,13 +85,17 @@ class GroupCommitService:
     """Lets waiting producers share one flush: who came while a flush ran is served by the next one.
 
     Once a flush has failed nobody is served any more: a later one may succeed without what the failed one gave up.
+    ``failed`` hears of it before those who wait do, who must not find the store open for more.
     """
 
     name = "GroupCommitService"
     interval_ms = 10
 
-    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint) -> None:
+    def __init__(
+        self, log: CommitLog, checkpoint: StoreCheckpoint, failed: Callable[[Exception], None] | None = None
+    ) -> None:
         self._log = log
+        self._failed = failed
         self._checkpoint = checkpoint
         self._requests: list[FlushRequest] = []
         self._error: Exception | None = None
@@ -148,6 +152,8 @@ class GroupCommitService:
             self._sync_s = time.perf_counter() - began_s
         except Exception as error:
             is_known, self._error = self._error is not None, error
+            if self._failed is not None and not is_known:
+                self._failed(error)
             for request in requests:
                 request.finish(error)
             if is_known:

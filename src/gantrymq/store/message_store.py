@@ -180,7 +180,9 @@ class MessageStore(WritingStore):
             log, self._queues.next_offsets(), self._store_host, append_crc=config.enabled_append_prop_crc
         )
         self._lookup = MessageLookup(log, self._queues, lambda: self._index, config)
-        self._group_commit = GroupCommitService(log, self._checkpoint)
+        self._group_commit = GroupCommitService(
+            log, self._checkpoint, lambda error: self._note_failure(GroupCommitService.name, error)
+        )
         self._reput = ReputMessageService(
             log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
         )
@@ -230,7 +232,8 @@ class MessageStore(WritingStore):
         A later sync may well succeed without the pages that the failed one gave up. So no more puts are taken, the
         checkpoint vouches for nothing new, and the next open has to recover.
         """
-        self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
+        if not self.failures or self.failures[-1][1] is not error:  # the service's runner brings it once more
+            self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
         syncing = name in _SYNCING_SERVICES and not isinstance(error, DiskFullError)  # which is tried again
         if syncing or isinstance(error, SyncFailedError):
             self._flush_failed = True
