@@ -19,6 +19,7 @@ from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch
 from gantrymq.store.seen_queues import SeenQueues
 
 BATCH_RECORDS = 4096
+LARGE_BATCH_RECORDS = 32_768  # for whole logs: what the steps of a batch cost beside their records is then nothing
 SETS = 3  # one is scanned, one goes into queues, one into the index
 _HASHES_A_RECORD = 4
 _CHECKS = {

@@ -37,14 +37,13 @@ from gantrymq.store.log_scanner import LogScanner, one_ahead
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import SETS, DigestScan, Scan, check_code
+from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, DigestScan, Scan, check_code
 from gantrymq.store.recover_start import FirstRecord, StartRule
-from gantrymq.store.scan_ahead import PART_RECORDS, ScanAhead
+from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
 _FAR = 1 << 62
-_BATCH_RECORDS = 2 * PART_RECORDS  # what the steps of a batch cost beside their records is then nothing
 
 
 @dataclass(slots=True)
@@ -136,7 +135,7 @@ class Recovery:
     # The log
 
     def _scan(self, check: CheckCRC, sets: int = SETS) -> Scan:
-        return DigestScan(check_code(check), self.config.delay_levels_ms, _BATCH_RECORDS, sets)
+        return DigestScan(check_code(check), self.config.delay_levels_ms, LARGE_BATCH_RECORDS, sets)
 
     def _recover_log(self, report: RecoveryReport) -> int:
         """Read forward from the start file; returns the end of the log."""

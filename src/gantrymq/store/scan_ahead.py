@@ -21,13 +21,13 @@ from gantrymq.errors import StoreError
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels.api import find_record
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import SETS, Scan
+from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, Scan
 
 # (position, length) of a file: its bytes, read-only; fewer where the file ends, none where it is known to be empty.
 View = Callable[[int, int], Bytes]
 
 _THREADS = 4  # at most; what takes the batches is not faster
-PART_RECORDS = 16_384  # half of what a batch holds: records differ
+_PART_RECORDS = LARGE_BATCH_RECORDS // 2  # records differ
 ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
 LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
 _LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # of usual ones; a longer one is whoever asks' to read
@@ -47,7 +47,7 @@ class _Part(NamedTuple):
 
 
 class ScanAhead:
-    """Use it as a context manager. ``make_scan`` makes a scan with room for a batch of twice ``PART_RECORDS``.
+    """Use it as a context manager. ``make_scan`` makes a scan with room for ``LARGE_BATCH_RECORDS``.
 
     The first records of all are left to whoever asks: many a log is hardly begun.
     """
@@ -99,7 +99,7 @@ class ScanAhead:
             self._idle.append(self._lent.popleft())
         self._start_parts()
         record_bytes = (batch.end_offset - batch.start_offset) // batch.count
-        self._part_bytes = min(max(record_bytes * PART_RECORDS, LEAST_PART_BYTES), MOST_PART_BYTES)
+        self._part_bytes = min(max(record_bytes * _PART_RECORDS, LEAST_PART_BYTES), MOST_PART_BYTES)
         return batch
 
     def bound(self, position: int, stop: int) -> int:

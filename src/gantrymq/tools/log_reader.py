@@ -31,12 +31,11 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import RecordScan, Scan
+from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
-BATCH_RECORDS = 32_768
 _HEAD_BYTES = PHY_OFFSET_AT + 8
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
@@ -100,7 +99,7 @@ class LogFileReader:
         self._fs = fs
         self._ahead = ahead
         self._entry = file
-        self._scan = scan or RecordScan(codes.CHECK_MARK, BATCH_RECORDS)
+        self._scan = scan or RecordScan(codes.CHECK_MARK, LARGE_BATCH_RECORDS)
         self._unreadable: list[Unreadable] = []
 
     def __iter__(self) -> Iterator[LogEvent]:

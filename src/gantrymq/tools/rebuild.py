@@ -39,8 +39,8 @@ from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.record_scan import DigestScan
-from gantrymq.store.scan_ahead import PART_RECORDS, ScanAhead
+from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
+from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.file_swap import FileSwap, clear_directory
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
@@ -106,7 +106,7 @@ Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
 
 def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
     """Make the files on this machine; raises DiskFullError."""
-    scan = partial(DigestScan, codes.CHECK_MARK, order.config.delay_levels_ms, 2 * PART_RECORDS)
+    scan = partial(DigestScan, codes.CHECK_MARK, order.config.delay_levels_ms, LARGE_BATCH_RECORDS)
     with ScanAhead(partial(scan, sets=1)) as ahead:
         return _build_of(IntactRecords(fs, order.files, scan(), ahead), fs, order, progress)
 
