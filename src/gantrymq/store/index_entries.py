@@ -6,10 +6,9 @@ import numpy as np
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_hashes
-from gantrymq.store.record_batch import IndexEntries, RecordBatch
+from gantrymq.store.record_batch import IndexEntries, RecordBatch, most_entries
 
 _WITH_TAGS = 1
-_HASHES_A_RECORD = 4
 
 
 class IndexEntriesFinder:
@@ -22,7 +21,7 @@ class IndexEntriesFinder:
         """What ``batch``, whose places are believed, is indexed under. The next call writes over it."""
         if batch.digest is not None:
             return batch.digest.entries
-        self._take_room(max(_HASHES_A_RECORD * batch.count, codes.MAX_HASHES_OF_RECORD))
+        self._take_room(most_entries(batch.count))
         offsets, stored = batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP]
         count, done = self._find(batch, 0)
         hashes, records = self._hashes[:count], self._records[:count]

@@ -13,6 +13,7 @@ from gantrymq.kernels import codes
 from gantrymq.store.seen_queues import SeenQueues
 
 Longs = NDArray[np.int64]
+_HASHES_A_RECORD = 4
 
 
 class IndexEntries(NamedTuple):
@@ -21,6 +22,11 @@ class IndexEntries(NamedTuple):
     hashes: Longs
     phy_offsets: Longs
     store_timestamps_ms: Longs
+
+
+def most_entries(records: int) -> int:
+    """Room for the entries of so many usual records, and always for those of one."""
+    return max(_HASHES_A_RECORD * records, codes.MAX_HASHES_OF_RECORD)
 
 
 class Digest(NamedTuple):

@@ -15,13 +15,12 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import digest, scan
 from gantrymq.kernels.arrays import new_columns
-from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch
+from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch, most_entries
 from gantrymq.store.seen_queues import SeenQueues
 
 BATCH_RECORDS = 4096
 LARGE_BATCH_RECORDS = 32_768  # for whole logs: what the steps of a batch cost beside their records is then nothing
 SETS = 3  # one is scanned, one goes into queues, one into the index
-_HASHES_A_RECORD = 4
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
     CheckCRC.BODY: codes.CHECK_BODY,
@@ -113,4 +112,4 @@ class _Memory:
     def __init__(self, batch_records: int) -> None:
         self.columns = new_columns(batch_records)
         self.ordinals, self.tags_codes = np.empty((2, self.columns.shape[1]), np.int64)
-        self.entries = np.empty((3, max(_HASHES_A_RECORD * batch_records, codes.MAX_HASHES_OF_RECORD)), np.int64)
+        self.entries = np.empty((3, most_entries(batch_records)), np.int64)

@@ -210,7 +210,8 @@ class Recovery:
         if not self.last_exit_ok and self._check is not CheckCRC.OFF:
             count = first_torn(batch)
         if self.config.check_commit_log_offset_on_recover:
-            count = min(count, batch.digest.misplaced if batch.digest is not None else count)
+            assert batch.digest is not None, "recovery's scans tell where records say they lie"
+            count = min(count, batch.digest.misplaced)
         return batch.head(count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:
