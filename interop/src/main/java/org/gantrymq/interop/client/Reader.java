@@ -26,8 +26,14 @@ final class Reader implements AutoCloseable {
         consumer.start();
     }
 
-    /** The first messages of a queue; waits until they are there. */
+    /** The first messages of a queue; waits until they are there. Then it reads them anew: each says where the queue
+     * ended when it was read, and that is the same however late the last of them came. */
     List<MessageExt> read(MessageQueue queue, int count) throws Exception {
+        readOnce(queue, count);
+        return readOnce(queue, count);
+    }
+
+    private List<MessageExt> readOnce(MessageQueue queue, int count) throws Exception {
         List<MessageExt> messages = new ArrayList<>();
         long deadline = System.currentTimeMillis() + Scene.PATIENCE_MS;
         long offset = 0;
