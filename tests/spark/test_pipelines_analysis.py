@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -112,3 +114,15 @@ def test_a_store_without_messages_has_a_page() -> None:
 def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         write_analysis(spark, str(tmp_path), tmp_path / "report.html")
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    program = """if True:
+        import sys
+        sys.modules["vl_convert"] = None
+        from gantrymq.spark.pipelines.__main__ import main
+        sys.exit(main(["broker-a", "store.html"]))
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "gantrymq: the page needs the module vl_convert: pip install 'gantrymq[demo]'\n"

@@ -17,9 +17,13 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         print(_USAGE, file=sys.stderr)
         return 2
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
 
-    from gantrymq.spark.pipelines.report import write_analysis
+        from gantrymq.spark.pipelines.report import write_analysis
+    except ModuleNotFoundError as error:
+        print(f"gantrymq: the page needs the module {error.name}: pip install 'gantrymq[demo]'", file=sys.stderr)
+        return 3
 
     store, report = arguments
     session = SparkSession.builder.appName("gantrymq").getOrCreate()
