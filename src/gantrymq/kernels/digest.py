@@ -8,13 +8,9 @@ megabytes wait for that memory again, and needed three times as long.
 Source: CommitLog.checkMessageAndReturnSize, DefaultMessageStore.doDispatch.
 """
 
-import numpy as np
-
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
     PHY_OFFSET,
-    PROPERTIES_AT,
-    PROPERTIES_LENGTH,
     SIZE,
     STOP_DONE,
     STOP_FULL,
@@ -22,12 +18,9 @@ from gantrymq.kernels.codes import (
     STOP_TABLE_FULL,
     STORE_TIMESTAMP,
     SYS_FLAG,
-    TOPIC_AT,
-    TOPIC_LENGTH,
 )
 from gantrymq.kernels.dispatch_properties import dispatch_properties
-from gantrymq.kernels.entries import same_bytes
-from gantrymq.kernels.index import hash_record, key_prefix
+from gantrymq.kernels.index import hash_record, hashed_topic, no_topic
 from gantrymq.kernels.jit import kernel
 from gantrymq.kernels.queue_table import QueueTable
 from gantrymq.kernels.queues import NO_ROOM, queue_of_record, tags_code_of
@@ -66,8 +59,7 @@ def digest(
     capacity = min(columns.shape[1], tags.size, ordinals.size)
     hashes, offsets, timestamps = entries[0], entries[1], entries[2]
     position, count, found, torn, misplaced = start, 0, 0, -1, -1
-    topic, topic_length, prefix = 0, -1, np.uint64(0)
-    code = STOP_RANGE
+    topic, code = no_topic(), STOP_RANGE
     while position < stop:
         if count == capacity:
             code = STOP_FULL
@@ -76,15 +68,10 @@ def digest(
         if code != STOP_DONE:
             break
         code, before = STOP_RANGE, found
-        start = columns[PROPERTIES_AT, count]
-        spans = dispatch_properties(buf, start, start + columns[PROPERTIES_LENGTH, count])
+        spans = dispatch_properties(buf, columns, count)
         if columns[SYS_FLAG, count] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            at, length = columns[TOPIC_AT, count], columns[TOPIC_LENGTH, count]
-            if length != topic_length or not same_bytes(buf, at, buf, topic, length):  # the record before had it too
-                prefix = key_prefix(buf, at, length)
-                topic_length = length
-            topic = at
-            after = hash_record(buf, spans, prefix, True, hashes, found)
+            topic = hashed_topic(buf, columns, count, topic)
+            after = hash_record(buf, spans, topic.prefix, True, hashes, found)
             if after < 0:
                 code = STOP_FULL
                 break

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gantrymq.kernels.arrays import Bytes
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH
 from gantrymq.kernels.entries import next_entry, same_bytes
 from gantrymq.kernels.jit import helper
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
@@ -31,8 +32,10 @@ class Spans(NamedTuple):
 
 
 @helper
-def dispatch_properties(buf: Bytes, start: int, stop: int) -> Spans:
-    """Find UNIQ_KEY, KEYS, TAGS and DELAY in the properties ``buf[start:stop]``."""
+def dispatch_properties(buf: Bytes, columns: Int64s, i: int) -> Spans:
+    """Find UNIQ_KEY, KEYS, TAGS and DELAY in the properties of record i."""
+    start = columns[PROPERTIES_AT, i]
+    stop = start + columns[PROPERTIES_LENGTH, i]
     unique, unique_end, keys, keys_end, tags, tags_end, delay, delay_end = 0, 0, 0, 0, 0, 0, 0, 0
     while start < stop:
         at, separator, end = next_entry(buf, start, stop)

@@ -7,7 +7,7 @@ beginPhyOffset, endPhyOffset, hashSlotCount, indexCount. Bytes are described in 
 Source: IndexFile.putKey and selectPhyOffset, IndexService.buildIndex.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, MAX_TIME_DIFF_S, SLOT
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
     PROPERTIES_AT,
-    PROPERTIES_LENGTH,
     RECORDS_AHEAD,
     SYS_FLAG,
     TOPIC_AT,
@@ -70,10 +69,27 @@ def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: 
     return count
 
 
+class HashedTopic(NamedTuple):
+    """A topic in a buffer, and what the hashes of its keys go on from: those of the topic and a number sign."""
+
+    at: int
+    length: int
+    prefix: Any
+
+
 @helper
-def key_prefix(buf: Bytes, at: int, length: int) -> Any:
-    """What the hashes of a topic's keys go on from: the topic and a number sign."""
-    return hash_ascii(hash_text(np.uint64(0), buf, at, at + length), _KEY_SEPARATOR, 0, 1)
+def no_topic() -> HashedTopic:
+    """What no record's topic is."""
+    return HashedTopic(0, -1, np.uint64(0))
+
+
+@helper
+def hashed_topic(buf: Bytes, columns: Int64s, i: int, before: HashedTopic) -> HashedTopic:
+    """The topic of record i; mostly it is that of the record before, whose hash is known."""
+    at, length = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i]
+    if length == before.length and same_bytes(buf, at, buf, before.at, length):
+        return HashedTopic(at, length, before.prefix)
+    return HashedTopic(at, length, hash_ascii(hash_text(np.uint64(0), buf, at, at + length), _KEY_SEPARATOR, 0, 1))
 
 
 @kernel
@@ -87,20 +103,15 @@ def index_hashes(
     belong to. ``done`` is n, or the record to go on from when ``hashes`` was full; room for
     ``MAX_HASHES_OF_RECORD`` is always enough for one record. Malformed UTF-8 counts as what it reads as.
     """
-    count, topic, topic_length, prefix = 0, 0, -1, np.uint64(0)
+    count, topic = 0, no_topic()
     for i in range(start, n):
         if i + RECORDS_AHEAD < n:
             prefetch_entries(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
         if columns[SYS_FLAG, i] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             continue
-        at, length = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i]
-        if length != topic_length or not same_bytes(buf, at, buf, topic, length):  # the record before had it too
-            prefix = key_prefix(buf, at, length)
-            topic_length = length
-        topic = at
-        properties_at = columns[PROPERTIES_AT, i]
-        spans = dispatch_properties(buf, properties_at, properties_at + columns[PROPERTIES_LENGTH, i])
-        after = hash_record(buf, spans, prefix, with_tags != 0, hashes, count)
+        topic = hashed_topic(buf, columns, i, topic)
+        spans = dispatch_properties(buf, columns, i)
+        after = hash_record(buf, spans, topic.prefix, with_tags != 0, hashes, count)
         if after < 0:
             return count, i
         record_of[count:after] = i

@@ -20,7 +20,6 @@ from gantrymq.kernels.codes import (
     PHY_OFFSET,
     POS,
     PROPERTIES_AT,
-    PROPERTIES_LENGTH,
     QUEUE_ID,
     QUEUE_OFFSET,
     RECORDS_AHEAD,
@@ -185,9 +184,7 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
     for i in range(n):
         if i + RECORDS_AHEAD < n:
             prefetch_entries(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
-        start = columns[PROPERTIES_AT, i]
-        spans = dispatch_properties(buf, start, start + columns[PROPERTIES_LENGTH, i])
-        codes[i] = tags_code_of(buf, columns, i, spans, delay_levels_ms)
+        codes[i] = tags_code_of(buf, columns, i, dispatch_properties(buf, columns, i), delay_levels_ms)
 
 
 @kernel
