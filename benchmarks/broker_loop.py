@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gantrymq.broker.send_run import FindSendRun
 from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
@@ -142,7 +143,7 @@ async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
     """All works at one broker."""
     server = BrokerServer(path, LiveConfig(BrokerConfig(listen_port=0)))
     await server.start()
-    channel = Channel(server.dispatcher, server=TlsServer())
+    channel = Channel(server.dispatcher, server=TlsServer(), find_run=FindSendRun())
     channel.connection_made(cast(asyncio.Transport, Nowhere()))
     subscription = build_subscription("bench", "*", "TAG", 0)
     consumers = ConsumerData(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords
+from gantrymq.broker.wire_batch import WireRecords
 from gantrymq.errors import DiskFullError, StoreBehindError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.record import BLANK_SIZE
@@ -103,18 +103,14 @@ class BrokerMessageStore(MessageStore):
 
     def _append_records(self, group: WireRecords, now_ms: int) -> PutMessageResult:
         """Append them in one piece; called under the put lock."""
-        size, queue = group.size_bytes(self._store_host), (group.topic, group.queue_id)
+        size = group.size_bytes(self._store_host)
         if size + BLANK_SIZE > self._log.file_size:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, *queue)
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, group.topic, group.queue_id)
         file = self._log.room_for(size)
         timestamp_ms = self._appender.next_timestamp_ms(now_ms)
-        queue_offset = self._next_offsets.get(queue, 0)
-        places = group.write(file, queue_offset, timestamp_ms, self._store_host)
+        result = group.append(file, self._next_offsets, timestamp_ms, self._store_host)
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
-        self._next_offsets[queue] = queue_offset + len(places)
-        return PutRecordsResult(
-            PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size, timestamp_ms, self._store_host, places
-        )
+        return result
 
     def on_disk(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
         """A future of everything up to ``end_offset`` being on the disk, or of the error for which it cannot be."""

@@ -39,10 +39,11 @@ Group = Sequence[Message] | WireRecords
 
 
 class _Waiting:
-    __slots__ = ("came", "done", "group", "results", "size_bytes")
+    __slots__ = ("came", "done", "group", "requests", "results", "size_bytes")
 
     def __init__(self, group: Group, done: Done, came: float) -> None:
         self.group, self.done, self.came = group, done, came
+        self.requests = group.requests if isinstance(group, WireRecords) else 1
         self.size_bytes = len(group.body) if isinstance(group, WireRecords) else sum(len(one.body) for one in group)
         self.results: list[PutMessageResult] = []
 
@@ -59,16 +60,16 @@ class PutQueue:
         self._store, self._config, self._stats = store, config, stats
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
-        self._held_groups = self._held_bytes = 0
+        self._held_requests = self._held_bytes = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits."""
-        return not self._held_groups
+        return not self._held_requests
 
     def __len__(self) -> int:
-        """How many groups wait, for the append or for the disk."""
-        return self._held_groups
+        """How many requests wait, for the append or for the disk."""
+        return self._held_requests
 
     @property
     def head_wait_ms(self) -> int:
@@ -79,14 +80,14 @@ class PutQueue:
         """Take messages that are stored together; False where too many wait already, and ``done`` is not called."""
         waiting = _Waiting(group, done, self._loop.time())
         if (
-            self._held_groups >= self._config.broker.send_thread_pool_queue_capacity
+            self._held_requests + waiting.requests > self._config.broker.send_thread_pool_queue_capacity
             or self._held_bytes + waiting.size_bytes > MAX_WAITING_BYTES
         ):
             return False
         if not self._waiting:
             self._loop.call_soon(self._append)
         self._waiting.append(waiting)
-        self._held_groups += 1
+        self._held_requests += waiting.requests
         self._held_bytes += waiting.size_bytes
         return True
 
@@ -117,7 +118,7 @@ class PutQueue:
             self._refuse(self._waiting.popleft(), why, now)
 
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
-        self._held_groups -= 1
+        self._held_requests -= one.requests
         self._held_bytes -= one.size_bytes
         one.done([], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
@@ -142,11 +143,11 @@ class PutQueue:
     def _tell(self, finished: Sequence[_Waiting]) -> None:
         now, stored = self._loop.time(), self._stats.stored
         for one in finished:
-            self._held_groups -= 1
+            self._held_requests -= one.requests
             self._held_bytes -= one.size_bytes
             results = one.results
             if results[0].phy_offset < 0:
-                self._stats.put_failed += 1
+                self._stats.put_failed += one.requests
             else:
                 stored(messages_in(results), bytes_in(results), int((now - one.came) * 1000))
             one.done(results, None)

@@ -23,7 +23,7 @@ POP_CK = "POP_CK"
 TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 TIMER_OUT = "TIMER_OUT_MS"
 # What the broker looks at or writes over; a message without any of these goes into the log as it came.
-_ACTED_ON = frozenset(
+ACTED_ON = frozenset(
     {
         *(PRIORITY, POP_CK, TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32),
         *(MSG_REGION, TRACE_SWITCH, CLUSTER, *TIMER_PROPERTIES),
@@ -65,7 +65,7 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
 @lru_cache(maxsize=1024)  # producers send the same names again and again
 def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
     """Where the values of UNIQ_KEY and WAIT stand among names and values; None where the names are not plain."""
-    if UNIQ_KEY not in names or len(set(names)) != len(names) or not _ACTED_ON.isdisjoint(names):
+    if UNIQ_KEY not in names or len(set(names)) != len(names) or not ACTED_ON.isdisjoint(names):
         return None
     waits = 2 * names.index(PROPERTY_WAIT) + 1 if PROPERTY_WAIT in names else _NOT_THERE
     return 2 * names.index(UNIQ_KEY) + 1, waits

@@ -33,11 +33,12 @@ from gantrymq.broker.persistence import (
     KeptTable,
 )
 from gantrymq.broker.processors.parts import Parts
-from gantrymq.broker.processors.table import processors
+from gantrymq.broker.processors.table import dispatcher
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.schedule import Schedule
+from gantrymq.broker.send_run import FindSendRun
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
@@ -52,7 +53,7 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import NotifyConsumerIdsChangedRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
-from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.recovery import Progress
@@ -188,8 +189,10 @@ class BrokerServer:
             address=self.address,
             answer=self._answer,
         )
-        self.dispatcher = RequestDispatcher(processors(parts), hooks=self._hooks, when_closed=self._channel_closed)
-        self._server = RemotingServer(self.dispatcher, tls=self._tls, idle_seconds=self.config.broker.idle_seconds)
+        self.dispatcher = dispatcher(parts, self._hooks, self._channel_closed)
+        self._server = RemotingServer(
+            self.dispatcher, tls=self._tls, find_run=FindSendRun(), idle_seconds=self.config.broker.idle_seconds
+        )
 
     def _schedule_all(self) -> None:
         config = self.config

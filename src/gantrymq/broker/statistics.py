@@ -68,15 +68,15 @@ class BrokerStatsManager:
             item = self._items[kind, key] = _Item()
         return item
 
-    def put(self, topic: str, messages: int, size_bytes: int) -> None:
-        """Messages were stored."""
+    def put(self, topic: str, messages: int, size_bytes: int, puts: int = 1) -> None:
+        """Messages were stored, of so many requests."""
         self.put_total += messages
         items = self._put_items.get(topic)
         if items is None:
             items = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
         for item, value in zip(items, (messages, size_bytes), strict=True):
             item.value += value
-            item.times += 1
+            item.times += puts
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
         """Messages went to a group."""

@@ -23,6 +23,7 @@ from gantrymq.kernels.arrays import read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, message_id, message_ids
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.mapped_file import MappedFile
@@ -30,7 +31,7 @@ from gantrymq.store.outgoing import topic_bytes
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
-_HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
+HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
 
 
@@ -45,7 +46,8 @@ class Around(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _around(topic: str, born_host: Host, store_host: Host) -> Around:
+def around_records(topic: str, born_host: Host, store_host: Host) -> Around:
+    """That of a topic, which a record of version 1 can have."""
     host_flags = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
     raw_topic = topic_bytes(topic)
     size_bytes = record.record_size(1, host_flags, 0, len(raw_topic), 0)
@@ -76,9 +78,26 @@ class WireRecords:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
+    @property
+    def requests(self) -> int:
+        """How many requests this is."""
+        return 1
+
+    def append(
+        self, file: MappedFile, next_offsets: dict[tuple[str, int], int], store_timestamp_ms: int, store_host: Host
+    ) -> PutRecordsResult:
+        """:meth:`write` them with the next offsets of their queue, which go on."""
+        queue, size_bytes = (self.topic, self.queue_id), self.size_bytes(store_host)
+        queue_offset = next_offsets.get(queue, 0)
+        places = self.write(file, queue_offset, store_timestamp_ms, store_host)
+        next_offsets[queue] = queue_offset + len(places)
+        return PutRecordsResult(
+            PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size_bytes, store_timestamp_ms, store_host, places
+        )
+
     def around(self, store_host: Host) -> Around:
         """What its records have in common with all of its topic and of the same two hosts."""
-        return _around(self.topic, self.born_host, store_host)
+        return around_records(self.topic, self.born_host, store_host)
 
     def _encode(
         self,
@@ -98,7 +117,7 @@ class WireRecords:
             flag,
             queue_offset,
             phy_offset,
-            self.sys_flag & ~_HOSTS_V6 | around.host_flags,
+            self.sys_flag & ~HOSTS_V6 | around.host_flags,
             self.born_timestamp_ms or store_timestamp_ms,
             around.born_host,
             store_timestamp_ms,

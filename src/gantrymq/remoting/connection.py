@@ -7,10 +7,11 @@ Source: NettyDecoder, NettyRemotingAbstract (responseTable, scanResponseTable).
 """
 
 import heapq
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RemotingCommand, decode_command
+from gantrymq.remoting.command_run import CommandRun
 
 T = TypeVar("T")
 
@@ -20,16 +21,29 @@ _STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
 _SHORTEST = 4  # what the length field counts at least: the word that holds the header's length
 
 
+class FindRun(Protocol):
+    """Finds requests that are answered together, all with this ``code``."""
+
+    code: int
+
+    def __call__(self, data: bytes, begin: int) -> CommandRun | None:
+        """Those at ``data[begin:]``, where a whole frame stands and another begins; None where it is no run."""
+        ...
+
+
 class Connection:
     """Cuts a stream of bytes into commands.
+
+    With ``find_run`` requests of its code that come together stay together, from the second of a connection on.
 
     A chunk that holds whole frames is decoded where it lies. Chunks of a frame that is not complete are kept apart and
     joined once, so that a large frame costs one copy however it arrives. After a RemotingCommandError the stream has
     lost its frames: close it.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, find_run: FindRun | None = None) -> None:
+        self._max_frame_bytes, self._find_run = max_frame_bytes, find_run
+        self._last_code = -1
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = FRAME_HEAD.size
@@ -51,7 +65,7 @@ class Connection:
         return self._decode(data)
 
     def _decode(self, data: bytes) -> list[RemotingCommand]:
-        commands = []
+        commands: list[RemotingCommand] = []
         position, size = 0, len(data)
         need = FRAME_HEAD.size
         while size - position >= FRAME_HEAD.size:
@@ -62,11 +76,25 @@ class Connection:
             if end > size:
                 need = 4 + length
                 break
+            run = self._run_at(data, position, end)
+            if run is not None:
+                commands.append(run)
+                position = run.end
+                continue
             body_at = position + FRAME_HEAD.size + header_length
-            commands.append(decode_command(word >> 24, data[position + FRAME_HEAD.size : body_at], data[body_at:end]))
+            command = decode_command(word >> 24, data[position + FRAME_HEAD.size : body_at], data[body_at:end])
+            commands.append(command)
+            self._last_code = command.code
             position = end
         self._keep(data[position:] if position else data, need)
         return commands
+
+    def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
+        """A run that begins with the frame at ``data[position:end]``, where there is hope for one."""
+        find = self._find_run
+        if find is None or find.code != self._last_code or end + FRAME_HEAD.size > len(data):
+            return None
+        return find(data, position)
 
     def _check(self, length: int, header_length: int) -> None:
         if length + 4 > self._max_frame_bytes:
@@ -78,6 +106,11 @@ class Connection:
         self._have, self._need = len(rest), need
         if rest:
             self._chunks.append(rest)
+
+
+def split_run(run: CommandRun) -> list[RemotingCommand]:
+    """The requests of a run, one by one."""
+    return Connection().receive(run.data[run.begin : run.end])
 
 
 class PendingRequests(Generic[T]):

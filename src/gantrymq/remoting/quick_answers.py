@@ -8,6 +8,7 @@ Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.compos
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, ResponseCode, SerializeType
@@ -31,6 +32,17 @@ class SendAnswers:
 
     def __init__(self, marks: Marks) -> None:
         self._text = _template(None, _SEND_HOLES + marks)
+
+    def pieces(self, msg_id_begin: str) -> list[bytes]:
+        """Their header around the opaque, what a msgId has behind ``msg_id_begin``, and the other three holes."""
+        pieces = [""]
+        for part in re.split("(%[%ds])", self._text):
+            if part in ("%d", "%s"):
+                pieces.append("")
+            else:
+                pieces[-1] += "%" if part == "%%" else part
+        pieces[1] += msg_id_begin
+        return [piece.encode() for piece in pieces]
 
     def encode(
         self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None

@@ -191,7 +191,7 @@ class SendMessageProcessor:
                 properties=properties,
                 delay_level=level,
                 flag=header.flag,
-                sys_flag=_sys_flag(header, topic),
+                sys_flag=sys_flag(header, topic),
                 born_timestamp_ms=header.born_timestamp,
                 born_host=Host.parse(sent.channel.address),
                 reconsume_times=header.reconsume_times or 0,
@@ -217,7 +217,7 @@ class SendMessageProcessor:
             header.topic,
             body,
             sent.queue_id,
-            _sys_flag(header, topic),
+            sys_flag(header, topic),
             header.born_timestamp,
             Host.parse(sent.channel.address),
             header.reconsume_times or 0,
@@ -281,7 +281,7 @@ class SendMessageProcessor:
             body=raw,
             queue_id=sent.queue_id,
             count=count_messages(raw),
-            sys_flag=_sys_flag(header, topic),
+            sys_flag=sys_flag(header, topic),
             born_timestamp_ms=header.born_timestamp,
             born_host=Host.parse(sent.channel.address),
             reconsume_times=header.reconsume_times or 0,
@@ -292,6 +292,15 @@ class SendMessageProcessor:
         return batch if self._is_plain(header) else batch.messages()
 
     # Answers (handlePutMessageResult)
+
+    def stored(
+        self, channel: Channel, request: RemotingCommand, results: list[PutMessageResult], busy: str | None
+    ) -> None:
+        """Answer one plain send that was put together with others."""
+        header = request.read(SendMessageRequestHeaderV2)
+        sent = _Sent(channel, request, header.topic, header.queue_id)
+        sent.transaction_id = read_properties(header.properties).get(UNIQ_KEY)
+        self._stored(sent, results, busy)
 
     def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
         if busy is None and results[0].phy_offset >= 0:
@@ -311,7 +320,7 @@ class SendMessageProcessor:
         msg_id = first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results])
         if code is ResponseCode.SUCCESS:
             broker = self._config.broker
-            answers = _answers(broker.region_id, broker.trace_on)
+            answers = send_answers(broker.region_id, broker.trace_on)
             frame = answers.encode(request, msg_id, sent.queue_id, first.queue_offset, sent.transaction_id)
             if frame is not None:
                 return frame
@@ -352,10 +361,12 @@ class SendMessageProcessor:
         return response
 
 
-def _sys_flag(header: SendHeader, topic: TopicConfig) -> int:
+def sys_flag(header: SendHeader, topic: TopicConfig) -> int:
+    """The flag of a record: the request's, and what the topic adds."""
     return header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag
 
 
 @cache
-def _answers(region: str, trace_on: bool) -> SendAnswers:
+def send_answers(region: str, trace_on: bool) -> SendAnswers:
+    """The answers of a broker."""
     return SendAnswers(((MSG_REGION, region), (TRACE_SWITCH, "true" if trace_on else "false")))

@@ -5,6 +5,8 @@ Source: BrokerController.registerProcessor.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from gantrymq.broker.catch_up import DispatchCatchUp
 from gantrymq.broker.processors.admin_table import admin_processors
 from gantrymq.broker.processors.assignment import QueryAssignmentProcessor
@@ -17,20 +19,24 @@ from gantrymq.broker.processors.queue_offsets import QueueOffsetProcessor
 from gantrymq.broker.processors.reply import ReplyMessageProcessor
 from gantrymq.broker.processors.send import SendMessageProcessor
 from gantrymq.broker.processors.send_back import ConsumerSendMsgBackProcessor
+from gantrymq.broker.processors.send_run import SendRunProcessor
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.transport.dispatcher import Processor
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Processor, RequestDispatcher, RequestHook
 
 
-def processors(parts: Parts) -> dict[int, Processor]:
-    """The table of a broker."""
-    return {**admin_processors(parts), **_messages(parts), **_consumers(parts), **_queues(parts)}
-
-
-def _messages(parts: Parts) -> dict[int, Processor]:
+def dispatcher(parts: Parts, hooks: Iterable[RequestHook], when_closed: Callable[[Channel], None]) -> RequestDispatcher:
+    """All of a broker's processors behind ``hooks``."""
     send = SendMessageProcessor(
         parts.config, parts.clock, parts.topics, parts.groups, parts.locks, parts.puts, parts.stats,
         lambda: parts.store.disk_used_ratio, parts.answer,
     )  # fmt: skip
+    together = SendRunProcessor(parts.config, parts.topics, parts.puts, parts.stats, send, parts.answer)
+    table = {**admin_processors(parts), **_messages(parts, send), **_consumers(parts), **_queues(parts)}
+    return RequestDispatcher(table, hooks=hooks, run_processor=together.send_run, when_closed=when_closed)
+
+
+def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Processor]:
     reply = ReplyMessageProcessor(
         parts.config, parts.clock, parts.producers, parts.puts, send.check, parts.address
     ).reply

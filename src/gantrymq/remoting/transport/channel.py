@@ -25,7 +25,7 @@ from gantrymq.errors import (
     RemotingTooMuchRequestError,
 )
 from gantrymq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_command
-from gantrymq.remoting.connection import Connection, PendingRequests
+from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
@@ -44,7 +44,10 @@ class ChannelHandler(Protocol):
         ...
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
-        """All requests that one read completed, in order; answers go to :meth:`Channel.send`."""
+        """All requests that one read completed, in order; answers go to :meth:`Channel.send`.
+
+        With ``find_run`` there are runs among them (:class:`gantrymq.remoting.command_run.CommandRun`).
+        """
         ...
 
     def closed(self, channel: Channel, error: Exception | None) -> None:
@@ -66,12 +69,17 @@ class Channel(asyncio.Protocol):
     """
 
     def __init__(
-        self, handler: ChannelHandler, *, server: TlsServer | None = None, client_tls: ssl.SSLContext | None = None
+        self,
+        handler: ChannelHandler,
+        *,
+        server: TlsServer | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        find_run: FindRun | None = None,
     ) -> None:
         self._handler, self._server, self._client_tls = handler, server, client_tls
         self._tls: TlsSession | None = None
         self._spoke = server is None
-        self._connection = Connection()
+        self._connection = Connection(find_run=find_run)
         self._pending: PendingRequests[_Waiter] = PendingRequests()
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []

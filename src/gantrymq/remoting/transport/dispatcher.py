@@ -13,6 +13,8 @@ import structlog
 from gantrymq.errors import GantrymqError
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.transport.channel import Channel
 
 # Answers at once, later, or with None: then the answer has been sent, or will be, by channel.send.
@@ -20,6 +22,8 @@ Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 # Looks at a request before its processor does; an answer ends it there (RPCHook, RequestPipeline).
 RequestHook = Callable[[Channel, RemotingCommand], Answer]
+# Takes a run and sees to all its answers; False where its requests have to be answered one by one.
+RunProcessor = Callable[[Channel, CommandRun], bool]
 
 log = structlog.get_logger()
 
@@ -35,10 +39,11 @@ class RequestDispatcher:
         processors: dict[int, Processor] | None = None,
         *,
         hooks: Iterable[RequestHook] = (),
+        run_processor: RunProcessor | None = None,
         when_closed: Callable[[Channel], None] | None = None,
     ) -> None:
         self._processors = {int(code): one for code, one in (processors or {}).items()}
-        self._hooks = tuple(hooks)
+        self._hooks, self._run_processor = tuple(hooks), run_processor
         self._when_closed = when_closed
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -57,6 +62,9 @@ class RequestDispatcher:
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """Answer each, in order where they answer at once."""
         for request in requests:
+            if isinstance(request, CommandRun):
+                self._run(channel, request)
+                continue
             try:
                 answer = self._answer(channel, request)
             except Exception as error:
@@ -67,6 +75,11 @@ class RequestDispatcher:
                 task = asyncio.ensure_future(_later(channel, request, answer))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    def _run(self, channel: Channel, run: CommandRun) -> None:
+        """Let all be answered together where nobody looks at each first."""
+        if self._hooks or self._run_processor is None or not self._run_processor(channel, run):
+            self.requests(channel, split_run(run))
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         for hook in self._hooks:

@@ -12,6 +12,7 @@ import structlog
 
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.connection import FindRun
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 from gantrymq.remoting.transport.tls import TlsServer
 
@@ -36,11 +37,12 @@ class RemotingServer:
         handler: ChannelHandler,
         *,
         tls: TlsServer | None = None,
+        find_run: FindRun | None = None,
         idle_seconds: float = 120,
         max_connections: int = MAX_CONNECTIONS,
         max_buffered_bytes: int = MAX_BUFFERED_BYTES,
     ) -> None:
-        self._handler, self._tls = handler, tls or TlsServer()
+        self._handler, self._tls, self._find_run = handler, tls or TlsServer(), find_run
         self._idle_seconds, self._max_connections = idle_seconds, max_connections
         self._max_buffered_bytes = max_buffered_bytes
         self._servers: list[asyncio.Server] = []
@@ -52,13 +54,16 @@ class RemotingServer:
         """Listen; the port, which is a free one where 0 was asked for. Raises RemotingError where it is taken."""
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(lambda: Channel(self, server=self._tls), host, port, backlog=BACKLOG)
+            server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except OSError as error:
             raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self._servers.append(server)
         self._sweep()
         bound: int = server.sockets[0].getsockname()[1]
         return bound
+
+    def _channel(self) -> Channel:
+        return Channel(self, server=self._tls, find_run=self._find_run)
 
     async def listen_too(self, bound: socket.socket) -> None:
         """Accept connections on a second port as well, by a copy of a socket that is bound to it.
@@ -68,7 +73,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         own = bound.dup()
         try:
-            server = await loop.create_server(lambda: Channel(self, server=self._tls), sock=own, backlog=BACKLOG)
+            server = await loop.create_server(self._channel, sock=own, backlog=BACKLOG)
         except OSError as error:
             log.warning("cannot listen on a second port", port=own.getsockname()[1], error=str(error))
             own.close()

@@ -1,0 +1,126 @@
+"""Plain sends that came together: checked, stored and answered as one.
+
+What is not alike for all of them goes the ordinary way, one after the other (:mod:`gantrymq.broker.processors.send`).
+
+Source: SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.broker import names
+from gantrymq.broker.processors.send import Refusal, SendMessageProcessor, send_answers, sys_flag
+from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.send_properties import broker_marks
+from gantrymq.broker.send_run import SendRun
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.wire_batch import PutRecordsResult
+from gantrymq.broker.wire_sends import WireSends
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
+from gantrymq.kernels import send_columns
+from gantrymq.kernels.api import encode_send_answers
+from gantrymq.kernels.arrays import Bytes, read_only
+from gantrymq.model.host import Host
+from gantrymq.model.message import message_id
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.connection import split_run
+from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.append import PutMessageResult
+
+_MOST_QUEUES = 64
+_SHARE_OF_A_FILE = 256  # what is written in one piece leaves at most this share of a file empty
+_NUMBERS_BYTES = 96  # of an answer: its head, and what stands between the pieces but for UNIQ_KEY
+
+
+class SendRunProcessor:
+    """Puts runs into ``puts``; ``send`` checks, and answers what does not go well."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        puts: PutQueue,
+        stats: BrokerStatsManager,
+        send: SendMessageProcessor,
+        answer: Callable[[Channel, bytes], None],
+    ) -> None:
+        self._config, self._topics, self._puts, self._stats = config, topics, puts, stats
+        self._send, self._answer = send, answer
+
+    def send_run(self, channel: Channel, run: CommandRun) -> bool:
+        """Take a run; False where each has to be looked at."""
+        if not isinstance(run, SendRun) or self._topics.get(run.topic) is None:
+            return False
+        broker = self._config.broker
+        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
+        if not self._is_plain(run, marks):
+            return False
+        header = SendMessageRequestHeaderV2(
+            producer_group="", topic=run.topic, default_topic="", default_topic_queue_nums=0,
+            queue_id=run.largest_queue_id, sys_flag=0, born_timestamp=0, flag=0,
+        )  # fmt: skip
+        try:
+            topic = self._send.check(channel, header)
+        except Refusal:
+            return False
+        group = WireSends(
+            topic=run.topic,
+            body=run.data[run.begin : run.end],
+            queue_id=int(run.columns[send_columns.QUEUE_ID, 0]),
+            sys_flag=sys_flag(header, topic),
+            born_timestamp_ms=0,
+            born_host=Host.parse(channel.address),
+            reconsume_times=0,
+            wait_store_msg_ok=True,
+            run=run,
+            marks=marks,
+        )
+        return self._puts.put(group, partial(self._stored, channel, group))
+
+    def _is_plain(self, run: SendRun, marks: bytes) -> bool:
+        store = self._config.store
+        return (
+            len(run.topic) <= MAX_TOPIC_LENGTH_V1
+            and not run.topic.startswith(names.RETRY_PREFIX)
+            and run.longest_body_bytes <= store.max_message_size_bytes
+            and run.longest_properties_bytes + len(marks) <= MAX_PROPERTIES_LENGTH
+            and run.largest_queue_id < _MOST_QUEUES
+            and (run.end - run.begin) * _SHARE_OF_A_FILE <= store.mapped_file_size_commit_log
+            and not store.enabled_append_prop_crc
+        )
+
+    def _stored(self, channel: Channel, group: WireSends, results: list[PutMessageResult], busy: str | None) -> None:
+        run, first = group.run, results[0] if results else None
+        if isinstance(first, PutRecordsResult) and first.status is PutMessageStatus.PUT_OK:
+            self._stats.put(run.topic, len(run), first.size_bytes, puts=len(run))
+            broker, host = self._config.broker, first.store_host
+            if host is not None and (frames := answer_frames(run, broker.region_id, broker.trace_on, host)):
+                self._answer(channel, frames)
+            return
+        each = group.each(first) if isinstance(first, PutRecordsResult) else [first] * len(run)
+        for request, result in zip(split_run(run), each, strict=True):
+            self._send.stored(channel, request, [] if result is None else [result], busy)
+
+
+def answer_frames(run: SendRun, region: str, trace_on: bool, store_host: Host) -> bytes:
+    """The answers to those of a stored run that wait for one."""
+    template, ends = _template(region, trace_on, store_host)
+    out = np.empty(len(run) * (len(template) + _NUMBERS_BYTES) + run.unique_key_bytes, np.uint8)
+    size = encode_send_answers(out, run.columns, run.text, template, ends)
+    return out[:size].tobytes()
+
+
+@lru_cache(maxsize=16)
+def _template(region: str, trace_on: bool, store_host: Host) -> tuple[Bytes, NDArray[np.int64]]:
+    """The pieces of an answer, behind each other, and where each but the last ends."""
+    pieces = send_answers(region, trace_on).pieces(message_id(store_host, 0)[:-16])
+    return read_only(b"".join(pieces)), np.cumsum([len(piece) for piece in pieces[:-1]], dtype=np.int64)

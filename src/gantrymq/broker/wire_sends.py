@@ -1,0 +1,106 @@
+"""Plain sends that came together, made into records by a kernel, without a look into them here.
+
+Source: MessageExtEncoder.encode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from gantrymq.broker.send_run import SendRun
+from gantrymq.broker.wire_batch import HOSTS_V6, PutRecordsResult, WireRecords, around_records
+from gantrymq.format.record import BORN_HOST_AT, encode_fields
+from gantrymq.kernels.api import encode_sends
+from gantrymq.kernels.arrays import Bytes, read_only
+from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from gantrymq.model.host import Host
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.mapped_file import MappedFile
+
+_BODY_LENGTH_BYTES, _LENGTH_BYTES = 4, 2
+
+
+class _Common(NamedTuple):
+    """What the records of a topic and two hosts have in common, as ``encode_sends`` takes it."""
+
+    front: Bytes
+    topic: Bytes
+    marks: Bytes
+    host_flags: int
+    store_timestamp_at: int
+
+
+@lru_cache(maxsize=1024)
+def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
+    around = around_records(topic, born_host, store_host)
+    raw = encode_fields(
+        1, 0, 0, 0, 0, 0, 0, 0, around.born_host, 0, around.store_host, 0, 0, b"", around.topic, b""
+    )  # fmt: skip
+    topic_at = len(raw) - _LENGTH_BYTES - len(around.topic) - 1
+    front, behind = raw[: topic_at - _BODY_LENGTH_BYTES], raw[topic_at:-_LENGTH_BYTES]
+    store_timestamp_at = BORN_HOST_AT + len(around.born_host)
+    return _Common(read_only(front), read_only(behind), read_only(marks), around.host_flags, store_timestamp_at)
+
+
+@dataclass(slots=True)
+class WireSends(WireRecords):
+    """A run of SEND_MESSAGE_V2 with ``marks`` behind the properties of each.
+
+    ``sys_flag`` is set in each message's own; ``queue_id`` is the first one's, ``body`` are
+    their frames.
+    """
+
+    run: SendRun
+    marks: bytes
+
+    @property
+    def requests(self) -> int:
+        """How many requests this is."""
+        return len(self.run)
+
+    def size_bytes(self, store_host: Host) -> int:
+        """How much room their records take."""
+        run, each = self.run, self.around(store_host).size_bytes + len(self.marks)
+        return len(run) * each + run.body_bytes + len(run.text)
+
+    def append(
+        self, file: MappedFile, next_offsets: dict[tuple[str, int], int], store_timestamp_ms: int, store_host: Host
+    ) -> PutRecordsResult:
+        """Write the records behind the last byte of a file that has room, each with the next offset of its queue."""
+        run, topic, begin = self.run, self.topic, file.wrote_position
+        common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
+        before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
+        offsets = np.array(before, np.int64)
+        end = encode_sends(
+            file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
+            common.marks, common.host_flags | self.sys_flag, HOSTS_V6, common.store_timestamp_at, store_timestamp_ms,
+            offsets,
+        )  # fmt: skip
+        file.advance(end - begin)
+        for queue_id, (old, new) in enumerate(zip(before, offsets.tolist(), strict=True)):
+            if new != old:
+                next_offsets[topic, queue_id] = new
+        places = columns[PHY_OFFSET].tolist()
+        return PutRecordsResult(
+            PutMessageStatus.PUT_OK, topic, self.queue_id, places[0], int(columns[QUEUE_OFFSET, 0]), end - begin,
+            store_timestamp_ms, store_host, places,
+        )  # fmt: skip
+
+    def each(self, result: PutRecordsResult) -> list[PutRecordsResult]:
+        """What became of each of them, where all were stored."""
+        ends = [*result.places[1:], result.end_offset]
+        rows = zip(
+            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.places, ends,
+            strict=True,
+        )  # fmt: skip
+        return [
+            PutRecordsResult(
+                result.status, self.topic, queue_id, place, queue_offset, end - place, result.store_timestamp_ms,
+                result.store_host, [place],
+            )
+            for queue_id, queue_offset, place, end in rows
+        ]  # fmt: skip

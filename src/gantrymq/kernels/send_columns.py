@@ -1,0 +1,23 @@
+"""The rows of a matrix of sends, one column for each: what ``read_sends`` finds. Nothing here imports Numba."""
+
+(
+    OPAQUE,
+    COMMAND_FLAG,
+    QUEUE_ID,
+    SYS_FLAG,
+    BORN_TIMESTAMP,
+    MESSAGE_FLAG,
+    RECONSUME_TIMES,
+    PROPERTIES_AT,  # in the text
+    PROPERTIES_LENGTH,
+    UNIQUE_AT,  # the value of UNIQ_KEY, in the text
+    UNIQUE_LENGTH,
+    BODY_AT,  # in the data
+    BODY_LENGTH,
+    TOPIC_AT,  # in the data
+    TOPIC_LENGTH,
+    QUEUE_OFFSET,  # these two come when they are stored
+    PHY_OFFSET,
+) = range(17)
+N_ROWS = 17
+MAX_NAMES = 32  # properties of one message

@@ -1,0 +1,145 @@
+"""Plain sends made into records of the log, and the answers to them.
+
+Source: MessageExtEncoder.encode, SendMessageProcessor.handlePutMessageResult.
+"""
+
+import numpy as np
+
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.crc import crc_of
+from gantrymq.kernels.jit import kernel, rare_helper
+from gantrymq.kernels.machine import copy, store_i16, store_i32, store_i64
+from gantrymq.kernels.send_columns import (
+    BODY_AT,
+    BODY_LENGTH,
+    BORN_TIMESTAMP,
+    COMMAND_FLAG,
+    MESSAGE_FLAG,
+    OPAQUE,
+    PHY_OFFSET,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECONSUME_TIMES,
+    SYS_FLAG,
+    UNIQUE_AT,
+    UNIQUE_LENGTH,
+)
+
+_CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _BORN_TIMESTAMP_AT = 8, 12, 16, 40
+_BEHIND_RECONSUME_TIMES = 12  # those, and the offset of a prepared transaction, up to the length of the body
+_CRC_MASK = 0x7FFFFFFF
+_ZERO, _A_LESS_TEN, _MINUS = ord("0"), ord("A") - 10, ord("-")
+_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # what stands behind each piece of an answer
+
+
+@kernel
+def encode_sends(
+    out: Bytes,
+    position: int,
+    base_offset: int,
+    data: Bytes,
+    text: Bytes,
+    columns: Int64s,
+    head: Bytes,
+    topic: Bytes,
+    marks: Bytes,
+    sys_flag_on: int,
+    sys_flag_off: int,
+    store_timestamp_at: int,
+    store_timestamp_ms: int,
+    next_offsets: Int64s,
+) -> int:
+    """Write the sends of ``columns`` (see ``read_sends``) as records to ``out`` from ``position``; where they end.
+
+    ``out`` (writable), which begins at ``base_offset``, has room. ``head`` is what all records have in front of the
+    length of the body; times and what is a message's own are written over it. A message without a born time has that of
+    the store. ``topic`` is what stands behind the body, the topic with its length, and ``marks`` behind the properties.
+    ``sys_flag_on`` and ``sys_flag_off`` are set and cleared in each flag; the store time lies ``store_timestamp_at``
+    in a record. ``next_offsets`` (by queue id) go on; QUEUE_OFFSET and PHY_OFFSET of ``columns`` take what each got.
+    """
+    for i in range(columns.shape[1]):
+        body, properties = columns[BODY_LENGTH, i], columns[PROPERTIES_LENGTH, i]
+        queue_id, body_at = columns[QUEUE_ID, i], columns[BODY_AT, i]
+        size = head.size + 4 + body + topic.size + 2 + properties + marks.size
+        copy(out, position, head, 0, head.size)
+        store_i32(out, position, size)
+        store_i32(out, position + _CRC_AT, np.int64(crc_of(data, body_at, body_at + body)) & _CRC_MASK)
+        store_i32(out, position + _QUEUE_ID_AT, queue_id)
+        store_i32(out, position + _FLAG_AT, columns[MESSAGE_FLAG, i])
+        store_i64(out, position + QUEUE_OFFSET_AT, next_offsets[queue_id])
+        store_i64(out, position + PHY_OFFSET_AT, base_offset + position)
+        store_i32(out, position + SYS_FLAG_AT, columns[SYS_FLAG, i] & ~sys_flag_off | sys_flag_on)
+        store_i64(out, position + _BORN_TIMESTAMP_AT, columns[BORN_TIMESTAMP, i] or store_timestamp_ms)
+        store_i64(out, position + store_timestamp_at, store_timestamp_ms)
+        store_i32(out, position + head.size - _BEHIND_RECONSUME_TIMES, columns[RECONSUME_TIMES, i])
+        columns[QUEUE_OFFSET, i], columns[PHY_OFFSET, i] = next_offsets[queue_id], base_offset + position
+        next_offsets[queue_id] += 1
+        at = position + head.size
+        store_i32(out, at, body)
+        copy(out, at + 4, data, body_at, body)
+        at += 4 + body
+        copy(out, at, topic, 0, topic.size)
+        at += topic.size
+        store_i16(out, at, properties + marks.size)
+        copy(out, at + 2, text, columns[PROPERTIES_AT, i], properties)
+        copy(out, at + 2 + properties, marks, 0, marks.size)
+        position += size
+    return int(position)
+
+
+@rare_helper
+def _put_decimal(out: Bytes, at: int, value: int) -> int:
+    """Write a number as text; where it ends."""
+    if value < 0:
+        out[at] = _MINUS
+        at, value = at + 1, -value
+    digits, rest = 1, value // 10
+    while rest:
+        digits, rest = digits + 1, rest // 10
+    for i in range(digits):
+        out[at + digits - 1 - i] = _ZERO + value % 10
+        value //= 10
+    return int(at + digits)
+
+
+@rare_helper
+def _put_hex(out: Bytes, at: int, value: int) -> int:
+    """Write sixteen digits; where they end."""
+    for i in range(16):
+        digit = value >> (4 * i) & 15
+        out[at + 15 - i] = digit + (_ZERO if digit < 10 else _A_LESS_TEN)
+    return int(at + 16)
+
+
+@kernel
+def encode_send_answers(out: Bytes, columns: Int64s, text: Bytes, template: Bytes, ends: Int64s) -> int:
+    """Write a frame for each send of ``columns`` whose producer waits for one, behind each other; returns their size.
+
+    ``template`` is a header in pieces, each but the last ending at one of ``ends``. Between them stand the opaque, the
+    physical offset in sixteen hexadecimal digits, the queue id, the queue offset, and the value of UNIQ_KEY. There is
+    room in ``out``.
+    """
+    at = 0
+    for i in range(columns.shape[1]):
+        if columns[COMMAND_FLAG, i]:
+            continue
+        begin, at, piece = at, at + 8, 0
+        for j in range(ends.size):
+            copy(out, at, template, piece, ends[j] - piece)
+            at, piece = at + ends[j] - piece, ends[j]
+            if j == _PLACE:
+                at = _put_hex(out, at, columns[PHY_OFFSET, i])
+            elif j == _ID:
+                copy(out, at, text, columns[UNIQUE_AT, i], columns[UNIQUE_LENGTH, i])
+                at += columns[UNIQUE_LENGTH, i]
+            else:
+                row = OPAQUE if j == _FIRST else (QUEUE_ID if j == _QUEUE else QUEUE_OFFSET)
+                at = _put_decimal(out, at, columns[row, i])
+        copy(out, at, template, piece, template.size - piece)
+        at += template.size - piece
+        store_i32(out, begin, at - begin - 4)
+        store_i32(out, begin + 4, at - begin - 8)
+    return int(at)
