@@ -25,7 +25,7 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
-from gantrymq.errors import MQClientError, RemotingCommandError, RemotingConnectError, RemotingError
+from gantrymq.errors import MQClientError, RemotingCommandError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo
 
@@ -33,6 +33,7 @@ PULL_TIMEOUT_MS = 10_000
 UNDER_WAY = 32  # pulls of one queue at the same time
 ATTEMPTS = 4  # of one question, each with a new connection and a new route
 RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
+LONGEST_PAUSE_MS = 5_000
 
 T = TypeVar("T")
 
@@ -40,8 +41,8 @@ T = TypeVar("T")
 class PullClient:
     """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
 
-    Every method raises RemotingError where no broker answers after ``ATTEMPTS`` attempts, MQBrokerError where one
-    refuses, MQClientError where there is no such topic or broker.
+    Every method raises RemotingError where no broker answers after so many ``attempts`` (four take a second and a half,
+    ten half a minute), MQBrokerError where one refuses, MQClientError where there is no such topic or broker.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class PullClient:
         *,
         group: str = TOOLS_CONSUMER_GROUP,
         pull_timeout_ms: int = PULL_TIMEOUT_MS,
+        attempts: int = ATTEMPTS,
         clock: Clock | None = None,
     ) -> None:
         self._config = config
+        self._attempts = attempts
         self._group = wrap_namespace(config.namespace, group) if group != TOOLS_CONSUMER_GROUP else group
         self._pull_timeout_ms = pull_timeout_ms
         self._client = BlockingClient(config, clock)
@@ -134,7 +137,7 @@ class PullClient:
                     yield pulled
             except RemotingError:
                 failures = 1 if came else failures + 1
-                if failures >= ATTEMPTS:
+                if failures >= self._attempts:
                     raise
                 self._pause(queue, failures)
 
@@ -179,14 +182,12 @@ class PullClient:
 
     def _ask(self, queue: MessageQueue, call: Callable[[MessageQueue], Call[T]]) -> T:
         question = call(self._full(queue))
-        for attempt in range(ATTEMPTS):
+        for failures in range(1, self._attempts):
             try:
                 return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
             except RemotingError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                self._pause(queue, attempt + 1)
-        raise RemotingConnectError(str(queue), "no attempt was made")
+                self._pause(queue, failures)
+        return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
 
     def _full(self, queue: MessageQueue) -> MessageQueue:
         topic = wrap_namespace(self._config.namespace, queue.topic)
@@ -197,4 +198,4 @@ class PullClient:
         route = self._routes.pop(queue.topic, None)
         if route is not None and queue.broker_name in route.brokers:
             self._client.drop(route.brokers[queue.broker_name])
-        time.sleep(RETRY_PAUSE_MS / 1000 * 2 ** (failures - 1))
+        time.sleep(min(RETRY_PAUSE_MS * 2 ** (failures - 1), LONGEST_PAUSE_MS) / 1000)

@@ -6,6 +6,8 @@ and go. Connections live as long as a look does, for brokers close those that id
 
 from __future__ import annotations
 
+import logging
+import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +15,7 @@ from contextlib import suppress
 from gantrymq.client.calls import PullStatus
 from gantrymq.client.pull_client import PullClient
 from gantrymq.client.records import decode_records
-from gantrymq.errors import MQClientError
+from gantrymq.errors import MQClientError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.cluster import client_config
 from gantrymq.spark.options import ReadOptions
@@ -23,7 +25,10 @@ from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
 
+_LOGGER = logging.getLogger(__name__)
 _NEVER_MS = -(1 << 63)
+# Between the looks of a stream at a cluster that has answered before: a broker that is started again takes seconds.
+_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0)
 
 
 class ClusterOrigin:
@@ -38,7 +43,20 @@ class ClusterOrigin:
         self._extents: Extents = {}
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now; new brokers, topics and queues among them."""
+        """The wanted queues as they are now; new brokers, topics and queues among them.
+
+        A stream does not end because a broker or a name server is started anew: who has answered before is asked again
+        for half a minute. Who never has, may be no cluster at all.
+        """
+        for pause_s in _PAUSES_S if self._extents else ():
+            try:
+                return self._look()
+            except RemotingError as error:
+                _LOGGER.warning("the cluster is asked again in %.1f s: %s", pause_s, error)
+                time.sleep(pause_s)
+        return self._look()
+
+    def _look(self) -> Extents:
         self.close()
         client = self._client = PullClient(self._config)
         self._found = {key: queue for key, queue in self._queues(client) if self._selection.takes(key)}

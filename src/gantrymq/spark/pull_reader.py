@@ -32,6 +32,7 @@ from gantrymq.tools.log_batch import LogBatch
 
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
+_ATTEMPTS = 10  # half a minute, in which a broker is started again: the driver has just heard of it
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -41,7 +42,7 @@ def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
     Raises DataLossError, CorruptRecordError, and RemotingError or MQBrokerError with the queue that was being read.
     """
     rows, columns = run.rows or RowFilter(), new_columns(BATCH_RECORDS)
-    with PullClient(client_config(options)) as client:
+    with PullClient(client_config(options), attempts=_ATTEMPTS) as client:
         for wanted in run.slices:
             reading = _SliceReader(client, wanted, rows, columns, options)
             try:
