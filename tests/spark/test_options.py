@@ -106,6 +106,8 @@ def test_every_option_is_tested() -> None:
         ({"path": "/x", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "at most maxOffsetsPerTrigger"),
         ({"path": "/x", "accessKey": "a"}, "together or not at all"),
         ({"path": "/x", "minPartition": "3"}, "no such option; there is minPartitions"),
+        ({"path": "/x", "kafka.bootstrap.servers": "h:1"}, "no such option; there is nameserver"),
+        ({"path": "/x", "includeHeaders": "true"}, "no such option; there is includeProperties"),
         ({"path": "/x", "qwertz": "3"}, "no such option; there is path, nameserver, subscribe"),
     ],
 )

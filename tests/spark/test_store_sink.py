@@ -25,9 +25,11 @@ from pyspark.sql.types import (
 )
 
 from gantrymq import MessageStore, StoreReader
+from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import ConfigError, GantrymqError, StoreError, StoreLockedError
 from gantrymq.spark import RocketMQDataSource, store_sink
 from gantrymq.spark.ledger import Ledger, Pending
+from gantrymq.spark.outgoing_messages import OutgoingMessages
 from gantrymq.spark.store_sink import StoreSink
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.spark.writer import Staged
@@ -242,6 +244,20 @@ def test_queues_in_turn(path: Path) -> None:
         assert [queue[1:] for queue in reader.queues() if queue[0] == "orders"] == [(0, 0, 3), (1, 0, 2), (2, 0, 2)]
 
 
+def test_the_option_topic_wins_over_the_column(path: Path) -> None:
+    """As with Kafka's connector: what was read is written elsewhere as it is."""
+    task = writer(path, topic="orders")
+    task.commit([task.write(iter([batch(3, topic="others")]))])
+    assert stored(path) == expected(3)
+    sent = OutgoingMessages("orders", ProducerConfig("127.0.0.1:1"), lambda _: ()).parcels(batch(3, topic="others"))
+    assert {parcel.topic for parcel in sent} == {"orders"}
+
+
+def test_other_file_systems_are_not_asked() -> None:
+    with pytest.raises(ConfigError, match="which the driver and every executor see as local"):
+        RocketMQDataSource({"path": "s3://nowhere/a"}).writer(schema_of("topic string, body string"), False)
+
+
 def test_a_new_store(tmp_path: Path) -> None:
     sizes = {"store.mappedFileSizeCommitLog": 1 << 20, "store.mappedfilesizeconsumequeue": 6000}
     task = writer(tmp_path / "new", **sizes)
@@ -281,13 +297,17 @@ def test_numbers_that_are_refused(path: Path) -> None:
     [
         ("topic string", {}, "a column body"),
         ("body string", {}, "a column topic or the option topic must be there"),
-        ("topic string, body string", {"topic": "x"}, "either this or a column topic"),
         ("topic string, body int", {}, "column='body int' is not allowed: body is binary or string"),
         ("topic string, body string, keys int", {}, "keys is array<string> or string"),
         ("topic string, body string, tag string", {}, "no such column; there is tags"),
         ("topic string, body string, deliver_timestamp timestamp", {}, "in a store directory nobody delivers"),
         ("topic string, body string", {"queueNum": 0}, "a whole number of at least 1"),
         ("topic string, body string", {"queuNum": 1}, "no such option of a write; there is queueNum"),
+        (
+            "topic string, body string",
+            {"kafka.bootstrap.servers": "h:1"},
+            "no such option of a write; there is nameserver",
+        ),
         ("topic string, body string", {"txnAppId": "a"}, "txnAppId and txnVersion are given together"),
         ("topic string, body string", {"nameserver": "h:1"}, "either path (a store) or nameserver"),
         ("topic string, body string", {"store.flushDisk": "x"}, "a key of a broker.conf, such as flushDiskType"),

@@ -76,11 +76,15 @@ class ReadOptions:
         return cls(**values, tls=tls_settings(options))
 
 
+# What those who come from Kafka's connector write, and no likeness of names leads from.
+KAFKAS = {"kafka.bootstrap.servers": ["nameserver"], "includeheaders": ["includeProperties"]}
+
+
 def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
     option = _OPTIONS.get(name.lower())
     if option is None:
         spelt = {known.lower(): known for known in _NAMES}
-        near = [spelt[known] for known in get_close_matches(name.lower(), spelt, 3)]
+        near = KAFKAS.get(name.lower()) or [spelt[known] for known in get_close_matches(name.lower(), spelt, 3)]
         raise ConfigError(name, text, f"no such option; there is {', '.join(near or _NAMES)}")
     return option
 

@@ -80,7 +80,7 @@ class OutgoingMessages:
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Message, MessageQueue | None]]:
         nothing = [None] * batch.num_rows
         given = {name: _values(name, batch.column(at)) for at, name in enumerate(batch.schema.names)}
-        topics = given.get("topic") or [self._topic] * batch.num_rows
+        topics = [self._topic] * batch.num_rows if self._topic else given["topic"]
         names = ("body", "tags", "keys", "properties", "delay_level", "deliver_timestamp", "sharding_key", "queue_id")
         columns = [given.get(name) or nothing for name in names]
         for number, (topic, body, tags, keys, properties, delay, deliver, shard, queue_id) in enumerate(

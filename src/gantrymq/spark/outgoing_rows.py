@@ -52,7 +52,8 @@ _INT_MAX = 0x7FFFFFFF
 def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> None:
     """Raise ConfigError where ``schema`` has a column that is not known, or of another type, or lacks one.
 
-    ``topic`` is the option of that name; ``deliver`` whether there is somebody to deliver at a given time.
+    ``topic`` is the option of that name, which wins over the column; ``deliver`` whether there is somebody to deliver
+    at a given time.
     """
     for field in schema.fields:
         shown, types = f"{field.name} {field.dataType.simpleString()}", _COLUMNS.get(field.name)
@@ -66,8 +67,6 @@ def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> No
         raise ConfigError("column", ", ".join(sorted(names)), "a column body (binary or string) must be there")
     if "topic" not in names and topic is None:
         raise ConfigError("topic", "", "a column topic or the option topic must be there")
-    if "topic" in names and topic is not None:
-        raise ConfigError("topic", topic, "either this or a column topic")
     if "deliver_timestamp" in names and not deliver:
         allowed = "a nameserver: in a store directory nobody delivers; delay_level can be stored"
         raise ConfigError("column", "deliver_timestamp", allowed)
@@ -94,7 +93,7 @@ class OutgoingRows:
         given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         rows = batch.num_rows
         columns: dict[str, Any] = {
-            "topic": self._whole("topic", given.get("topic", pa.repeat(pa.scalar(self._topic, pa.string()), rows))),
+            "topic": pa.repeat(self._topic, rows) if self._topic else self._whole("topic", given["topic"]),
             "body": self._whole("body", given["body"]).cast(pa.binary()),
             "queue_id": self._queue_ids(given, rows),
             "tags": given.get("tags"),

@@ -13,6 +13,7 @@ from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
+from gantrymq.spark.options import KAFKAS
 from gantrymq.spark.places import Place, place_of
 from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
@@ -54,8 +55,8 @@ class WriteOptions:
                 store_keys.append((_store_key(name, text), text))
                 continue
             if lower not in _OPTIONS:
-                near = get_close_matches(lower, list(_OPTIONS), 3)
-                known = [_OPTIONS[one][0] for one in near] or [shown for shown, _, _ in _TABLE]
+                near = KAFKAS.get(lower) or [_OPTIONS[one][0] for one in get_close_matches(lower, list(_OPTIONS), 3)]
+                known = near or [shown for shown, _, _ in _TABLE]
                 raise ConfigError(name, text, f"no such option of a write; there is {', '.join(known)}")
             shown, attribute, read = _OPTIONS[lower]
             values[attribute] = read(shown, text)
@@ -110,7 +111,8 @@ def _store_key(name: str, text: str) -> str:
 
 
 def _local(name: str, text: str) -> Path:
-    place = place_of(text) if text.strip() else None
+    # Another file system is not asked whether it knows the name.
+    place = place_of(text) if text.strip() and ("://" not in text or text.startswith("file:")) else None
     if not isinstance(place, Place) or place.uri is not None:
         raise ConfigError(name, text, "the directory of one store, which the driver and every executor see as local")
     return Path(place.path)
