@@ -124,9 +124,9 @@ final class RetryCases {
         scene.awaitRoute(dlq);
         scene.fact("dead letters' topic", RouteCases.route(scene, dlq));
         // Only a topic's first perm is 2 (write): to be read it has to be allowed.
-        scene.fact("dead letters", scene.site.admin.maxOffset(scene.queue(dlq, 0)));
         TopicAdminCases.permit(scene, dlq, 6);
         scene.fact("dead", SendCases.text(scene, scene.read(scene.queue(dlq, 0), 1).get(0)));
+        scene.fact("dead letters", scene.site.admin.maxOffset(scene.queue(dlq, 0))); // the topic is there before it
     }
 
     private static void deadAtOnce(Scene scene) throws Exception {
