@@ -103,6 +103,9 @@ def test_the_page_stands_alone(found: dict[str, list[dict[str, Any]]]) -> None:
     assert page.count("<figure") == 4
     assert ODD_TOPIC not in page
     assert "&lt;b&gt;x" in page
+    assert re.search(r"(?:^|[ ,])td\b[^{}]*\{ overflow-wrap: anywhere", page, re.MULTILINE), (
+        "a long topic is wider than the page"
+    )
     assert re.findall(r'(?:src|href)="', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
 
 
