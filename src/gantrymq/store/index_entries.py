@@ -50,5 +50,5 @@ class IndexEntriesFinder:
 
 
 def index_entries(batch: RecordBatch) -> IndexEntries:
-    """The entries of one batch, as arrays that nobody writes over."""
+    """The entries of one batch, as arrays that nobody writes over; those of a digest live as long as it does."""
     return IndexEntriesFinder().find(batch)
