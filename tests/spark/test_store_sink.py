@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -175,6 +176,33 @@ def test_another_query_finishes_what_was_begun(path: Path, monkeypatch: pytest.M
     sink(path).commit("other", 0, staged(path, batch(5, 30), app="other"))
     assert stored(path) == expected(35)
     assert not sink(path).commit("q", 0, staged(path, batch(30)))
+    assert stored(path) == expected(35)
+
+
+def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is closed, and free for others, before the ledger says so."""
+    steps: list[str] = []
+    real = {name: getattr(Ledger, name) for name in ("begin", "commit", "end")}
+    other_files = staged(path, batch(5, 30), app="other")
+    other = Thread(target=lambda: sink(path).commit("other", 0, other_files))
+
+    def slow(ledger: Ledger, app: str, *rest: Any) -> None:
+        if other.ident is None:
+            other.start()
+            other.join(0.5)  # as long as it would need
+        steps.append(f"commit {app}")
+        real["commit"](ledger, app, *rest)
+
+    monkeypatch.setattr(Ledger, "commit", slow)
+    monkeypatch.setattr(
+        Ledger, "begin", lambda ledger, one: (steps.append(f"begin {one.app}"), real["begin"](ledger, one))
+    )
+    monkeypatch.setattr(Ledger, "end", lambda ledger: (steps.append("end"), real["end"](ledger)))
+    assert sink(path).commit("q", 0, staged(path, batch(30)))
+    other.join()
+    assert steps == ["begin q", "commit q", "end", "begin other", "commit other", "end"]
     assert stored(path) == expected(35)
 
 

@@ -7,8 +7,11 @@ in one step and are durable before the next step begins.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +32,25 @@ class Pending:
 
 
 class Ledger:
-    """The ledger of a store. Whoever changes it holds the lock of the store."""
+    """The ledger of a store. Whoever changes it is ``alone``, from the first look to the last change."""
 
     def __init__(self, store: Path) -> None:
         self._root = store / DIRECTORY
         self._pending = self._root / "pending.json"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process commits, and keep them all waiting; one that is killed lets go.
+
+        The lock of the store does not do for it: the store is closed before the ledger says that a batch is in.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def committed(self, app: str) -> int:
         """The last batch of ``app`` whose rows are all in the store; -1 before the first."""

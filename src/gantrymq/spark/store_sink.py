@@ -1,4 +1,4 @@
-"""Putting staged rows into a store, exactly once. Runs on the driver, under the lock of the store.
+"""Putting staged rows into a store, exactly once. Runs on the driver, one commit at a time.
 
 The steps of a commit, each durable before the next: (1) ``pending`` says where the log ends and which files are put;
 (2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) ``pending`` goes,
@@ -49,6 +49,10 @@ class StoreSink:
 
         Raises StoreLockedError, DiskFullError: what is there then is finished by the next commit.
         """
+        with self._ledger.alone():
+            return self._commit(app, batch, files)
+
+    def _commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
         with self._open() as store:
             pending = self._ledger.pending()
             if pending is not None:
@@ -59,8 +63,6 @@ class StoreSink:
             remove(files)
             return False
         with self._open() as store:
-            if self._ledger.pending() is not None:
-                raise StoreError(self._path, "another query has begun to write at the same time; try again")
             names = tuple(str(path.relative_to(self._path)) for path in files)
             pending = Pending(app, batch, max(store.max_phy_offset, 0), names)
             self._ledger.begin(pending)
