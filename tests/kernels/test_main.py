@@ -1,9 +1,11 @@
 """``python -m gantrymq.kernels`` compiles every kernel there is, each once, to code that needs no Numba."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,16 @@ def test_once_compiled_they_run_without_numba() -> None:
     program = "import sys; from gantrymq.kernels.__main__ import main; main(); assert 'numba' not in sys.modules"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "compiled" not in answer.stdout
+
+
+def test_who_waits_for_a_compilation_is_told_once(tmp_path: Path) -> None:
+    program = (
+        "from gantrymq.kernels import api; from gantrymq.kernels.arrays import read_only; buf = read_only(b'')\n"
+        "api.truncate_units(buf, 0, 0, 0); api.rising_units(buf, 0, 0, 0, 0)"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stderr
+        for _ in range(2)
+    ]
+    assert said == ["gantrymq compiles its kernels for this processor: once, up to a minute\n", ""]

@@ -97,6 +97,7 @@ class Kernel:
     def _compile(self, path: Path | None, arguments: tuple[Any, ...]) -> Entry:
         from gantrymq.kernels.compiler import compile_kernel
 
+        _say_once()
         compiled = compile_kernel(self.module, self.name, arguments)
         self.was_compiled = True
         if path is not None and compiled.machine_code is not None:
@@ -104,6 +105,14 @@ class Kernel:
             _write(path, header + b"\n" + compiled.machine_code)
             _remove_outdated(path)
         return Entry(compiled.code, compiled.results)
+
+
+@lru_cache(maxsize=1)
+def _say_once() -> None:
+    """Whoever waits for the first command on a machine is told what for."""
+    import logging
+
+    logging.getLogger(__name__).warning("gantrymq compiles its kernels for this processor: once, up to a minute")
 
 
 class _Call:
