@@ -1,6 +1,7 @@
 """How fast Spark reads a store, beside the ceiling: a source that yields batches of the same size from memory.
 
     python benchmarks/spark_read.py [--rows 2000000] [--body 100 1024] [--columns few many all] [--repeats 5]
+    python benchmarks/spark_read.py --writer [--rows 400000] [--body 1024]
 
 Both run in turn in one session, to the ``noop`` format. The ceiling takes the first batch of each partition from the
 store and then yields it again and again, so it has the same partitions, rows, columns and batch sizes, and what it
@@ -8,6 +9,9 @@ leaves out is exactly our work: scanning the log and filling the columns.
 
 Two figures: rows a second (the best of the runs), and what a row costs in time of a core, over the JVM and Spark's
 Python workers together (the median), which says the same on a machine that others use too.
+
+With ``--writer`` the rows go to Parquet files, from the store and, in turn, from Spark's own memory, where they lie
+when the clock starts: no source can be faster than that.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -132,6 +137,26 @@ def compare(spark: SparkSession, store: Path, rows: int, columns: str, repeats: 
     print(f"{store.name:>5} bytes, {columns:>4} columns: {speed}: {ratios[0]};  {cores}: {ratios[1]}", flush=True)
 
 
+def compare_writer(spark: SparkSession, store: Path, rows: int, repeats: int) -> None:
+    def write(frame: DataFrame) -> float:
+        began_s = time.perf_counter()
+        with tempfile.TemporaryDirectory() as out:
+            frame.write.mode("overwrite").parquet(out)
+        return rows / (time.perf_counter() - began_s)
+
+    rates: list[tuple[float, float]] = []
+    for _ in range(1 + repeats):
+        frame = spark.read.format("rocketmq").schema(COLUMNS["few"]).load(str(store))
+        ours = write(frame)
+        frame.persist(StorageLevel.MEMORY_ONLY).count()
+        rates.append((ours, write(frame)))
+        frame.unpersist(blocking=True)
+    ours, memory = (statistics.median(pair[side] for pair in rates[1:]) for side in (0, 1))
+    ratio = statistics.median(pair[1] / pair[0] for pair in rates[1:])
+    speed = f"{ours:,.0f} rows/s, from Spark's memory {memory:,.0f}: {ratio:.2f} times as many"
+    print(f"{store.name:>5} bytes, to Parquet: {speed}", flush=True)
+
+
 def session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -149,6 +174,7 @@ def main() -> None:
     parser.add_argument("--body", type=int, nargs="+", default=[100, 1024], help="bytes of a body")
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--writer", action="store_true", help="to Parquet, beside the same rows from Spark's memory")
     parser.add_argument("--stores", type=Path, help="where to keep the stores for the next time")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -158,6 +184,9 @@ def main() -> None:
                 make_store(directory / str(body_bytes), given.rows, body_bytes)
         spark = session()
         for body_bytes in given.body:
+            if given.writer:
+                compare_writer(spark, directory / str(body_bytes), given.rows, given.repeats)
+                continue
             for columns in given.columns:
                 compare(spark, directory / str(body_bytes), given.rows, columns, given.repeats)
         spark.stop()
