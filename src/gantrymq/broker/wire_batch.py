@@ -31,6 +31,7 @@ from gantrymq.store.outgoing import topic_bytes
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
+_BODY_LENGTH_BYTES = 4
 HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
 
@@ -87,10 +88,11 @@ class WireRecords:
         self, file: MappedFile, next_offsets: dict[tuple[str, int], int], store_timestamp_ms: int, store_host: Host
     ) -> PutRecordsResult:
         """:meth:`write` them with the next offsets of their queue, which go on."""
-        queue, size_bytes = (self.topic, self.queue_id), self.size_bytes(store_host)
+        queue, begin = (self.topic, self.queue_id), file.wrote_position
         queue_offset = next_offsets.get(queue, 0)
         places = self.write(file, queue_offset, store_timestamp_ms, store_host)
         next_offsets[queue] = queue_offset + len(places)
+        size_bytes = file.wrote_position - begin
         return PutRecordsResult(
             PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size_bytes, store_timestamp_ms, store_host, places
         )
@@ -161,23 +163,28 @@ class WireBatch(WireRecords):
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         around, begin = self.around(store_host), file.wrote_position
-        # That of an empty message.
-        head = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
-        behind_head = len(head) - _LENGTH.size - len(around.topic) - 1
+        empty = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
+        front, topic = cut_empty(empty, around)
         places = np.empty(self.count, np.int64)
         end = encode_wire_batch(
             file.write_array,
             begin,
             file.file_from_offset,
             read_only(self.body),
-            read_only(head[: behind_head - 4]),
-            read_only(head[behind_head : -_LENGTH.size]),
+            read_only(front),
+            read_only(topic),
             queue_offset,
             places,
         )
         file.advance(int(end) - begin)
         found: list[int] = places.tolist()
         return found
+
+
+def cut_empty(record_bytes: bytes, around: Around) -> tuple[bytes, bytes]:
+    """Of an empty message's record: what is in front of the length of the body, and the topic with its length."""
+    topic_at = len(record_bytes) - _LENGTH.size - len(around.topic) - 1
+    return record_bytes[: topic_at - _BODY_LENGTH_BYTES], record_bytes[topic_at : -_LENGTH.size]
 
 
 def count_messages(raw: bytes) -> int:

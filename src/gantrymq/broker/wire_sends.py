@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.broker.send_run import SendRun
-from gantrymq.broker.wire_batch import HOSTS_V6, PutRecordsResult, WireRecords, around_records
+from gantrymq.broker.wire_batch import HOSTS_V6, PutRecordsResult, WireRecords, around_records, cut_empty
 from gantrymq.format.record import BORN_HOST_AT, encode_fields
 from gantrymq.kernels.api import encode_sends
 from gantrymq.kernels.arrays import Bytes, read_only
@@ -20,8 +20,6 @@ from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.mapped_file import MappedFile
-
-_BODY_LENGTH_BYTES, _LENGTH_BYTES = 4, 2
 
 
 class _Common(NamedTuple):
@@ -37,11 +35,10 @@ class _Common(NamedTuple):
 @lru_cache(maxsize=1024)
 def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
     around = around_records(topic, born_host, store_host)
-    raw = encode_fields(
+    empty = encode_fields(
         1, 0, 0, 0, 0, 0, 0, 0, around.born_host, 0, around.store_host, 0, 0, b"", around.topic, b""
     )  # fmt: skip
-    topic_at = len(raw) - _LENGTH_BYTES - len(around.topic) - 1
-    front, behind = raw[: topic_at - _BODY_LENGTH_BYTES], raw[topic_at:-_LENGTH_BYTES]
+    front, behind = cut_empty(empty, around)
     store_timestamp_at = BORN_HOST_AT + len(around.born_host)
     return _Common(read_only(front), read_only(behind), read_only(marks), around.host_flags, store_timestamp_at)
 
@@ -50,8 +47,7 @@ def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Com
 class WireSends(WireRecords):
     """A run of SEND_MESSAGE_V2 with ``marks`` behind the properties of each.
 
-    ``sys_flag`` is set in each message's own; ``queue_id`` is the first one's, ``body`` are
-    their frames.
+    ``sys_flag`` is set in each message's own; ``queue_id`` is the first one's, ``body`` are their frames.
     """
 
     run: SendRun

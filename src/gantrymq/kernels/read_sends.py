@@ -175,7 +175,6 @@ def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
             seen |= 1 << letter
         at = end + 2
         if buf[end + 1] == _CLOSE:
-            columns[PROPERTIES_LENGTH, i] = properties_end - used
             return Copied(at if seen & _A_TO_I == _A_TO_I else -1, properties_end)
         if buf[end + 1] != _COMMA:
             break
@@ -350,8 +349,8 @@ def read_sends(
 
     Returns (count, end, used, bytes of bodies, bytes of UNIQ_KEYs, longest body, longest properties, largest queue id);
     ``end`` is behind the last of them. ``columns[:, :count]`` has the rows of ``send_columns``; ``text[:used]`` their
-    properties, without escapes and each with its last separator; it has room for as much as ``data``. ``acted_on`` are
-    the names of properties that a broker acts on, each ending at one of ``ends``; ``seen`` is working memory of
+    properties, without escapes and each with its last separator; where it has no more room the run ends. ``acted_on``
+    are the names of properties that a broker acts on, each ending at one of ``ends``; ``seen`` is working memory of
     2 * ``MAX_NAMES``.
     """
     count, at, used, bodies, ids, body, properties, queue = 0, start, 0, 0, 0, 0, 0, 0

@@ -19,5 +19,5 @@
     QUEUE_OFFSET,  # these two come when they are stored
     PHY_OFFSET,
 ) = range(17)
-N_ROWS = 17
+N_ROWS = PHY_OFFSET + 1
 MAX_NAMES = 32  # properties of one message
