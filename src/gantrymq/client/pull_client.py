@@ -198,4 +198,9 @@ class PullClient:
         route = self._routes.pop(queue.topic, None)
         if route is not None and queue.broker_name in route.brokers:
             self._client.drop(route.brokers[queue.broker_name])
-        time.sleep(min(RETRY_PAUSE_MS * 2 ** (failures - 1), LONGEST_PAUSE_MS) / 1000)
+        time.sleep(pause_ms(failures) / 1000)
+
+
+def pause_ms(failures: int) -> int:
+    """How long to wait after so many attempts in vain."""
+    return min(RETRY_PAUSE_MS << (failures - 1), LONGEST_PAUSE_MS)

@@ -6,6 +6,8 @@ from gantrymq.client.settings import ClientConfig
 from gantrymq.remoting.transport.tls import tls_client
 from gantrymq.spark.options import ReadOptions
 
+ATTEMPTS = 10  # half a minute, in which a broker is started again: for who has answered before
+
 
 def client_config(options: ReadOptions) -> ClientConfig:
     """The client's settings; raises ConfigError.

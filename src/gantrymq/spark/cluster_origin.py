@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from gantrymq.client.calls import PullStatus
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull_client import PullClient, pause_ms
 from gantrymq.client.records import decode_records
 from gantrymq.errors import MQClientError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.spark.cluster import client_config
+from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.origin import Extents, Offsets, QueueExtent
 from gantrymq.spark.pull_run import PullRun, QueueSlice, plan_pulls
@@ -27,8 +27,7 @@ from gantrymq.spark.shares import shares
 
 _LOGGER = logging.getLogger(__name__)
 _NEVER_MS = -(1 << 63)
-# Between the looks of a stream at a cluster that has answered before: a broker that is started again takes seconds.
-_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0)
+_PAUSES_S = tuple(pause_ms(failures) / 1000 for failures in range(1, ATTEMPTS))  # between the looks of a stream
 
 
 class ClusterOrigin:

@@ -21,7 +21,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Int64s, new_columns, read_only
 from gantrymq.model.message import SCHEDULE_TOPIC
-from gantrymq.spark.cluster import client_config
+from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.pull_run import PullRun, QueueSlice
@@ -32,7 +32,6 @@ from gantrymq.tools.log_batch import LogBatch
 
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
-_ATTEMPTS = 10  # half a minute, in which a broker is started again: the driver has just heard of it
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -42,7 +41,7 @@ def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
     Raises DataLossError, CorruptRecordError, and RemotingError or MQBrokerError with the queue that was being read.
     """
     rows, columns = run.rows or RowFilter(), new_columns(BATCH_RECORDS)
-    with PullClient(client_config(options), attempts=_ATTEMPTS) as client:
+    with PullClient(client_config(options), attempts=ATTEMPTS) as client:
         for wanted in run.slices:
             reading = _SliceReader(client, wanted, rows, columns, options)
             try:
