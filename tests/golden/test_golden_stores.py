@@ -83,9 +83,10 @@ def without_repeats(offsets: list[int]) -> list[int]:
     return [offset for offset, _ in groupby(offsets)]
 
 
-def test_a_reader_sees_what_rocketmq_recovered(golden: Golden) -> None:
+@pytest.mark.parametrize("trusts_writer", [False, True])
+def test_a_reader_sees_what_rocketmq_recovered(golden: Golden, trusts_writer: bool) -> None:
     before = tree(golden.store)
-    with StoreReader.open(golden.store) as reader:
+    with StoreReader.open(golden.store, trusts_writer=trusts_writer) as reader:
         assert dump(reader) == golden.expected
         assert_answers(golden, reader)
     assert tree(golden.store) == before

@@ -9,7 +9,7 @@ from gantrymq.config.properties import Reading
 from gantrymq.store.reader import StoreReader
 
 
-def open_reader(path: Path, reading: Reading) -> StoreReader:
-    """The reader of the store at ``path``; raises what ``StoreReader.open`` raises."""
+def open_reader(path: Path, reading: Reading, *, trusts_writer: bool = False) -> StoreReader:
+    """The reader of the store at ``path``; takes and raises what ``StoreReader.open`` does."""
     with progress() as report:
-        return StoreReader.open(path, reading.config, given=reading.given, progress=report)
+        return StoreReader.open(path, reading.config, given=reading.given, progress=report, trusts_writer=trusts_writer)

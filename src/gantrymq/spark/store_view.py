@@ -1,8 +1,9 @@
 """A store as the driver sees it: its queues, where their messages lie, and where the log begins and ends.
 
-Opened once, as a recovery would leave the store (:class:`gantrymq.store.reader.StoreReader`, whose time depends on the
-last files alone); from then on only what is appended is read (:class:`gantrymq.spark.log_tail.LogTail`). Where the log
-is not what it was (a recovery has cut it, retention has taken files from it) the store is opened anew.
+Opened once, as a recovery would leave the store (:class:`gantrymq.store.reader.StoreReader`; of one that was closed, or
+that a writer has open, nothing is read again but its very end); from then on only what is appended is read
+(:class:`gantrymq.spark.log_tail.LogTail`). Where the log is not what it was (a recovery has cut it, retention has taken
+files from it) the store is opened anew.
 
 No lock is taken and nothing is written. Thread rule: one thread.
 """
@@ -186,4 +187,4 @@ class StoreView:
 
 def open_reader(place: Place) -> StoreReader | RemoteStore:
     """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors."""
-    return StoreReader.open(Path(place.path)) if place.uri is None else RemoteStore(place)
+    return StoreReader.open(Path(place.path), trusts_writer=True) if place.uri is None else RemoteStore(place)

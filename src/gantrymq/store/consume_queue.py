@@ -143,6 +143,12 @@ class ConsumeQueue:
         self._truncate_ext()
         return before - keep
 
+    @property
+    def last_phy_offset(self) -> int:
+        """Where the record lies that the last unit points to; -1 without one."""
+        last = self.real_entry(self.max_offset - 1)
+        return last.phy_offset if last else -1
+
     def _note_last(self) -> None:
         last = self.real_entry(self.max_offset - 1)
         self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1

@@ -87,6 +87,11 @@ class ConsumeQueues:
         """Behind the newest record that any queue points to; -1 where none does."""
         return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
 
+    @property
+    def last_phy_offset(self) -> int:
+        """Where the newest record lies that any queue points to; -1 where none does."""
+        return max((queue.last_phy_offset for queue in self._queues.values()), default=-1)
+
     def recover(self, log_limit: int) -> None:
         """Find the end of every queue; ``log_limit`` is where the files of the log end."""
         for queue in self:

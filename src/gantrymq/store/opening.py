@@ -1,4 +1,4 @@
-"""Opening the parts of a store in RocketMQ's order: commit log, consume queues, checkpoint, index.
+"""Opening the parts of a store: checkpoint, and then, as RocketMQ does, commit log, consume queues, index.
 
 Shared by the writer (:mod:`message_store`) and the reader (:mod:`reader`); each brings its own file system.
 
@@ -45,18 +45,20 @@ def load_parts(
     given: Collection[str],
     equip: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
-    """Load log, queues and checkpoint; raises WrongFileSizeError, and nothing has changed then.
+    """Load checkpoint, log and queues; raises WrongFileSizeError, and nothing has changed then.
 
     ``given`` are the keys whose values must hold; the other file sizes are what the files say. ``equip`` is called
     with each commit log file that is made later.
     """
     last_exit_ok = not fs.exists(paths.abort)
+    # What it says of the queues must hold for those that are listed afterwards, while a writer goes on.
+    checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     config = find_file_sizes(fs, paths, config, given)
     log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log, equip)
     log.load()
     queues = ConsumeQueues(fs, paths, config)
     queues.load()
-    return StoreParts(config, last_exit_ok, log, queues, StoreCheckpoint(fs, paths.checkpoint))
+    return StoreParts(config, last_exit_ok, log, queues, checkpoint)
 
 
 def load_index(

@@ -20,6 +20,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.format.record import CheckCRC
+from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.commit_log import CommitLog
@@ -42,7 +43,14 @@ class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
     def __init__(
-        self, path: Path, config: MessageStoreConfig, given: Collection[str], clock: Clock, progress: Progress | None
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        given: Collection[str],
+        clock: Clock,
+        progress: Progress | None,
+        *,
+        trusts_writer: bool,
     ) -> None:
         self._fs = OverlayFileSystem()
         self._paths = StorePaths(path)
@@ -50,6 +58,7 @@ class StoreReader(ReadingStore):
         self._guard = threading.Lock()
         self._index: IndexService | None = None
         require_store(self._fs, path)
+        is_written = trusts_writer and lock_holder(self._paths.lock) is not None
         self._parts: StoreParts = load_parts(self._fs, self._paths, config, given)
         parts = self._parts
         dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)
@@ -64,6 +73,7 @@ class StoreReader(ReadingStore):
             parts.last_exit_ok,
             [],
             progress,
+            is_written or (trusts_writer and parts.last_exit_ok),
         )
         self.recovery: RecoveryReport = recovery.run()
         self._lookup = MessageLookup(parts.log, parts.queues, self._recovered_index, parts.config)
@@ -77,12 +87,24 @@ class StoreReader(ReadingStore):
         given: Collection[str] = (),
         clock: Clock | None = None,
         progress: Progress | None = None,
+        trusts_writer: bool = False,
     ) -> StoreReader:
         """Open the store at ``path`` for reading; the arguments are those of ``MessageStore.open``.
 
+        With ``trusts_writer`` the log is not read again in front of the last record that the writer has put into its
+        queue, if the store was closed or a writer has it open: quick however large the files are, and damage there
+        shows when somebody reads the record, not as the end of the log. After a crash it changes nothing.
+
         Raises NotAStoreError, WrongFileSizeError, StorePermissionError.
         """
-        return cls(Path(path), config or MessageStoreConfig(), given, clock or SystemClock(), progress)
+        return cls(
+            Path(path),
+            config or MessageStoreConfig(),
+            given,
+            clock or SystemClock(),
+            progress,
+            trusts_writer=trusts_writer,
+        )
 
     @property
     def config(self) -> MessageStoreConfig:

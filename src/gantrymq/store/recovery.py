@@ -5,7 +5,8 @@ forward with CRC, dispatching what queues and index miss; the first thing that i
 behind it goes, in the log and in the queues; correct the queues' first offsets. An empty log drops the queues.
 
 Nothing before the start file is judged or cut. It is read once more only where something of it is missing: for queues
-whose units do not join on, and for the index files that were dropped.
+whose units do not join on, and for the index files that were dropped. A reader that takes the writer at its word
+begins further on still, with the last record that surely stands in its queue.
 
 Plan and apply are one code: over an overlay file system it changes nothing, and its report is the plan.
 
@@ -73,7 +74,8 @@ class Recovery:
     """One recovery over the opened parts of a store. Use :meth:`run` once.
 
     ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
-    ``progress(step, done, total)`` is called now and then with bytes.
+    ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
+    exit or a writer at work says that there was no crash.
     """
 
     log: CommitLog
@@ -86,6 +88,7 @@ class Recovery:
     last_exit_ok: bool
     dropped_index: list[tuple[Path, int]]
     progress: Progress | None = None
+    trusts_writer: bool = False
     _dropped_units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def run(self) -> RecoveryReport:
@@ -143,6 +146,8 @@ class Recovery:
         rule = StartRule(self.config, self.checkpoint.page, self.queues.max_phy_offset, self.last_exit_ok)
         chosen = rule.choose(files, self._first_record)
         start = files[chosen].file_from_offset
+        if self.trusts_writer:
+            start = max(start, self._last_in_queue())
         report.start_offset = start
         report.queues_max_phy_offset = rule.queues_max_phy_offset
         if not self.last_exit_ok:
@@ -177,11 +182,29 @@ class Recovery:
         place = (queue.topic, queue.queue_id, queue_offset)
         return record is not None and (record.topic, record.queue_id, record.queue_offset) == place
 
+    def _last_in_queue(self) -> int:
+        """Where the last record lies that surely stands in its queue, as all in front of it do; 0 where none is known.
+
+        After a clean exit that is the last of all. While a writer is at work one queue is looked at later than the
+        other, and so the checkpoint is asked, which was read before them.
+        """
+        if self.last_exit_ok:
+            place = self.queues.last_phy_offset
+        else:
+            place = self.checkpoint.page.logics_physical_offset
+            place = place if place < self.queues.max_phy_offset else -1
+        file = self.log.queue.find(place) if place > 0 else None
+        record = self._record_in(file, place - file.file_from_offset) if file is not None else None
+        return place if record is not None and record.phy_offset == place else 0
+
     def _first_record(self, file: MappedFile) -> FirstRecord | None:
-        layout = self.log.check(file.file_from_offset, self._check)
+        return self._record_in(file, 0)
+
+    def _record_in(self, file: MappedFile, position: int) -> FirstRecord | None:
+        layout = self.log.check(file.file_from_offset + position, self._check)
         if not isinstance(layout, Layout):
             return None
-        message = decode_record(file.array.data, 0, layout)
+        message = decode_record(file.array.data, position, layout)
         return FirstRecord(message.phy_offset, message.store_timestamp_ms)
 
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
