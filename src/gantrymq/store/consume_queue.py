@@ -32,6 +32,7 @@ _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _RECOVER_CHUNK = 16_384 * UNIT_SIZE
 _BLANKS_A_LOOK = 16_384
+_UNITS_A_LOOK = 3_276  # 64 KB: memory that is used again and again, where that of megabytes is new each time
 _SECTOR = 512
 _OFFSET_SIZE = 8
 
@@ -125,12 +126,13 @@ class ConsumeQueue:
 
     def _phy_offsets(self, queue_offset: int) -> NDArray[np.int64]:
         """Where the units from ``queue_offset`` on point to."""
-        found = []
-        while queue_offset < self.max_offset:
-            units = self.entries(queue_offset, self.max_offset - queue_offset)
-            found.append(units["phy_offset"].astype(np.int64))
-            queue_offset += len(units)
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        found = np.empty(max(self.max_offset - queue_offset, 0), np.int64)
+        done = 0
+        while done < len(found):
+            units = self.entries(queue_offset + done, _UNITS_A_LOOK)
+            found[done : done + len(units)] = units["phy_offset"]
+            done += len(units)
+        return found
 
     def truncate(self, phy_offset: int) -> int:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles); returns how many."""

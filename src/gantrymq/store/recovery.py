@@ -152,7 +152,7 @@ class Recovery:
         report.queues_max_phy_offset = rule.queues_max_phy_offset
         if not self.last_exit_ok:
             self._vouch_no_further_than(rule, chosen)
-            self._dropped_units = np.concatenate([[], *self.queues.drop_from(start, self._is_true)])
+            self._dropped_units = np.concatenate([self._dropped_units, *self.queues.drop_from(start, self._is_true)])
         self._begin_index(report, start)
         log_min, begin = self.log.min_offset, start
         while True:
