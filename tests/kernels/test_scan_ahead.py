@@ -1,5 +1,6 @@
 """Scanning parts of a log ahead gives what one scan after the other gives, whatever is in the log."""
 
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from kernel_cases import broken, random_record, seeds
 
 from gantrymq.format.record import encode_blank
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record
 from gantrymq.kernels.arrays import read_only
@@ -173,3 +175,25 @@ def test_a_view_that_fails_is_left_to_whoever_asks() -> None:
         ahead.begin(view, 0, 0, 1 << 30)
         assert ahead.take(scan_ahead.ALONE_BYTES) is None
         assert scan_ahead.ALONE_BYTES < ahead.bound(scan_ahead.ALONE_BYTES, 1 << 30) < 1 << 30
+
+
+def test_a_hole_is_not_looked_at(tmp_path: Path) -> None:
+    """The system answers a look at one page of a hole with megabytes of zeros."""
+    views: list[int] = []
+
+    class Watched(ScanAhead):
+        def begin(self, view: Any, base: int, start: int, size: int) -> None:
+            views.extend(len(view(at, 1 << 20)) for at in (0, 32 << 20, size - (1 << 20)))
+            super().begin(view, base, start, size)
+
+    rng, size = random.Random(1), 64 << 20
+    path = tmp_path / f"{0:020}"
+    path.write_bytes(random_record(rng, 0))
+    os.truncate(path, size)
+    log = CommitLog(RealFileSystem(), tmp_path, size)
+    log.load()
+    with Watched(lambda: DigestScan(codes.CHECK_BODY, LEVELS, RECORDS, 1)) as ahead:
+        scanner = LogScanner(log, 0, None, DigestScan(codes.CHECK_BODY, LEVELS, RECORDS), ahead)
+        assert sum(batch.count for batch in scanner) == 1
+    log.close()
+    assert views == [1 << 20, 0, 0]
