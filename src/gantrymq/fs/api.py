@@ -84,6 +84,14 @@ class File(Protocol):
         """
         ...
 
+    def let_go(self, position: int, length: int) -> None:
+        """Leave whole pages of the mapping to the system, which finds them again when they are next asked for.
+
+        Nothing of them is lost. To be called before a sync, for what will not be written any more: a mapped page that
+        is dirty costs the sync an interrupt of every processor.
+        """
+        ...
+
     def sync(self) -> None:
         """Return when every byte written so far, mapped ones too, would survive a power cut."""
         ...

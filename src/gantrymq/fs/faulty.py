@@ -85,6 +85,10 @@ class FaultyFile:
         self._count("map", self.path)
         return self._inner.map()
 
+    def let_go(self, position: int, length: int) -> None:
+        """As the inner file: the disk is not asked."""
+        self._inner.let_go(position, length)
+
     def sync(self) -> None:
         """As the inner file, or the error and nothing durable, by a later sync neither."""
         try:

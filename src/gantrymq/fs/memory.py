@@ -142,6 +142,9 @@ class MemoryFile:
         array.flags.writeable = self._writable
         return array
 
+    def let_go(self, position: int, length: int) -> None:
+        """Nothing to do."""
+
     def sync(self) -> None:
         """Carry bytes and length over to the disk."""
         pages = _in_units(self._inode.live, PAGE_SIZE).any(axis=1)

@@ -65,6 +65,10 @@ class MortalFile:
         """As the inner file; what is written to a mapping reaches it, so its writers have to stop by themselves."""
         return self._inner.map()
 
+    def let_go(self, position: int, length: int) -> None:
+        """As the inner file."""
+        self._inner.let_go(position, length)
+
     def sync(self) -> None:
         """As the inner file, while there is one."""
         self._require_alive(self.path)

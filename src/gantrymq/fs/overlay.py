@@ -97,6 +97,9 @@ class OverlayFile:
                     self._array = np.empty(0, np.uint8)
             return self._array
 
+    def let_go(self, position: int, length: int) -> None:
+        """Nothing: what was changed is in the mapping alone."""
+
     def sync(self) -> None:
         """Nothing to write."""
 

@@ -99,6 +99,7 @@ class RealFile:
         self._fd = descriptor
         self._writable = writable
         self._mapping: mmap.mmap | None = None
+        self._shared: mmap.mmap | None = None  # what map() made
 
     @property
     def path(self) -> Path:
@@ -176,8 +177,19 @@ class RealFile:
 
     def map(self) -> Bytes:
         """The whole file as an array."""
-        access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
-        return _map(self._fd, self.size(), access)
+        size = self.size()
+        if size == 0:
+            return np.empty(0, np.uint8)
+        self._shared = mmap.mmap(self._fd, size, access=mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ)
+        return np.frombuffer(self._shared, np.uint8)
+
+    def let_go(self, position: int, length: int) -> None:
+        """The pages of the shared mapping that lie in there whole."""
+        begin, end = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE, position + length
+        length = end - end % mmap.PAGESIZE - begin
+        shared = self._shared
+        if shared is not None and length > 0:
+            shared.madvise(mmap.MADV_DONTNEED, begin, length)
 
     def sync(self) -> None:
         """fdatasync."""
@@ -186,7 +198,7 @@ class RealFile:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        self._mapping = None  # views keep it alive
+        self._mapping = self._shared = None  # views keep them alive
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -204,12 +216,6 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
         return None
     is_directory = item.is_dir()
     return Entry(item.name, 0 if is_directory else status.st_size, is_directory, status.st_mtime_ns // 1_000_000)
-
-
-def _map(descriptor: int, size: int, access: int) -> Bytes:
-    if size == 0:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(mmap.mmap(descriptor, size, access=access), np.uint8)
 
 
 def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:

@@ -149,6 +149,7 @@ class MessageAppender:
         """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
         file = self._log.queue.last_for_append()
         before = file.wrote_position
+        file.bring_in(batch.most_bytes_from(start))
         done, code, position = encode_batch(
             file.write_array,
             before,

@@ -36,6 +36,8 @@ _NUMBERS = {
     "reconsume_times": codes.RECONSUME_TIMES,
 }
 _SPECIAL = ("delay_level", "sys_flag")
+_HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beside its least
+_MOST_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,12 @@ class BatchColumns:
     topic_texts: Texts
     properties: Texts
     columns: NDArray[np.int64]
+
+    def most_bytes_from(self, row: int) -> int:
+        """The records of the rows from ``row`` on take no more than this."""
+        texts = (self.bodies, self.topic_texts, self.properties)
+        rest = sum(int(text.offsets[self.count]) - int(text.offsets[row]) for text in texts)
+        return rest + (self.count - row) * _MOST_FIXED_BYTES
 
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:

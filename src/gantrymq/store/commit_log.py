@@ -76,6 +76,8 @@ class CommitLog:
         if size + record.BLANK_SIZE > file.size - file.wrote_position:
             self.fill_blank(file)
             file = self.queue.last_for_append()
+        if file.wrote_position + size > file.brought_in:
+            file.bring_in(size)
         return file
 
     def fill_blank(self, file: MappedFile) -> None:

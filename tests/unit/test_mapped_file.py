@@ -1,0 +1,114 @@
+"""One file of a queue of files: memory for what comes, and pages that are let go of."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.store.batch_columns import of_messages
+from gantrymq.store.mapped_file import MappedFile
+from store_cases import await_dispatch, bodies, odd_message, open_store
+
+SIZE = 1 << 20
+
+
+def opened(fs: FileSystem, path: Path) -> File:
+    file = fs.open(path, writable=True, create=True)
+    file.resize(SIZE)
+    file.reserve(0, SIZE)
+    return file
+
+
+@pytest.fixture(params=[RealFileSystem, MemoryFileSystem])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], MappedFile]:
+    fs = request.param()
+    fs.make_directory(tmp_path)
+    path = tmp_path / "0"
+    opened(fs, path).close()
+    return lambda: MappedFile(path, 0, SIZE, partial(fs.open, path, writable=True))
+
+
+def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedFile], rng: random.Random) -> None:
+    file, expected = make(), bytearray()
+    while len(expected) < SIZE:
+        piece = rng.randbytes(min(rng.choice((1, 100, 5000, 70_000, 400_000)), SIZE - len(expected)))
+        file.bring_in(rng.choice((0, len(piece), 10_000_000)))
+        if rng.random() < 0.5:
+            file.write(piece)
+        else:
+            file.append(piece)
+        expected += piece
+        if rng.random() < 0.3:
+            file.flush()
+        if rng.random() < 0.1:
+            assert bytes(file.array[: len(expected)]) == expected
+            assert not file.array[len(expected) :].any()
+    assert file.is_full
+    assert file.file.read_at(0, SIZE) == bytes(file.array) == expected
+    file.close()
+
+
+def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], MappedFile]) -> None:
+    file = make()
+    file.bring_in(100)
+    ahead = file.brought_in
+    assert 100 < ahead < SIZE
+    file.write(b"x" * ahead)
+    file.bring_in(1)
+    assert file.brought_in == 2 * ahead
+    file.set_positions(10)
+    assert file.brought_in == 0, "what was cut may be a hole again"
+    file.close()
+
+
+def test_what_a_buffer_collects_needs_no_memory_of_the_file(make: Callable[[], MappedFile]) -> None:
+    file = make()
+    file.write_into(np.zeros(SIZE, np.uint8), lambda buffer: None)
+    file.bring_in(1000)
+    assert file.brought_in == 0
+    file.close()
+
+
+def test_pages_that_were_let_go_are_found_again(tmp_path: Path, rng: random.Random) -> None:
+    file = opened(RealFileSystem(), tmp_path / "0")
+    array, data = file.map(), np.frombuffer(rng.randbytes(SIZE), np.uint8)
+    array[:] = data
+    for _ in range(20):
+        begin = rng.randrange(SIZE)
+        file.let_go(begin, rng.randrange(SIZE - begin + 1))
+    assert (array == data).all()
+    file.let_go(0, SIZE)
+    assert file.read_at(0, SIZE) == data.tobytes()
+    file.sync()
+    file.close()
+    file.let_go(0, SIZE)  # nobody is there any more
+    assert (array == data).all()
+
+
+def test_a_batch_takes_no_more_than_it_says(tmp_path: Path, rng: random.Random) -> None:
+    plain = (odd_message(rng) for _ in range(10_000))
+    messages = []
+    for one in plain:
+        if not (one.delay_level or one.sys_flag or one.prepared_transaction_offset or one.store_host):
+            messages.append(Message(one.topic, one.body, one.queue_id, one.tags, one.keys, one.properties))
+    with open_store(path=tmp_path, config=MessageStoreConfig(enabled_append_prop_crc=True)) as store:
+        done = 0
+        while done < len(messages):
+            batch = messages[done : done + rng.randrange(1, 300)]
+            columns = of_messages(batch, store.config)
+            assert columns is not None
+            begin = store.max_phy_offset
+            store.put_batch(batch)
+            took = store.max_phy_offset - begin
+            assert took <= columns.most_bytes_from(0) <= took + 128 * len(batch)
+            done += len(batch)
+        await_dispatch(store)
+        assert bodies(store, "orders", 0) == [m.body for m in messages if (m.topic, m.queue_id) == ("orders", 0)]
