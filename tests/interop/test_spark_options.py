@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from gantrymq import Message, MessageStore, Producer
+from gantrymq.client.pull_client import PullClient
+from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import ManualClock
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.errors import GantrymqError
@@ -245,8 +248,18 @@ def test_streams_come_to_the_same_place(places: Places, options: dict[str, objec
             assert stream.batch() == [], name
 
 
+def await_dispatched(namesrv: str, topic: str, count: int) -> None:
+    """Return when the real broker's queues know so many messages, which may be a while after it acknowledged them."""
+    deadline = time.monotonic() + 30
+    with PullClient(ClientConfig(namesrv)) as client:
+        while sum(client.max_offset(queue) for queue in client.queues(topic)) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 def test_the_least_that_a_trigger_waits_for(places: Places) -> None:
     """New messages at the running broker, seen by itself and in its directory."""
+    sent = 0
     given = {"subscribe": "paced", "startingOffsets": "earliest", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "1h"}
     with (
         Producer(places.java["nameserver"]) as producer,
@@ -257,6 +270,9 @@ def test_the_least_that_a_trigger_waits_for(places: Places) -> None:
         for count, wanted in ((0, 0), (1, 1), (2, 0), (1, 3), (5, 5), (1, 0)):
             for _ in range(count):
                 producer.send(Message("paced", b"x"))
+                sent += 1
+            if sent:
+                await_dispatched(places.java["nameserver"], "paced", sent)
             assert (len(live.batch()), len(stored.batch())) == (wanted, wanted)
         with Stream(places.java | given, checkpoint=stored.checkpoint) as last:
             last.reader.prepareForTriggerAvailableNow()
