@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.format.checkpoint import decode_checkpoint
+from gantrymq.format.checkpoint import decode_checkpoint, encode_checkpoint
+from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import decode_entry
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
@@ -34,7 +35,8 @@ def trusting(path: Path) -> StoreReader:
 
 def closed_store(path: Path, count: int, rng: random.Random) -> Path:
     with open_store(path=path) as store:
-        fill(store, count, rng)
+        if count:
+            fill(store, count, rng)
         await_dispatch(store)
     return path
 
@@ -49,18 +51,18 @@ def vouched_for(path: Path) -> int:
 def writer_stopped(path: Path, vouched: int) -> Iterator[None]:
     """A closed store as a writer that is stopped for a while would leave it, this process being the writer."""
     (path / "abort").touch()
-    page = bytearray((path / "checkpoint").read_bytes())
-    page[40:48] = vouched.to_bytes(8, "big")
-    (path / "checkpoint").write_bytes(page)
+    checkpoint = path / "checkpoint"
+    page = decode_checkpoint(checkpoint.read_bytes())
+    checkpoint.write_bytes(encode_checkpoint(replace(page, logics_physical_offset=vouched)))
     lock = RealFileSystem().lock(path / "lock", b"lock")
     yield
     lock.release()
 
 
 def flip(path: Path, phy_offset: int) -> None:
-    """Damage the byte in the middle of a body that ends there."""
-    name, at = divmod(phy_offset, SMALL.mapped_file_size_commit_log)
-    file = path / "commitlog" / f"{name * SMALL.mapped_file_size_commit_log:020d}"
+    """Damage the byte at a physical offset."""
+    at = phy_offset % SMALL.mapped_file_size_commit_log
+    file = path / "commitlog" / offset_name(phy_offset - at)
     data = bytearray(file.read_bytes())
     data[at] ^= 1
     file.write_bytes(data)
@@ -86,7 +88,8 @@ def test_a_store_that_is_being_written_reads_the_same(tmp_path, rng, after):
             fill(store, 1, rng)
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        fill(store, after, rng)
+        if after:
+            fill(store, after, rng)
         await_dispatch(store)
         with open_reader(tmp_path) as whole, trusting(tmp_path) as quick:
             assert dump(quick) == dump(whole)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,13 @@ def run_ours(work: str, **options: Any) -> Line:
 def run_command(*words: str) -> Line:
     """Run our command line with ``--json`` and return the last line; raises SideError."""
     return _last_line(our_command(*words))
+
+
+def command_ms(*words: str) -> float:
+    """How long a command of ours takes, its process with all, in ms; raises SideError."""
+    began = time.perf_counter()
+    run_command(*words)
+    return (time.perf_counter() - began) * 1000
 
 
 def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:

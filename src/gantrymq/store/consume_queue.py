@@ -148,11 +148,15 @@ class ConsumeQueue:
     @property
     def last_phy_offset(self) -> int:
         """Where the record lies that the last unit points to; -1 without one."""
-        last = self.real_entry(self.max_offset - 1)
+        last = self._last
         return last.phy_offset if last else -1
 
+    @property
+    def _last(self) -> QueueEntry | None:
+        return self.real_entry(self.max_offset - 1)
+
     def _note_last(self) -> None:
-        last = self.real_entry(self.max_offset - 1)
+        last = self._last
         self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1
 
     def _truncate_ext(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 from gantrymq.format.record import RecordStop
@@ -18,7 +17,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import Scan
-from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.store.scan_ahead import ScanAhead, of_data
 
 Item = TypeVar("Item")
 
@@ -82,7 +81,8 @@ class LogScanner:
         limit = file.size
         stop_at = limit if self._end is None else min(limit, self._end - base)
         if self._ahead is not None:
-            self._ahead.begin(partial(_view, file, buffer), base, self.offset - base, stop_at)
+            view = of_data(file.file, lambda at, length: buffer[at : at + length])
+            self._ahead.begin(view, base, self.offset - base, stop_at)
         while True:
             batch, code = self._next_batch(buffer, base, stop_at, limit)
             self.stop = _STOPS.get(code)
@@ -109,11 +109,6 @@ class LogScanner:
         if self._scanned is None or self._scanned[0] is not file:
             self._scanned = file, read_only(file.array.data)
         return self._scanned[1]
-
-
-def _view(file: MappedFile, buffer: Bytes, at: int, length: int) -> Bytes:
-    """Bytes of a file, none of a hole: a look at one page of it would bring in megabytes of zeros, each time."""
-    return buffer[at : at + (length if file.file.data_from(at) < at + length else 0)]
 
 
 def one_ahead(scanner: Iterable[Item]) -> Iterator[Item]:

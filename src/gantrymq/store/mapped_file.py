@@ -119,10 +119,10 @@ class MappedFile:
         Where a store into the mapping finds no page, Linux reads ahead: megabytes of a hole, in pages of the largest
         kind, which here cost nine times as much as the small ones that a write takes. Raises DiskFullError.
         """
-        end = min(self.wrote_position + length, self.size)
-        begin = max(self.brought_in, -(-self.wrote_position // PAGE_SIZE) * PAGE_SIZE)
         if self.is_buffered:
             return
+        end = min(self.wrote_position + length, self.size)
+        begin = max(self.brought_in, -(-self.wrote_position // PAGE_SIZE) * PAGE_SIZE)
         for at in range(begin, end, len(_ZEROS)):
             zeros = _ZEROS[: self.size - at]
             self.file.write_at(at, zeros)
@@ -183,7 +183,7 @@ class MappedFile:
             ready = self.committed_position
             if self.hold():
                 try:
-                    if self._buffer is None:
+                    if not self.is_buffered:
                         self.file.let_go(self.flushed_position, ready - self.flushed_position)
                     self.file.sync()
                 finally:

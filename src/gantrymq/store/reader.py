@@ -73,7 +73,7 @@ class StoreReader(ReadingStore):
             parts.last_exit_ok,
             [],
             progress,
-            is_written or (trusts_writer and parts.last_exit_ok),
+            trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
         )
         self.recovery: RecoveryReport = recovery.run()
         self._lookup = MessageLookup(parts.log, parts.queues, self._recovered_index, parts.config)

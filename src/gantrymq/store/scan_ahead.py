@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from gantrymq.errors import StoreError
-from gantrymq.fs.api import Bytes
+from gantrymq.fs.api import Bytes, File
 from gantrymq.kernels.api import find_record
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, Scan
@@ -33,6 +33,15 @@ LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
 _LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # of usual ones; a longer one is whoever asks' to read
 _SECTOR_BYTES = 512
 _PAGE_BYTES = 4096
+
+
+def of_data(file: File, view: View) -> View:
+    """``view`` of a file, but none of a hole: a look at one page of that would bring in megabytes of zeros."""
+
+    def seen(position: int, length: int) -> Bytes:
+        return view(position, length if file.data_from(position) < position + length else 0)
+
+    return seen
 
 
 def _no_file(position: int, length: int) -> Bytes:

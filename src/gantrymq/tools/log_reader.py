@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
-from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.store.scan_ahead import ScanAhead, of_data
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -117,7 +116,7 @@ class LogFileReader:
     def _events(self, file: File) -> Iterator[LogEvent]:
         base, size, position, wanted = self._entry.base, self._entry.size_bytes, 0, 0
         if self._ahead is not None:
-            self._ahead.begin(partial(_view_of_data, file), base, 0, size)
+            self._ahead.begin(of_data(file, file.view), base, 0, size)
         while size - position >= BLANK_SIZE:
             if self._ahead is not None and (ready := self._ahead.take(position)) is not None:
                 yield ready
@@ -217,11 +216,6 @@ def _first_look_bytes(file: File, position: int) -> int:
     """How much to read where nobody knows what comes: no hole, in which most logs end, but the page in front of it."""
     page_end = position - position % _PAGE_BYTES + _PAGE_BYTES
     return CHUNK_BYTES if file.data_from(page_end) == page_end else max(page_end - position, BLANK_SIZE)
-
-
-def _view_of_data(file: File, position: int, length: int) -> Bytes:
-    """A part of the file; nothing where all of it is a hole."""
-    return file.view(position, length if file.data_from(position) < position + length else 0)
 
 
 def _bytes_needed(chunk: Bytes, rest: int) -> int:

@@ -5,13 +5,12 @@ A clean open looks at the ends only; recovery after a kill begins with the last 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gantrymq.bench.process import run_command, run_ours
+from gantrymq.bench.process import command_ms, run_ours
 from gantrymq.bench.races.sparse_log import write_files
 
 SIZES_GIB = (1, 2, 10, 50, 100)
@@ -44,17 +43,11 @@ def measure(folder: Path, sizes_gib: tuple[int, ...], report: Callable[[str], No
 
 
 def _measure(store: Path, size_gib: int) -> Growth:
-    rebuild_ms = _took_ms("store", "recover", str(store))
+    rebuild_ms = command_ms("store", "recover", str(store))
     opened = run_ours("open_reader", store=store)
-    info_ms = _took_ms("store", "info", str(store))
+    info_ms = command_ms("store", "info", str(store))
     got = run_ours("get_each", store=store, count=_GETS)
     (store / "abort").write_text("1")
-    recover_ms = _took_ms("store", "recover", str(store))
+    recover_ms = command_ms("store", "recover", str(store))
     get_us, memory_mib = got["getMicros"], opened["rssAnonMib"]
     return Growth(size_gib, rebuild_ms, opened["openMs"], info_ms, recover_ms, get_us, memory_mib)
-
-
-def _took_ms(*words: str) -> float:
-    began = time.perf_counter()
-    run_command(*words)
-    return (time.perf_counter() - began) * 1000

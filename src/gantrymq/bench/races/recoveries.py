@@ -11,12 +11,11 @@ told, it would lose what stands in the others.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gantrymq.bench.process import run_command
+from gantrymq.bench.process import command_ms, run_command
 from gantrymq.bench.race import Race
 from gantrymq.bench.races.sparse_log import write_files
 from gantrymq.bench.track import Track, copy_of
@@ -97,7 +96,7 @@ def _recovery(
         return _java_ms(track, _copy_without(folder, lacks), "ready" if lacks else "load", of_process=of_process)
 
     def ours(folder: Path) -> float:
-        return _took_ms("store", "recover", str(_copy_without(folder, lacks)))
+        return command_ms("store", "recover", str(_copy_without(folder, lacks)))
 
     return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
 
@@ -109,7 +108,7 @@ def _rebuild(
         return _java_ms(track, _copy_without(folder, _DERIVED), "ready", of_process=of_process)
 
     def ours(folder: Path) -> float:
-        return _took_ms("store", "rebuild", str(copy_of(folder / "store")))
+        return command_ms("store", "rebuild", str(copy_of(folder / "store")))
 
     return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
 
@@ -121,9 +120,3 @@ def _java_ms(track: Track, store: Path, until: str, *, of_process: bool) -> floa
 
 def _note(of_process: bool) -> str:
     return "both from the start of their process" if of_process else "Java without the start of its JVM, ours with all"
-
-
-def _took_ms(*words: str) -> float:
-    began = time.perf_counter()
-    run_command(*words)
-    return (time.perf_counter() - began) * 1000
