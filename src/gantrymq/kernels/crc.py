@@ -1,10 +1,10 @@
 """CRC-32 as zlib and java.util.zip.CRC32 have it (reflected polynomial 0xedb88320).
 
 Where the processor multiplies without carries, lanes of 16 bytes are folded: the message is a polynomial over two
-elements, and a lane of it may be replaced by what it leaves, modulo the CRC's polynomial, further on; with AVX-512
-four lanes of a register at once. Elsewhere sixteen tables are looked up. Which is compiled follows from the
-processor's features, which are part of the key under which a compiled kernel is cached: a cache that another machine
-made is not used.
+elements, and a lane of it may be replaced by what it leaves, modulo the CRC's polynomial, further on; with AVX2 two
+lanes of a register at once, with AVX-512 four. Elsewhere sixteen tables are looked up. Which is compiled follows from
+the processor's features, which are part of the key under which a compiled kernel is cached: a cache that another
+machine made is not used.
 
 Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009;
 M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance, Software-based, CRC Generators", 2005.
@@ -20,7 +20,9 @@ from gantrymq.kernels.machine import (
     BLOCK,
     HAS_CLMUL,
     HAS_WIDE_CLMUL,
+    WIDE_LANES,
     Lane,
+    Wide,
     clmul_fold,
     clmul_low,
     lane_high,
@@ -36,7 +38,8 @@ from gantrymq.kernels.machine import (
 )
 
 _POLYNOMIAL = 0x104C11DB7
-_WORTH_WIDE = 256
+_WIDE_BYTES = WIDE_LANES * BLOCK
+_ROUND_BYTES = 4 * _WIDE_BYTES  # four registers, so that none waits for its own product
 _ZERO = np.uint64(0)
 _ONES = np.uint64(0xFFFFFFFF)
 _INVERT = np.uint32(0xFFFFFFFF)
@@ -82,15 +85,21 @@ def _tables() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     return tables
 
 
-_NEXT_HIGH, _NEXT_LOW = _power(128 + 32), _power(128 - 32)  # move a lane by 16 bytes
-_SECOND_HIGH, _SECOND_LOW = _power(256 + 32), _power(256 - 32)  # by 32 bytes
-_FOURTH_HIGH, _FOURTH_LOW = _power(512 + 32), _power(512 - 32)  # by 64 bytes
-_SIXTEENTH_HIGH, _SIXTEENTH_LOW = _power(2048 + 32), _power(2048 - 32)  # by 256 bytes
+def _moving(length: int) -> tuple[np.uint64, np.uint64]:
+    """What the high and the low half of a lane are multiplied with to move it on by ``length`` bytes."""
+    return _power(8 * length + 32), _power(8 * length - 32)
+
+
+_NEXT_HIGH, _NEXT_LOW = _moving(BLOCK)
+_SECOND_HIGH, _SECOND_LOW = _moving(2 * BLOCK)
+_FOURTH_HIGH, _FOURTH_LOW = _moving(4 * BLOCK)
+_WIDE_HIGH, _WIDE_LOW = _moving(_WIDE_BYTES)
+_ROUND_HIGH, _ROUND_LOW = _moving(_ROUND_BYTES)
 _FIFTH = _power(64)
 _QUOTIENT = _quotient()
 _REFLECTED = np.uint64(_reflect(_POLYNOMIAL, 33))
 _TABLES = _tables()
-_lane_0, _lane_1, _lane_2, _lane_3 = wide_lanes
+_lane_0, _lane_1, _last_but_one, _last = *wide_lanes[:2], *wide_lanes[-2:]
 
 
 @helper
@@ -154,33 +163,45 @@ def _fold_narrow(carry: Lane, buf: Bytes, at: int, stop: int) -> tuple[Lane, int
 
 
 @helper
+def _join_two(wide: Wide) -> Lane:
+    return lane_xor(clmul_fold(_lane_0(wide), lane_of(_NEXT_HIGH, _NEXT_LOW)), _lane_1(wide))
+
+
+@helper
+def _join_four(wide: Wide) -> Lane:
+    last = lane_xor(clmul_fold(_last_but_one(wide), lane_of(_NEXT_HIGH, _NEXT_LOW)), _last(wide))
+    return lane_xor(clmul_fold(_join_two(wide), lane_of(_SECOND_HIGH, _SECOND_LOW)), last)
+
+
+_join = _join_four if WIDE_LANES == 4 else _join_two
+
+
+@helper
 def _fold_wide(carry: Lane, buf: Bytes, at: int, stop: int) -> tuple[Lane, int]:
-    """:func:`_fold_narrow` with registers of four lanes, for at least 256 bytes."""
-    four = wide_repeat(lane_of(_FOURTH_HIGH, _FOURTH_LOW))
+    """:func:`_fold_narrow` with wide registers, for at least ``_ROUND_BYTES``."""
+    once, on = wide_repeat(lane_of(_WIDE_HIGH, _WIDE_LOW)), wide_repeat(lane_of(_ROUND_HIGH, _ROUND_LOW))
     first = lane_xor(wide_first(carry), wide_load(buf, at))
-    sixteen = wide_repeat(lane_of(_SIXTEENTH_HIGH, _SIXTEENTH_LOW))
-    second, third, fourth = wide_load(buf, at + 64), wide_load(buf, at + 128), wide_load(buf, at + 192)
-    at += 256
-    while stop - at >= 256:
-        first = lane_xor(clmul_fold(first, sixteen), wide_load(buf, at))
-        second = lane_xor(clmul_fold(second, sixteen), wide_load(buf, at + 64))
-        third = lane_xor(clmul_fold(third, sixteen), wide_load(buf, at + 128))
-        fourth = lane_xor(clmul_fold(fourth, sixteen), wide_load(buf, at + 192))
-        at += 256
-    first = lane_xor(clmul_fold(first, four), second)
-    first = lane_xor(clmul_fold(first, four), third)
-    first = lane_xor(clmul_fold(first, four), fourth)
-    while stop - at >= 64:
-        first = lane_xor(clmul_fold(first, four), wide_load(buf, at))
-        at += 64
-    third_on = lane_xor(clmul_fold(_lane_2(first), lane_of(_NEXT_HIGH, _NEXT_LOW)), _lane_3(first))
-    lane = lane_xor(clmul_fold(_lane_0(first), lane_of(_NEXT_HIGH, _NEXT_LOW)), _lane_1(first))
-    return lane_xor(clmul_fold(lane, lane_of(_SECOND_HIGH, _SECOND_LOW)), third_on), at
+    second, third = wide_load(buf, at + _WIDE_BYTES), wide_load(buf, at + 2 * _WIDE_BYTES)
+    fourth = wide_load(buf, at + 3 * _WIDE_BYTES)
+    at += _ROUND_BYTES
+    while stop - at >= _ROUND_BYTES:
+        first = lane_xor(clmul_fold(first, on), wide_load(buf, at))
+        second = lane_xor(clmul_fold(second, on), wide_load(buf, at + _WIDE_BYTES))
+        third = lane_xor(clmul_fold(third, on), wide_load(buf, at + 2 * _WIDE_BYTES))
+        fourth = lane_xor(clmul_fold(fourth, on), wide_load(buf, at + 3 * _WIDE_BYTES))
+        at += _ROUND_BYTES
+    first = lane_xor(clmul_fold(first, once), second)
+    first = lane_xor(clmul_fold(first, once), third)
+    first = lane_xor(clmul_fold(first, once), fourth)
+    while stop - at >= _WIDE_BYTES:
+        first = lane_xor(clmul_fold(first, once), wide_load(buf, at))
+        at += _WIDE_BYTES
+    return _join(first), at
 
 
 @helper
 def _fold_many(carry: Lane, buf: Bytes, at: int, stop: int) -> Any:
-    if stop - at >= _WORTH_WIDE:
+    if stop - at >= _ROUND_BYTES:
         return _fold_wide(carry, buf, at, stop)
     return _fold_narrow(carry, buf, at, stop)
 

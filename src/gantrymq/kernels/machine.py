@@ -2,7 +2,7 @@
 
 Each is one LLVM operation, inlined into the kernel that uses it. Positions are int64 and are not checked: the
 caller has made sure that every byte of an access lies in its array. A ``Lane`` is a 128-bit register of two
-unsigned 64-bit numbers, a ``Wide`` one of four lanes; values of these types live inside kernels only.
+unsigned 64-bit numbers, a ``Wide`` one of ``WIDE_LANES`` lanes; values of these types live inside kernels only.
 
 The host is little-endian (x86-64, AArch64). Source: LLVM's language reference, Intel's intrinsics guide.
 """
@@ -19,7 +19,6 @@ from gantrymq.kernels.jit import cpu_features
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _LANE = ir.VectorType(_I64, 2)
-_WIDE = ir.VectorType(_I64, 8)
 _WINDOW = ir.VectorType(_I8, 64)
 _BLOCK = ir.VectorType(_I8, 16)
 WINDOW = 64  # bytes that match_window looks at
@@ -27,7 +26,10 @@ BLOCK = 16  # bytes of a lane, and of hash_block
 CACHE_LINE = 64
 # Constants of the compilation, and part of the cache's key:
 HAS_CLMUL = "pclmul" in cpu_features()
-HAS_WIDE_CLMUL = {"vpclmulqdq", "avx512f"} <= cpu_features()
+_HAS_VECTOR_CLMUL = "vpclmulqdq" in cpu_features()
+HAS_WIDE_CLMUL = _HAS_VECTOR_CLMUL and bool({"avx2", "avx512f"} & cpu_features())
+WIDE_LANES = 4 if "avx512f" in cpu_features() else 2  # some virtual machines hide AVX-512
+_WIDE = ir.VectorType(_I64, 2 * WIDE_LANES)
 
 Lane = Any  # what type checkers see of one
 Wide = Any
@@ -215,7 +217,7 @@ def _make_register_load(register: Any, vector: Any) -> Any:
 
 
 lane_load = _make_register_load(_lane, _LANE)  # (buf, at): the 16 bytes from there
-wide_load = _make_register_load(_wide, _WIDE)  # the 64 bytes
+wide_load = _make_register_load(_wide, _WIDE)  # the bytes of a wide one
 
 
 @intrinsic
@@ -256,9 +258,9 @@ def _make_shuffle(source: Any, target: Any, places: list[int]) -> Any:
     return intrinsic(shuffle)
 
 
-wide_repeat = _make_shuffle(_lane, _wide, [0, 1] * 4)  # a lane four times
-wide_first = _make_shuffle(_lane, _wide, [0, 1] + [2] * 6)  # a lane, then zeros
-wide_lanes = [_make_shuffle(_wide, _lane, [2 * i, 2 * i + 1]) for i in range(4)]
+wide_repeat = _make_shuffle(_lane, _wide, [0, 1] * WIDE_LANES)  # a lane, in all places
+wide_first = _make_shuffle(_lane, _wide, [0, 1] + [2] * (2 * WIDE_LANES - 2))  # a lane, then zeros
+wide_lanes = [_make_shuffle(_wide, _lane, [2 * i, 2 * i + 1]) for i in range(WIDE_LANES)]
 
 
 def _make_operation(operation: Callable[[Any, Any, Any], Any]) -> Any:
@@ -274,7 +276,7 @@ def _make_operation(operation: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 def _multiply(builder: Any, one: Any, other: Any, halves: int) -> Any:
-    name = "llvm.x86.pclmulqdq" if one.type.count == 2 else "llvm.x86.pclmulqdq.512"
+    name = {2: "llvm.x86.pclmulqdq", 4: "llvm.x86.pclmulqdq.256", 8: "llvm.x86.pclmulqdq.512"}[one.type.count]
     function = _function(builder, name, one.type, [one.type, one.type, _I8])
     return builder.call(function, [one, other, _I8(halves)])
 
