@@ -78,6 +78,7 @@ IMPURE_CALLS = {
 PURE_BUT = {
     "gantrymq.remoting.transport": "where bytes meet sockets",
     "gantrymq.kernels.native": "loads compiled kernels from their files, under a lock",
+    "gantrymq.kernels.machine_code": "puts code into memory that may be executed",
     "gantrymq.kernels.jit": "keys the cache of compiled kernels by their sources",
     "gantrymq.kernels.__main__": "a command, which reports what it compiles",
 }

@@ -2,9 +2,10 @@
 
 Importing Numba and setting it up costs more than most commands take. So the first call of a kernel with given argument
 types compiles it (``compiler``, where Numba is imported) to an object file that is kept beside the sources; every later
-process hands that file to LLVM's linker and calls the code in it. The file's name has digests of all that the code
-depends on: LLVM, the processor and the folder of this package; the sources here and of the constants they use; the
-argument types. Who writes a file removes those of the same first digest and another second, if they are a day old.
+process puts that file's code into memory (``machine_code``; what that refuses, LLVM's linker does) and calls it. The
+file's name has digests of all that the code depends on: Numba, LLVM, the processor and the folder of this package; the
+sources here and of the constants they use; the argument types. Who writes a file removes those of the same first digest
+and another second, if they are a day old.
 
 How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
 the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile. The words are kept
@@ -16,23 +17,30 @@ Thread rule: kernels may be called from any thread.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gantrymq.kernels.codes import RAISING, RESULT_WORDS
+from gantrymq.kernels.machine_code import MachineCode
+
+try:  # as Python's own random does: hashlib brings in all of OpenSSL
+    from _sha512 import sha512  # type: ignore[import-not-found]
+except ImportError:
+    from hashlib import sha512
 
 _PARTS = ("kernels", "format", "model")
 _KEPT_S = 24 * 3600
+_CPUINFO_BYTES = 16 << 10
+_LASTING = (b"vendor_id", b"cpu family", b"model", b"model name", b"flags")  # those of its lines that stay the same
 Code = Callable[[Any], None]
 _DATA_AT = 40  # of PyArrayInterface, where words have 64 bits
 _word = ctypes.c_void_p
@@ -101,8 +109,8 @@ class Kernel:
         compiled = compile_kernel(self.module, self.name, arguments)
         self.was_compiled = True
         if path is not None and compiled.machine_code is not None:
-            header = json.dumps({"symbol": compiled.symbol, "results": compiled.results}).encode()
-            _write(path, header + b"\n" + compiled.machine_code)
+            head = f"{_digest(compiled.machine_code)} {compiled.results} {compiled.symbol}\n"
+            _write(path, head.encode() + compiled.machine_code)
             _remove_outdated(path)
         return Entry(compiled.code, compiled.results)
 
@@ -213,9 +221,11 @@ def _read(path: Path) -> Entry | None:
     try:
         raw = path.read_bytes()
         first, _, machine_code = raw.partition(b"\n")
-        header = json.loads(first)
-        return Entry(_link(header["symbol"], machine_code), header["results"])
-    except (OSError, ValueError, KeyError, RuntimeError):
+        digest, results, symbol = first.decode("ascii").split(" ")
+        if digest != _digest(machine_code):
+            return None  # a power cut, or a disk; LLVM would not survive it
+        return Entry(_link(symbol, machine_code), int(results))
+    except (OSError, ValueError, RuntimeError):
         return None
 
 
@@ -240,21 +250,45 @@ def _remove_outdated(fresh: Path) -> None:
                 path.unlink()
 
 
+def _link(symbol: str, machine_code: bytes) -> Code:
+    try:
+        memory = MachineCode(machine_code, _outside)
+        address = memory.address(symbol)
+    except (OSError, ValueError):
+        memory, address = None, _link_with_llvm(symbol, machine_code)
+    code: Code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+    code.keep = memory  # type: ignore[attr-defined]
+    return code
+
+
+@lru_cache(maxsize=64)
+def _outside(name: str) -> int:
+    """The address of what the code calls: a function of C's library, or of Python."""
+    function = getattr(_process(), "abort" if name in RAISING else name, None)
+    if function is None:
+        raise ValueError(f"no {name} in this process")
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@lru_cache(maxsize=1)
+def _process() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
 _LINKING = threading.Lock()
 
 
-def _link(symbol: str, machine_code: bytes) -> Code:
+def _link_with_llvm(symbol: str, machine_code: bytes) -> int:
     import llvmlite.binding as llvm
 
     with _LINKING:
         engine = _engine()
         engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
         engine.finalize_object()
-        address = engine.get_function_address(symbol)
+        address = int(engine.get_function_address(symbol))
     if not address:
         raise ValueError(f"no {symbol} in the code")
-    code: Code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
-    return code
+    return address
 
 
 @lru_cache(maxsize=1)
@@ -263,10 +297,9 @@ def _engine() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
     for name in RAISING:
         if llvm.address_of_symbol(name) is None:
-            llvm.add_symbol(name, abort)
+            llvm.add_symbol(name, _outside(name))
     machine = llvm.Target.from_default_triple().create_target_machine()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
@@ -285,17 +318,32 @@ def sources() -> list[Path]:
 
 @lru_cache(maxsize=1)
 def _environment() -> str:
-    import llvmlite
-    import llvmlite.binding as llvm
-
     # Numba compiles for the processor it runs on unless these say otherwise.
-    name = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
-    features = os.environ.get("NUMBA_CPU_FEATURES") or llvm.get_host_cpu_features().flatten()
-    return _digest(f"{Path(__file__).parent} {llvmlite.__version__} {name} {features}".encode())
+    told = [os.environ.get(f"NUMBA_CPU_{what}", "").encode() for what in ("NAME", "FEATURES")]
+    return _digest(bytes(Path(__file__).parent), *map(_version, ("numba", "llvmlite")), *told, _processor())
+
+
+def _version(package: str) -> bytes:
+    """What a package says of its version, without importing it."""
+    spec = find_spec(package)
+    try:
+        return Path(spec.origin).with_name("_version.py").read_bytes() if spec and spec.origin else b""
+    except OSError:
+        return b""
+
+
+def _processor() -> bytes:
+    """What the first processor is and can do, in Linux's words; elsewhere what kind of machine this is."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first = file.read(_CPUINFO_BYTES).partition(b"\n\n")[0]
+    except OSError:
+        return os.uname().machine.encode()
+    return b"\n".join(line for line in first.splitlines() if line.partition(b"\t")[0].strip() in _LASTING)
 
 
 def _digest(*parts: bytes) -> str:
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+    return str(sha512(b"\n".join(parts)).hexdigest()[:16])
 
 
 @lru_cache(maxsize=1)
