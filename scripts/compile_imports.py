@@ -5,18 +5,22 @@ whoever runs it: then each start would compile numpy anew, which takes longer th
 """
 
 import importlib
+import pkgutil
 import py_compile
 import sys
 
+import gantrymq.cli
+
 ROOTS = (
-    *("gantrymq.cli.main", "gantrymq.kernels.compiler", "gantrymq.store.message_store", "gantrymq.spark"),
+    *("gantrymq.kernels.compiler", "gantrymq.store.message_store", "gantrymq.spark"),
     *("numba", "pyarrow", "pandas", "pyspark.sql", "pytest", "hypothesis", "rich.progress", "rich.table"),
 )
 
 
 def main() -> None:
     """Import the roots, then compile whatever came along."""
-    for root in ROOTS:
+    commands = [f"gantrymq.cli.{module.name}" for module in pkgutil.iter_modules(gantrymq.cli.__path__)]
+    for root in (*ROOTS, *commands):
         importlib.import_module(root)
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

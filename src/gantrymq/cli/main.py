@@ -18,55 +18,57 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from gantrymq.cli import (
-    at,
-    bench,
-    broker,
-    demo,
-    dump,
-    export,
-    info,
-    ingest,
-    log,
-    namesrv,
-    query,
-    rebuild,
-    recover,
-    salvage,
-    serve,
-    verify,
-)
 from gantrymq.cli.messages import CANNOT, USAGE, say
 from gantrymq.errors import ConfigError, GantrymqError
 
 INTERRUPTED = 130
 NO_READER = 141
-_COLLECTED_AFTER = 20_000  # new objects: what is imported lives for good, and collecting is a tenth of a start
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 
-app = typer.Typer(
-    name="gantrymq",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
-app.add_typer(store, name="store")
-_LOOKING = (info.info, dump.dump, log.log, query.query, at.at, verify.verify, export.export)
-_WORKING = (recover.recover, rebuild.rebuild, salvage.salvage, ingest.ingest)
-for command in (*_LOOKING, *_WORKING):
-    store.command()(command)
-app.command()(serve.serve)
-app.command()(namesrv.namesrv)
-app.command()(broker.broker)
-app.command()(demo.demo)
-app.command()(bench.bench)
+# Each is a function in a module of its name.
+_LOOKING = ("info", "dump", "log", "query", "at", "verify", "export")
+_WORKING = ("recover", "rebuild", "salvage", "ingest")
+_IN_STORE: tuple[str, ...] = (*_LOOKING, *_WORKING)
+_OTHERS: tuple[str, ...] = ("serve", "namesrv", "broker", "demo", "bench")
+
+
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The command with all of its commands, or with none but the one that is asked for.
+
+    Typer makes a parser of each that it knows; for all of them that takes a tenth of a start.
+    """
+    first, second = [*arguments, "", ""][:2]
+    in_store, others = _IN_STORE, _OTHERS
+    if first == "store" and second in _IN_STORE:
+        in_store, others = (second,), ()
+    elif first in _OTHERS:
+        in_store, others = (), (first,)
+    app = typer.Typer(
+        name="gantrymq",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(main)
+    store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
+    for name in in_store:
+        store.command()(_command(name))
+    if in_store:
+        app.add_typer(store, name="store")
+    for name in others:
+        app.command()(_command(name))
+    return app
+
+
+def _command(name: str) -> Any:
+    return getattr(import_module(f"gantrymq.cli.{name}"), name)
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,7 +79,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -97,8 +98,7 @@ def main(
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The console script: run the command and exit with its code."""
-    gc.set_threshold(_COLLECTED_AFTER)
+    """Run the command and exit with its code."""
     try:
         code = exit_code(arguments)
         sys.stdout.flush()
@@ -111,8 +111,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command and say how it ended, in one line on stderr where it failed. Raises BrokenPipeError."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return int(app(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
+        return int(application(arguments)(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # typer has an exit code of its own for it
             raise error.__context__ from None

@@ -31,7 +31,6 @@ LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
 _LAST_OFFSET = (1 << 63) - (1 << 31)  # behind it must be room for the longest file
 _TIME_DIGITS = 17
-_TIME_FORMAT = "%Y%m%d%H%M%S"
 _LATEST_MS = 253_000_000_000_000  # in the year 9987
 
 
@@ -60,7 +59,7 @@ def index_name(timestamp_ms: int) -> str:
 
 def following_index_name(name: str) -> str:
     """The name one millisecond later."""
-    moment = datetime.strptime(name[:-3], _TIME_FORMAT) + timedelta(milliseconds=int(name[-3:]) + 1)
+    moment = _moment(name) + timedelta(milliseconds=int(name[-3:]) + 1)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
@@ -69,7 +68,13 @@ def is_index_name(name: str) -> bool:
     if not (len(name) == _TIME_DIGITS and name.isascii() and name.isdigit()) or not "1000" <= name < "9998":
         return False
     try:
-        datetime.strptime(name[:-3], _TIME_FORMAT)
+        _moment(name)
     except ValueError:
         return False
     return True
+
+
+def _moment(name: str) -> datetime:
+    """The second of an index file's name; raises ValueError."""
+    month, day, hour, minute, second = (int(name[at : at + 2]) for at in range(4, _TIME_DIGITS - 3, 2))
+    return datetime(int(name[:4]), month, day, hour, minute, second)

@@ -177,9 +177,10 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
 
 
 def _sample(array: Bytes) -> NDArray[np.int64]:
-    """The numbers of the entries that are looked at."""
+    """The numbers of the entries that are looked at: different ones, rising."""
     count = decode_header(array[:HEADER_SIZE].data).index_count
-    return np.unique(np.linspace(1, count - 1, min(max(count - 1, 0), _SAMPLED_ENTRIES)).astype(np.int64))
+    numbers = np.linspace(1, count - 1, min(max(count - 1, 0), _SAMPLED_ENTRIES)).astype(np.int64)
+    return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique brings in numpy.ma, which takes 14 ms
 
 
 def _count_explained(array: Bytes, pair: tuple[int, int]) -> int:
