@@ -20,27 +20,39 @@ def one_by_one(raw: bytes, start: int, check: int, columns: np.ndarray):
     """((count, code, position, first torn, first misplaced), columns, ordinals, tags codes, entries) of one batch."""
     buf = read_only(raw)
     count, code, position = scan(buf, start, len(raw), len(raw), check, columns)
-    tags, hashes = np.empty(count, np.int64), np.empty(2 * LIMIT_OF_HASHES, np.int64)
-    tags_codes(buf, columns, count, LEVELS, tags)
-    ordinals = np.empty(count, np.int64)
-    assert assign_queues(buf, columns, 0, count, new_table(), ordinals)[0] == count
-    places = columns[codes.POS, :count] + BASE
-    wrong = np.flatnonzero(columns[codes.PHY_OFFSET, :count] != places)
-    columns[codes.PHY_OFFSET, :count] = places
-    records = np.empty(2 * LIMIT_OF_HASHES, np.int64)
-    found, done = index_hashes(buf, columns, 0, count, 1, hashes, records)
-    assert done == count
-    of = records[:found]
-    entries = [hashes[:found], columns[codes.POS, of] + BASE, columns[codes.STORE_TIMESTAMP, of]]
+    columns = np.ascontiguousarray(columns[:, :count])
+    places = columns[codes.POS] + BASE
+    wrong = np.flatnonzero(columns[codes.PHY_OFFSET] != places)
     firsts = first_torn(buf, columns, count), int([*wrong, count][0])
-    return (count, code, position, *firsts), columns[:, :count], ordinals, tags, entries
+    columns[codes.PHY_OFFSET] = places
+    if check == codes.CHECK_MARK:
+        torn = [first_torn(buf, np.ascontiguousarray(columns[:, i : i + 1]), 1) == 0 for i in range(count)]
+        columns[codes.CRC_OK, torn] = 0
+    right = columns[codes.CRC_OK] == 1
+    ordinals, tags = np.where(right, 0, -1), np.zeros(count, np.int64)
+    some = np.ascontiguousarray(columns[:, right])
+    n = some.shape[1]
+    found_ordinals, found_tags = np.empty(n, np.int64), np.empty(n, np.int64)
+    tags_codes(buf, some, n, LEVELS, found_tags)
+    assert assign_queues(buf, some, 0, n, new_table(), found_ordinals)[0] == n
+    ordinals[right], tags[right] = found_ordinals, found_tags
+    hashes, records = np.empty(2 * LIMIT_OF_HASHES, np.int64), np.empty(2 * LIMIT_OF_HASHES, np.int64)
+    found, done = index_hashes(buf, some, 0, n, 1, hashes, records)
+    assert done == n
+    of = records[:found]
+    entries = [hashes[:found], some[codes.PHY_OFFSET, of], some[codes.STORE_TIMESTAMP, of]]
+    return (count, code, position, *firsts), columns[: codes.N_DISPATCH_COLUMNS], ordinals, tags, entries
+
+
+def few_columns(capacity: int) -> np.ndarray:
+    return new_columns(capacity, codes.N_DISPATCH_COLUMNS)
 
 
 def assert_same(raw: bytes, start: int, check: int, capacity: int) -> None:
-    columns, ordinals, tags = new_columns(capacity), np.empty(10_000, np.int64), np.empty(10_000, np.int64)
+    columns, ordinals, tags = few_columns(capacity), np.empty(10_000, np.int64), np.empty(10_000, np.int64)
     entries = np.empty((3, 2 * LIMIT_OF_HASHES), np.int64)
-    expected = one_by_one(raw, start, check, new_columns(capacity))
-    where = (read_only(raw), BASE, start, len(raw), len(raw), check)
+    expected = one_by_one(raw, start, check, new_columns(columns.shape[1]))
+    where = (read_only(raw), BASE, start, len(raw), len(raw), check, new_columns(1))
     count, code, position, found, *firsts = digest(*where, columns, new_table(), ordinals, LEVELS, tags, entries)
     assert (count, code, position, *firsts) == expected[0]
     np.testing.assert_array_equal(columns[:, :count], expected[1])
@@ -65,11 +77,11 @@ def test_random_and_broken_logs(seed: int, rng: random.Random) -> None:
 
 def in_steps(raw: bytes, table: QueueTable, tags_room: int, entries_room: int):
     """(counts, last code, last position, ordinals, entries) of a log in as many calls as it takes."""
-    columns, ordinals, tags = new_columns(256), np.empty(256, np.int64), np.empty(tags_room, np.int64)
+    columns, ordinals, tags = few_columns(256), np.empty(256, np.int64), np.empty(tags_room, np.int64)
     entries = np.empty((3, entries_room), np.int64)
     counts, queues, parts, position, code = [], [], [], 0, codes.STOP_FULL
     while code in (codes.STOP_FULL, codes.STOP_TABLE_FULL):
-        where = (read_only(raw), BASE, position, len(raw), len(raw), codes.CHECK_OFF)
+        where = (read_only(raw), BASE, position, len(raw), len(raw), codes.CHECK_OFF, new_columns(1))
         count, code, position, found, *_ = digest(*where, columns, table, ordinals, LEVELS, tags, entries)
         if code == codes.STOP_TABLE_FULL:
             table = grow(table)

@@ -58,15 +58,14 @@ def facts(batch: RecordBatch) -> list[tuple[Any, ...]]:
     """All that is said of each record of a batch, wherever its buffer begins."""
     assert batch.digest is not None
     columns = batch.columns[:, : batch.count].copy()
-    for row in (codes.POS, codes.BORN_HOST_AT, codes.STORE_HOST_AT, codes.BODY_AT, codes.TOPIC_AT, codes.PROPERTIES_AT):
-        columns[row] += batch.base
+    columns[codes.POS] += batch.base
     entries: dict[int, list[tuple[int, int]]] = {}
     for key_hash, offset, stored in zip(*batch.digest.entries, strict=True):
         entries.setdefault(int(offset), []).append((int(key_hash), int(stored)))
     names = [*batch.digest.queues.names, None]  # -1: it enters none
     records = zip(columns.T.tolist(), batch.digest.ordinals.tolist(), batch.digest.tags_codes.tolist(), strict=True)
     return [
-        (*fields, names[queue], tags, tuple(entries.get(fields[codes.POS], ())), i == batch.digest.torn)
+        (*fields, names[queue], tags, tuple(entries.get(fields[codes.POS], ())), i == batch.digest.whole)
         for i, (fields, queue, tags) in enumerate(records)
     ]
 

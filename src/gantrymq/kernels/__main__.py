@@ -31,7 +31,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.tags_codes, (buf, matrix, 0, longs, longs)
     yield api.encode_units, (matrix, 0, longs, longs, 1, out, matrix, longs)
     yield api.first_torn, (buf, matrix, 0)
-    yield api.digest, (buf, 0, 0, 0, 0, 0, matrix, table, longs, longs, longs, matrix)
+    yield api.digest, (buf, 0, 0, 0, 0, 0, matrix, matrix, table, longs, longs, longs, matrix)
     yield api.recover_units, (buf, 0, 0)
     yield api.truncate_units, (buf, 0, 0, 0)
     yield api.rising_units, (buf, 0, 0, 0, 0)

@@ -28,14 +28,14 @@ def int64s(values: ArrayLike) -> Int64s:
     return np.require(values, np.int64, ["C", "W", "A"])
 
 
-def new_columns(capacity: int) -> Int64s:
-    """An empty column matrix for at least ``capacity`` records.
+def new_columns(capacity: int, rows: int = N_COLUMNS) -> Int64s:
+    """An empty column matrix for at least ``capacity`` records, of its first ``rows``.
 
     Its rows are an odd number of cache lines long: rows at equal distances of a power of two would all compete
     for the same few places of the first-level cache.
     """
     lines = -(-capacity // 8)
-    return np.empty((N_COLUMNS, (lines | 1) * 8), np.int64)
+    return np.empty((rows, (lines | 1) * 8), np.int64)
 
 
 ALL_VALID = read_only(b"")  # Arrow's validity bitmap of a column without nulls

@@ -2,31 +2,33 @@
 
 The column matrix is ``columns[N_COLUMNS, capacity]``, int64, C order: one row for each field, one column for each
 record. ``*_AT`` and ``POS`` are absolute positions in the scanned buffer, ``*_LENGTH`` and ``SIZE`` bytes,
-``*_TIMESTAMP`` milliseconds; everything is signed as in ``gantrymq.format.record``.
+``*_TIMESTAMP`` milliseconds; everything is signed as in ``gantrymq.format.record``. Dispatch takes the first rows
+alone, and ``digest`` keeps no others: memory is what its threads share.
 """
 
 POS = 0
 SIZE = 1
-VERSION = 2
-BODY_CRC = 3
-QUEUE_ID = 4
-FLAG = 5
-QUEUE_OFFSET = 6
-PHY_OFFSET = 7
-SYS_FLAG = 8
-BORN_TIMESTAMP = 9
-BORN_HOST_AT = 10
-STORE_TIMESTAMP = 11
-STORE_HOST_AT = 12
-RECONSUME_TIMES = 13
-PREPARED_OFFSET = 14
-BODY_AT = 15
-BODY_LENGTH = 16
-TOPIC_AT = 17
-TOPIC_LENGTH = 18
-PROPERTIES_AT = 19
-PROPERTIES_LENGTH = 20
-CRC_OK = 21  # 1, or 0 where a marking check found a bad CRC
+QUEUE_OFFSET = 2
+PHY_OFFSET = 3
+STORE_TIMESTAMP = 4
+CRC_OK = 5  # 1, or 0 where a marking check found a bad CRC
+N_DISPATCH_COLUMNS = 6
+VERSION = 6
+BODY_CRC = 7
+QUEUE_ID = 8
+FLAG = 9
+SYS_FLAG = 10
+BORN_TIMESTAMP = 11
+BORN_HOST_AT = 12
+STORE_HOST_AT = 13
+RECONSUME_TIMES = 14
+PREPARED_OFFSET = 15
+BODY_AT = 16
+BODY_LENGTH = 17
+TOPIC_AT = 18
+TOPIC_LENGTH = 19
+PROPERTIES_AT = 20
+PROPERTIES_LENGTH = 21
 N_COLUMNS = 22
 
 RECORDS_AHEAD = 16  # kernels ask for the memory of a record's parts so many records before they use it

@@ -3,14 +3,21 @@
 A record's topic and properties are in the processor's cache when its CRC is done; kernels that come behind a batch of
 megabytes wait for that memory again, and needed three times as long.
 
-``buf``, ``columns``, checks and stop codes are those of ``scan``.
+What was written of each record was more than its memory had room for, too, so only what dispatch takes is kept.
+
+``buf``, checks and stop codes are those of ``scan``.
 
 Source: CommitLog.checkMessageAndReturnSize, DefaultMessageStore.doDispatch.
 """
 
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
+    CHECK_MARK,
+    CHECK_MARK_WHOLE_RECORD,
+    CRC_OK,
     PHY_OFFSET,
+    POS,
+    QUEUE_OFFSET,
     SIZE,
     STOP_DONE,
     STOP_FULL,
@@ -21,12 +28,22 @@ from gantrymq.kernels.codes import (
 )
 from gantrymq.kernels.dispatch_properties import dispatch_properties
 from gantrymq.kernels.index import hash_record, hashed_topic, no_topic
-from gantrymq.kernels.jit import kernel
+from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.queue_table import QueueTable
-from gantrymq.kernels.queues import NO_ROOM, queue_of_record, tags_code_of
+from gantrymq.kernels.queues import NO_QUEUE, NO_ROOM, queue_of_record, tags_code_of
 from gantrymq.kernels.scan import read_checked
 from gantrymq.kernels.torn import is_torn
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+
+@helper
+def _keep(record: Int64s, place: int, columns: Int64s, i: int) -> None:
+    columns[POS, i] = record[POS, 0]
+    columns[SIZE, i] = record[SIZE, 0]
+    columns[QUEUE_OFFSET, i] = record[QUEUE_OFFSET, 0]
+    columns[PHY_OFFSET, i] = place
+    columns[STORE_TIMESTAMP, i] = record[STORE_TIMESTAMP, 0]
+    columns[CRC_OK, i] = record[CRC_OK, 0]
 
 
 @kernel
@@ -37,6 +54,7 @@ def digest(
     stop: int,
     limit: int,
     check: int,
+    record: Int64s,
     columns: Int64s,
     table: QueueTable,
     ordinals: Int64s,
@@ -47,13 +65,16 @@ def digest(
     """``scan``, and for each record what its queue and the index take; returns (count, stop code, stop position,
     index entries, first torn record, first misplaced record).
 
+    ``columns`` has the first ``N_DISPATCH_COLUMNS`` rows; ``record`` is a whole matrix of one record, to work with.
     ``ordinals[:count]`` are the records' queues in ``table`` (``assign_queues``), ``tags[:count]`` their tags codes
     (``tags_codes``). PHY_OFFSET is where a record lies, ``base`` being the offset of ``buf``'s first byte; the first
     record that says something else is misplaced. The rows of ``entries`` take the index entries of all records in
-    RocketMQ's order: key hashes (``index_hashes``, with tags), physical offsets and store timestamps. STOP_FULL also
-    where ``entries`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one record), STOP_TABLE_FULL where
-    the table must grow. Without a torn record (``first_torn``), or a misplaced one, its number is ``count``. ``buf``
-    begins at a sector.
+    RocketMQ's order: key hashes (``index_hashes``, with tags), physical offsets and store timestamps. A marking check
+    marks a torn record too (``first_torn``), and nothing that is marked enters a queue or the index.
+
+    STOP_FULL also where ``entries`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one record),
+    STOP_TABLE_FULL where the table must grow. Without a torn record, or a misplaced one, its number is ``count``.
+    ``buf`` begins at a sector.
     """
     limit = min(limit, buf.size)
     capacity = min(columns.shape[1], tags.size, ordinals.size)
@@ -64,32 +85,35 @@ def digest(
         if count == capacity:
             code = STOP_FULL
             break
-        code = read_checked(buf, position, limit, check, columns, count)
+        code = read_checked(buf, position, limit, check, record, 0)
         if code != STOP_DONE:
             break
-        code, before = STOP_RANGE, found
-        spans = dispatch_properties(buf, columns, count)
-        if columns[SYS_FLAG, count] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            topic = hashed_topic(buf, columns, count, topic)
-            after = hash_record(buf, spans, topic.prefix, True, hashes, found)
-            if after < 0:
-                code = STOP_FULL
+        code, place = STOP_RANGE, base + position
+        if is_torn(buf, record, 0):
+            torn = count if torn < 0 else torn
+            if check in (CHECK_MARK, CHECK_MARK_WHOLE_RECORD):
+                record[CRC_OK, 0] = 0
+        ordinals[count], tags[count] = NO_QUEUE, 0
+        if record[CRC_OK, 0] == 1:
+            spans, before = dispatch_properties(buf, record, 0), found
+            if record[SYS_FLAG, 0] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                topic = hashed_topic(buf, record, 0, topic)
+                after = hash_record(buf, spans, topic.prefix, True, hashes, found)
+                if after < 0:
+                    code = STOP_FULL
+                    break
+                offsets[found:after] = place
+                timestamps[found:after] = record[STORE_TIMESTAMP, 0]
+                found = after
+            ordinal = queue_of_record(buf, record, 0, table)
+            if ordinal == NO_ROOM:
+                code, found = STOP_TABLE_FULL, before
                 break
-            offsets[found:after] = base + position
-            timestamps[found:after] = columns[STORE_TIMESTAMP, count]
-            found = after
-        ordinal = queue_of_record(buf, columns, count, table)
-        if ordinal == NO_ROOM:
-            found = before
-            code = STOP_TABLE_FULL
-            break
-        ordinals[count] = ordinal
-        tags[count] = tags_code_of(buf, columns, count, spans, delay_levels_ms)
-        if misplaced < 0 and columns[PHY_OFFSET, count] != base + position:
+            ordinals[count] = ordinal
+            tags[count] = tags_code_of(buf, record, 0, spans, delay_levels_ms)
+        if misplaced < 0 and record[PHY_OFFSET, 0] != place:
             misplaced = count
-        columns[PHY_OFFSET, count] = base + position
-        if torn < 0 and is_torn(buf, columns, count):
-            torn = count
-        position += columns[SIZE, count]
+        _keep(record, place, columns, count)
+        position += record[SIZE, 0]
         count += 1
     return count, code, position, found, count if torn < 0 else torn, count if misplaced < 0 else misplaced

@@ -41,8 +41,9 @@ class QueueNumbers:
         else:
             queues, ordinals = batch.digest.queues, batch.digest.ordinals
         numbers = self._numbers_of.get(queues, _NONE)
-        if len(numbers) <= len(queues.names):
-            numbers = self._number(queues, numbers, add_queue)
+        seen = int(ordinals.max(initial=-1)) + 1  # what records that do not count say of their queues makes none
+        if len(numbers) <= seen:
+            numbers = self._number(queues, numbers, seen, add_queue)
         return numbers[ordinals]
 
     def _own_ordinals(self, batch: RecordBatch) -> Longs:
@@ -57,8 +58,8 @@ class QueueNumbers:
         own.note()
         return ordinals[: batch.count]
 
-    def _number(self, queues: SeenQueues, known: Longs, add_queue: Callable[[bytes, int], None]) -> Longs:
-        fresh = queues.names[len(known) - 1 :]
+    def _number(self, queues: SeenQueues, known: Longs, seen: int, add_queue: Callable[[bytes, int], None]) -> Longs:
+        fresh = queues.names[len(known) - 1 : seen]
         for name in fresh:
             if name not in self._numbers:
                 self._numbers[name] = len(self._numbers)

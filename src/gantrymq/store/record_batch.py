@@ -33,24 +33,44 @@ class Digest(NamedTuple):
     """What dispatch wants to know of a batch, where the scan has found it out already; its places are believed.
 
     ``ordinals`` (a record's queue in ``queues``, -1 where it enters none) and ``tags_codes`` are int64, one for each
-    record. ``torn`` is the first torn record, ``misplaced`` the first that says it lies elsewhere; the batch's count
-    where none is.
+    record. None of the first ``whole`` records is torn, none of the first ``placed`` says that it lies elsewhere.
     """
 
     queues: SeenQueues
     ordinals: Longs
     tags_codes: Longs
     entries: IndexEntries
-    torn: int
-    misplaced: int
+    whole: int
+    placed: int
+
+    def head(self, count: int, end_offset: int) -> Digest:
+        """That of the first ``count`` records, which end at ``end_offset``."""
+        known = int(np.searchsorted(self.entries.phy_offsets, end_offset))
+        entries = IndexEntries(*(each[:known] for each in self.entries))
+        return Digest(
+            self.queues,
+            self.ordinals[:count],
+            self.tags_codes[:count],
+            entries,
+            min(self.whole, count),
+            min(self.placed, count),
+        )
+
+    def take(self, keep: NDArray[np.bool_], phy_offsets: Longs) -> Digest:
+        """That of the records where ``keep`` says so; ``phy_offsets`` are those of all."""
+        kept = keep[np.searchsorted(phy_offsets, self.entries.phy_offsets)]
+        entries = IndexEntries(*(each[kept] for each in self.entries))
+        whole, placed = int(keep[: self.whole].sum()), int(keep[: self.placed].sum())
+        return Digest(self.queues, self.ordinals[keep], self.tags_codes[keep], entries, whole, placed)
 
 
 @dataclass(slots=True)
 class RecordBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
-    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. Columns and
-    digest are memory of what scanned them, which says how long they live.
+    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. With a digest
+    there are only the first ``N_DISPATCH_COLUMNS`` rows. Columns and digest are memory of what scanned them, which says
+    how long they live.
     """
 
     base: int
@@ -77,9 +97,15 @@ class RecordBatch:
 
     def head(self, count: int) -> RecordBatch:
         """The first ``count`` records, of the same memory."""
-        return self if count == self.count else RecordBatch(self.base, self.buffer, self.columns, count)
+        if count == self.count:
+            return self
+        end = self.base + int(self.columns[codes.POS, count])
+        digest = self.digest.head(count, end) if self.digest is not None else None
+        return RecordBatch(self.base, self.buffer, self.columns, count, digest)
 
     def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
         """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
-        columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
-        return RecordBatch(self.base, self.buffer, columns, columns.shape[1])
+        whole = self.columns[:, : self.count]
+        columns = np.ascontiguousarray(whole[:, keep])
+        digest = self.digest.take(keep, whole[codes.PHY_OFFSET]) if self.digest is not None else None
+        return RecordBatch(self.base, self.buffer, columns, columns.shape[1], digest)

@@ -84,6 +84,7 @@ class DigestScan:
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._batch_records, self._most_sets = batch_records, sets
         self._sets: list[_Memory] = []
+        self._record = new_columns(1)
         self._queues = SeenQueues()
         self._turn = 0
 
@@ -95,8 +96,8 @@ class DigestScan:
         count, code, position = 0, codes.STOP_TABLE_FULL, start
         while code == codes.STOP_TABLE_FULL and not count:
             count, code, position, found, torn, misplaced = digest(
-                buffer, base, start, stop, limit, self._check, to.columns,
-                queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.entries,
+                buffer, base, start, stop, limit, self._check, self._record,
+                to.columns, queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.entries,
             )  # fmt: skip
             if code == codes.STOP_TABLE_FULL:
                 queues.grow()
@@ -110,6 +111,6 @@ class DigestScan:
 
 class _Memory:
     def __init__(self, batch_records: int) -> None:
-        self.columns = new_columns(batch_records)
+        self.columns = new_columns(batch_records, codes.N_DISPATCH_COLUMNS)
         self.ordinals, self.tags_codes = np.empty((2, self.columns.shape[1]), np.int64)
         self.entries = np.empty((3, most_entries(batch_records)), np.int64)

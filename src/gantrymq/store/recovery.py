@@ -234,7 +234,7 @@ class Recovery:
             count = first_torn(batch)
         if self.config.check_commit_log_offset_on_recover:
             assert batch.digest is not None, "recovery's scans tell where records say they lie"
-            count = min(count, batch.digest.misplaced)
+            count = min(count, batch.digest.placed)
         return batch.head(count)
 
     def _confirmed(self, batch: RecordBatch) -> RecordBatch:

@@ -9,5 +9,5 @@ from gantrymq.store.record_batch import RecordBatch
 def first_torn(batch: RecordBatch) -> int:
     """Which record of the batch is the first torn one; ``batch.count`` where none is."""
     if batch.digest is not None:
-        return batch.digest.torn
+        return batch.digest.whole
     return int(api.first_torn(batch.buffer, batch.columns, batch.count))

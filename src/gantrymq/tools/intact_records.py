@@ -115,8 +115,9 @@ class IntactRecords:
 
     def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
         right = batch.columns[codes.CRC_OK, : batch.count] == 1
-        for row in torn_rows(batch):
-            right[row] = False
+        if batch.digest is None:  # it has marked what is torn
+            for row in torn_rows(batch):
+                right[row] = False
         if right.all():
             return batch
         for row in np.flatnonzero(~right).tolist():
