@@ -1,6 +1,7 @@
 """Local files: named errors, durable names, locks that other processes and this one respect."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_view_is_what_is_read_also_of_a_file_that_was_cut(fs: RealFileSystem, 
     assert file.view(20_000, 10).tobytes() == b""
     file.close()
     assert kept.tobytes() == (bytes(range(256)) * 100)[4096:4196]
+
+
+def test_a_view_of_what_is_not_in_memory_any_more(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
+    path, data = tmp_path / "file", rng.randbytes(1 << 20)
+    path.write_bytes(data)
+    file = fs.open(path, writable=True)
+    file.sync()
+    for _ in range(20):
+        begin, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+        with path.open("rb") as other:
+            os.posix_fadvise(other.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
+        begin, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+        assert file.view(begin, end - begin).tobytes() == data[begin:end]
+    file.close()
 
 
 def test_a_view_of_an_empty_file(fs: RealFileSystem, tmp_path: Path) -> None:

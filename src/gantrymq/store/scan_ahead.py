@@ -39,9 +39,21 @@ def of_data(file: File, view: View) -> View:
     """``view`` of a file, but none of a hole: a look at one page of that would bring in megabytes of zeros."""
 
     def seen(position: int, length: int) -> Bytes:
-        return view(position, length if file.data_from(position) < position + length else 0)
+        return view(position, data_end(file, position, position + length) - position)
 
     return seen
+
+
+def data_end(file: File, begin: int, end: int) -> int:
+    """Where the hole begins that ``end`` lies in, to the page: ``begin`` if all is one, ``end`` if there is none."""
+    low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # from page ``high`` on nothing is known to be data
+    while low < high:
+        middle = (low + high) // 2
+        if file.data_from(max(middle * _PAGE_BYTES, begin)) < end:
+            low = middle + 1
+        else:
+            high = middle
+    return min(max(low * _PAGE_BYTES, begin), end)
 
 
 def _no_file(position: int, length: int) -> Bytes:

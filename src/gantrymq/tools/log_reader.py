@@ -31,7 +31,7 @@ from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
-from gantrymq.store.scan_ahead import ScanAhead, of_data
+from gantrymq.store.scan_ahead import ScanAhead, data_end, of_data
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -124,7 +124,7 @@ class LogFileReader:
                 continue
             lead = position % _SECTOR_BYTES  # a batch begins with a sector, as what a power cut tears does
             length = min(wanted or _first_look_bytes(file, position), size - position)
-            chunk = self._read(file, position - lead, length + lead)
+            chunk = self._read(file, position - lead, length + lead, read_ahead=length > _PAGE_BYTES)
             end = len(chunk)
             if self._ahead is not None:
                 end = self._ahead.bound(position, position - lead + end) - (position - lead)
@@ -161,8 +161,11 @@ class LogFileReader:
         # The first bytes of a record may be zeros, those of its length, and so the end of a hole.
         while (searched := max(file.data_from(searched) - _LENGTH_BYTES, searched)) < size:
             # Up to a page's end, and no further: pages that were read are no hole, not even those of zeros.
-            length = CHUNK_BYTES - searched % _PAGE_BYTES
-            chunk = self._read(file, searched, min(length, size - searched), read_ahead=False)
+            stop = min(searched - searched % _PAGE_BYTES + CHUNK_BYTES, size)
+            end = data_end(file, searched, stop)
+            chunk = self._read(file, searched, end - searched, read_ahead=False)
+            if end < stop:  # the zeros that a head reaches into
+                chunk = read_only(chunk.tobytes() + bytes(_HEAD_BYTES))
             if not chunk.any():
                 searched += len(chunk)
                 continue
