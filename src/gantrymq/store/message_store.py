@@ -9,7 +9,6 @@ Source: DefaultMessageStore.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +35,7 @@ from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.opening import load_index, load_parts
 from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.put_lock import PutLock
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
@@ -75,7 +75,7 @@ class MessageStore(WritingStore):
         self._paths = paths = StorePaths(path)
         self._fs = fs
         self._clock = clock
-        self._put_lock = threading.Lock()
+        self._put_lock = PutLock()
         self._closed = False
         self._flush_failed = False
         self._loop_flushes = WeakKeyDictionary()

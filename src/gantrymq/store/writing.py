@@ -5,7 +5,6 @@ Source: DefaultMessageStore.putMessage, asyncPutMessage, putMessages.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.group_commit import FlushRequest
 from gantrymq.store.outgoing import prepare
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
+from gantrymq.store.put_lock import PutLock
 from gantrymq.store.reading import ReadingStore
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class WritingStore(ReadingStore):
     config: MessageStoreConfig
     _appender: MessageAppender
     _clock: Clock
-    _put_lock: threading.Lock
+    _put_lock: PutLock
     _store_host: Host
     _loop_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush]
 
@@ -105,10 +105,15 @@ class WritingStore(ReadingStore):
             outgoing = PutMessageStatus.SERVICE_NOT_AVAILABLE
         if isinstance(outgoing, PutMessageStatus):
             return PutMessageResult(outgoing, message.topic, message.queue_id)
+        lock = self._put_lock
         try:
-            with self._put_lock:
+            if not lock.acquire(False):
+                lock.wait()
+            try:
                 self._require_open()
                 result = self._appender.append(outgoing, self._clock.now_ms())
+            finally:
+                lock.release()
         except NoBufferError:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
         except SyncFailedError as error:  # of a new file's name
