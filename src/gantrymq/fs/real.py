@@ -42,7 +42,6 @@ _WRONG_KIND = {
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
 _PUNCH_HOLE_KEEP_SIZE = 0x03
-_CACHESTAT = 451  # Linux 6.5, on every kind of processor
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it yet
 _SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
@@ -123,12 +122,9 @@ class RealFile:
         mapping = self._mapping
         if mapping is not None and not read_ahead:
             _ask_for_just(mapping, self._fd, position, length)
-        if mapping is None or position + length > len(mapping) or not self._is_there(mapping, position, length):
+        if mapping is None or position + length > len(mapping) or not _brought_in(mapping, position, length):
             return np.frombuffer(self.read_at(position, length), np.uint8)
         return np.frombuffer(mapping, np.uint8, length, position)
-
-    def _is_there(self, mapping: mmap.mmap, position: int, length: int) -> bool:
-        return _is_in_memory(self._fd, position, length) or _brought_in(mapping, position, length)
 
     def data_from(self, position: int) -> int:
         """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
@@ -220,18 +216,6 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
         return None
     is_directory = item.is_dir()
     return Entry(item.name, 0 if is_directory else status.st_size, is_directory, status.st_mtime_ns // 1_000_000)
-
-
-def _is_in_memory(descriptor: int, position: int, length: int) -> bool:
-    """Whether Linux has all of the pages; False where it is too old to say, or does not want to.
-
-    Bringing in what is there costs twice as much as finding it at the first look.
-    """
-    counts, reach = (ctypes.c_uint64 * 5)(), (ctypes.c_uint64 * 2)(position, length)
-    if not length or ctypes.CDLL(None).syscall(_CACHESTAT, descriptor, reach, counts, 0):
-        return False
-    pages = (position + length - 1) // mmap.PAGESIZE - position // mmap.PAGESIZE + 1
-    return int(counts[0]) >= pages
 
 
 def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
