@@ -13,7 +13,7 @@ from kernel_cases import seeds
 from gantrymq.kernels import native
 from gantrymq.kernels.api import crc32
 from gantrymq.kernels.arrays import read_only
-from gantrymq.kernels.machine_code import MachineCode
+from gantrymq.kernels.machine_code import MachineCode, outside
 from gantrymq.kernels.native import Kernel
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere LLVM links all")
@@ -38,14 +38,14 @@ def test_no_kernel_needs_llvm_to_be_linked() -> None:
     found = kept()
     assert found
     for symbol, code in found:
-        assert MachineCode(code, native._outside).address(symbol)
+        assert MachineCode(code).address(symbol)
 
 
 def test_what_cannot_be_linked_here_is_linked_by_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
     kept()
     check(Kernel("crc", "crc32"))
 
-    def refused(code: bytes, outside: object) -> MachineCode:
+    def refused(code: bytes) -> MachineCode:
         raise ValueError("relocation 4 of memcpy")
 
     monkeypatch.setattr(native, "MachineCode", refused)
@@ -56,15 +56,15 @@ def test_memory_that_must_not_be_executed_is_an_error_and_no_crash(monkeypatch: 
     _, code = kept()[0]
     monkeypatch.setattr("gantrymq.kernels.machine_code._READ_EXECUTE", 1 << 20)
     with pytest.raises(OSError, match="executed"):
-        MachineCode(code, native._outside)
+        MachineCode(code)
 
 
 def test_names_that_nobody_knows() -> None:
     _, code = kept()[0]
     with pytest.raises(ValueError, match="no something"):
-        MachineCode(code, native._outside).address("something")
+        MachineCode(code).address("something")
     with pytest.raises(ValueError, match="in this process"):
-        native._outside("no_function_of_this_name")
+        outside("no_function_of_this_name")
 
 
 @seeds(3)
@@ -79,7 +79,7 @@ def test_damaged_object_files_are_refused_or_read(seed: int, rng: random.Random,
                 rng.randrange(256)
             )
         try:
-            MachineCode(bytes(raw[: rng.choice((len(raw), len(raw), rng.randrange(len(raw))))]), native._outside)
+            MachineCode(bytes(raw[: rng.choice((len(raw), len(raw), rng.randrange(len(raw))))]))
         except ValueError:
             refused += 1
     assert refused > 50

@@ -31,9 +31,10 @@ NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 
 # Each is a function in a module of its name.
-_LOOKING = ("info", "dump", "log", "query", "at", "verify", "export")
-_WORKING = ("recover", "rebuild", "salvage", "ingest")
-_IN_STORE: tuple[str, ...] = (*_LOOKING, *_WORKING)
+_IN_STORE: tuple[str, ...] = (
+    *("info", "dump", "log", "query", "at", "verify", "export"),
+    *("recover", "rebuild", "salvage", "ingest"),
+)
 _OTHERS: tuple[str, ...] = ("serve", "namesrv", "broker", "demo", "bench")
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from gantrymq.kernels.codes import RAISING, RESULT_WORDS
+from gantrymq.kernels.codes import RESULT_WORDS
+from gantrymq.kernels.machine_code import outside
 
 # Numba's own annotations cover a part of what is used here.
 numba: Any = importlib.import_module("numba")
@@ -103,6 +104,10 @@ def _count_results(overload: Any) -> int:
 
 def _stands_alone(llvm_text: str) -> bool:
     """Whether all that the code calls is in every Python process: C's library, Python, and what never runs."""
-    process = ctypes.CDLL(None)
-    declared = (name for name in _DECLARED.findall(llvm_text) if not name.startswith("llvm."))
-    return all(name in RAISING or hasattr(process, name) for name in declared)
+    try:
+        for name in _DECLARED.findall(llvm_text):
+            if not name.startswith("llvm."):
+                outside(name)
+    except ValueError:
+        return False
+    return True

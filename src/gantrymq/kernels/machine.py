@@ -26,8 +26,7 @@ BLOCK = 16  # bytes of a lane, and of hash_block
 CACHE_LINE = 64
 # Constants of the compilation, and part of the cache's key:
 HAS_CLMUL = "pclmul" in cpu_features()
-_HAS_VECTOR_CLMUL = "vpclmulqdq" in cpu_features()
-HAS_WIDE_CLMUL = _HAS_VECTOR_CLMUL and bool({"avx2", "avx512f"} & cpu_features())
+HAS_WIDE_CLMUL = {"vpclmulqdq", "avx2"} <= cpu_features()
 WIDE_LANES = 4 if "avx512f" in cpu_features() else 2  # some virtual machines hide AVX-512
 _WIDE = ir.VectorType(_I64, 2 * WIDE_LANES)
 

@@ -25,8 +25,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
+
+from gantrymq.kernels.codes import RAISING
 
 _HEADER = struct.Struct("<6s10xHH20xQ12xH2x")
 _SECTION = struct.Struct("<4xIQ8xQQIIQ8x")
@@ -37,7 +39,7 @@ _MAGIC, _RELOCATABLE, _X86_64 = b"\x7fELF\x02\x01", 1, 62
 _PROGRAM, _SYMBOLS, _RELOCATIONS, _UNWINDING = 1, 2, 4, 0x70000001
 _WRITABLE, _IN_MEMORY, _THREADS_OWN = 1, 2, 0x400
 _ABSOLUTE_64 = 1
-_ELSEWHERE, _RESERVED_SECTIONS = 0, 0xFF00
+_ELSEWHERE = 0
 _READ_EXECUTE = mmap.PROT_READ | mmap.PROT_EXEC
 
 
@@ -58,13 +60,13 @@ class _Section(NamedTuple):
 
 
 class MachineCode:
-    """The code of one object file; ``outside`` gives the addresses of what it calls, and raises ValueError.
+    """The code of one object file.
 
     Raises ValueError for an object that cannot be linked here, OSError where memory must not be executed. It lives as
     long as this object does. Safe from any thread.
     """
 
-    def __init__(self, code: bytes, outside: Callable[[str], int]) -> None:
+    def __init__(self, code: bytes) -> None:
         try:
             self._sections = _sections(code)
             self._starts, size = _places(self._sections, len(code))
@@ -76,18 +78,17 @@ class MachineCode:
             self._symbols = self._read_symbols(code)
             for section in self._sections:
                 if section.kind == _RELOCATIONS and section.info in self._starts:
-                    self._relocate(self._starts[section.info], section.of(code), outside)
+                    self._relocate(self._starts[section.info], section.of(code))
         except (struct.error, IndexError, OverflowError) as error:
             raise ValueError(str(error)) from error
-        process = ctypes.CDLL(None, use_errno=True)
-        if process.mprotect(ctypes.c_void_p(self._base), ctypes.c_size_t(size), _READ_EXECUTE):
+        if _process().mprotect(ctypes.c_void_p(self._base), ctypes.c_size_t(size), _READ_EXECUTE):
             raise OSError(ctypes.get_errno(), "memory must not be executed")
 
     def address(self, name: str) -> int:
         """Of a function; raises ValueError."""
         for found, section, value in self._symbols:
-            if found == name and section in self._starts:
-                return self._base + self._starts[section] + value
+            if found == name:
+                return self._address(section, value)
         raise ValueError(f"no {name} in the code")
 
     def _read_symbols(self, code: bytes) -> list[tuple[str, int, int]]:
@@ -101,18 +102,35 @@ class MachineCode:
             symbols.append((names[at : names.index(0, at)].decode("ascii"), section, value))
         return symbols
 
-    def _relocate(self, start: int, relocations: bytes, outside: Callable[[str], int]) -> None:
+    def _relocate(self, start: int, relocations: bytes) -> None:
         for place, kind, number, addend in _RELOCATION.iter_unpack(relocations):
             name, section, value = self._symbols[number]
-            if kind != _ABSOLUTE_64 or section >= _RESERVED_SECTIONS:
+            if kind != _ABSOLUTE_64:
                 raise ValueError(f"relocation {kind} of {name}")
-            target = outside(name) if section == _ELSEWHERE else self._base + self._starts_of(section) + value
+            target = outside(name) if section == _ELSEWHERE else self._address(section, value)
             _ADDRESS.pack_into(self._memory, start + place, target + addend & 2**64 - 1)
 
-    def _starts_of(self, section: int) -> int:
+    def _address(self, section: int, value: int) -> int:
         if section not in self._starts:
             raise ValueError(f"section {section} is not in memory")
-        return self._starts[section]
+        return self._base + self._starts[section] + value
+
+
+@lru_cache(maxsize=64)
+def outside(name: str) -> int:
+    """The address of what code calls: a function of C's library, or of Python. Raises ValueError.
+
+    What would raise an exception leads to an abort, for kernels raise nothing.
+    """
+    function = getattr(_process(), "abort" if name in RAISING else name, None)
+    if function is None:
+        raise ValueError(f"no {name} in this process")
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@lru_cache(maxsize=1)
+def _process() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _sections(code: bytes) -> list[_Section]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gantrymq.kernels.codes import RAISING, RESULT_WORDS
-from gantrymq.kernels.machine_code import MachineCode
+from gantrymq.kernels.machine_code import MachineCode, outside
 
 try:  # as Python's own random does: hashlib brings in all of OpenSSL
     from _sha512 import sha512  # type: ignore[import-not-found]
@@ -252,27 +252,13 @@ def _remove_outdated(fresh: Path) -> None:
 
 def _link(symbol: str, machine_code: bytes) -> Code:
     try:
-        memory = MachineCode(machine_code, _outside)
+        memory = MachineCode(machine_code)
         address = memory.address(symbol)
     except (OSError, ValueError):
         memory, address = None, _link_with_llvm(symbol, machine_code)
     code: Code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
     code.keep = memory  # type: ignore[attr-defined]
     return code
-
-
-@lru_cache(maxsize=64)
-def _outside(name: str) -> int:
-    """The address of what the code calls: a function of C's library, or of Python."""
-    function = getattr(_process(), "abort" if name in RAISING else name, None)
-    if function is None:
-        raise ValueError(f"no {name} in this process")
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-@lru_cache(maxsize=1)
-def _process() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
 
 
 _LINKING = threading.Lock()
@@ -299,7 +285,7 @@ def _engine() -> Any:
     llvm.initialize_native_asmprinter()
     for name in RAISING:
         if llvm.address_of_symbol(name) is None:
-            llvm.add_symbol(name, _outside(name))
+            llvm.add_symbol(name, outside(name))
     machine = llvm.Target.from_default_triple().create_target_machine()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 

@@ -41,8 +41,8 @@ class QueueNumbers:
         else:
             queues, ordinals = batch.digest.queues, batch.digest.ordinals
         numbers = self._numbers_of.get(queues, _NONE)
-        seen = int(ordinals.max(initial=-1)) + 1  # what records that do not count say of their queues makes none
-        if len(numbers) <= seen:
+        if len(numbers) <= len(queues.names):
+            seen = int(ordinals.max(initial=-1)) + 1  # what records that do not count say of their queues makes none
             numbers = self._number(queues, numbers, seen, add_queue)
         return numbers[ordinals]
 

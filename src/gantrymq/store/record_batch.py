@@ -43,19 +43,6 @@ class Digest(NamedTuple):
     whole: int
     placed: int
 
-    def head(self, count: int, end_offset: int) -> Digest:
-        """That of the first ``count`` records, which end at ``end_offset``."""
-        known = int(np.searchsorted(self.entries.phy_offsets, end_offset))
-        entries = IndexEntries(*(each[:known] for each in self.entries))
-        return Digest(
-            self.queues,
-            self.ordinals[:count],
-            self.tags_codes[:count],
-            entries,
-            min(self.whole, count),
-            min(self.placed, count),
-        )
-
     def take(self, keep: NDArray[np.bool_], phy_offsets: Longs) -> Digest:
         """That of the records where ``keep`` says so; ``phy_offsets`` are those of all."""
         kept = keep[np.searchsorted(phy_offsets, self.entries.phy_offsets)]
@@ -96,12 +83,12 @@ class RecordBatch:
             np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
 
     def head(self, count: int) -> RecordBatch:
-        """The first ``count`` records, of the same memory."""
+        """The first ``count`` records, of the same memory; copied where fewer are left of a digested batch."""
         if count == self.count:
             return self
-        end = self.base + int(self.columns[codes.POS, count])
-        digest = self.digest.head(count, end) if self.digest is not None else None
-        return RecordBatch(self.base, self.buffer, self.columns, count, digest)
+        if self.digest is not None:
+            return self.take(np.arange(self.count) < count)
+        return RecordBatch(self.base, self.buffer, self.columns, count)
 
     def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
         """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
