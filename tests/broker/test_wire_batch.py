@@ -49,11 +49,10 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
             outgoing = prepare(message, MessageStoreConfig(), host)
             assert isinstance(outgoing, OutgoingMessage)
             begins.append(file.file_from_offset + begin + len(wanted))
-            wanted += record.encode_fields(
-                1, record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
-                begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(),
-                now_ms, host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes,
-                outgoing.properties,
+            wanted += outgoing.around.encode(
+                record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
+                begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, now_ms,
+                message.reconsume_times, 0, message.body, outgoing.properties,
             )  # fmt: skip
         assert (written(file, begin), places) == (wanted, begins)
         assert len(wanted) == batch.size_bytes(host)

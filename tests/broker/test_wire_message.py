@@ -79,10 +79,10 @@ def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> No
         phy_offset = file.file_from_offset + begin
         outgoing = prepare(message, MessageStoreConfig(), host)
         assert isinstance(outgoing, OutgoingMessage)
-        wanted = record.encode_fields(
-            1, record.body_crc(message.body), message.queue_id, message.flag, queue_offset, phy_offset,
-            outgoing.sys_flag, message.born_timestamp_ms or now_ms, message.born_host.to_bytes(), now_ms,
-            host.to_bytes(), message.reconsume_times, 0, message.body, outgoing.topic_bytes, outgoing.properties,
+        wanted = outgoing.around.encode(
+            record.body_crc(message.body), message.queue_id, message.flag, queue_offset, phy_offset,
+            outgoing.sys_flag, message.born_timestamp_ms or now_ms, now_ms, message.reconsume_times, 0, message.body,
+            outgoing.properties,
         )  # fmt: skip
         assert one.write(file, queue_offset, now_ms, host) == [phy_offset]
         assert written(file, begin) == wanted

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,39 +18,18 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
 from gantrymq.kernels.arrays import read_only
-from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, message_id, message_ids
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import topic_bytes
+from gantrymq.store.outgoing import HOSTS_V6, around_records
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
 _BODY_LENGTH_BYTES = 4
-HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
-
-
-class Around(NamedTuple):
-    """What is around body and properties in the records of one topic and of two hosts; and how much it takes."""
-
-    size_bytes: int
-    host_flags: int
-    born_host: bytes
-    store_host: bytes
-    topic: bytes
-
-
-@lru_cache(maxsize=1024)
-def around_records(topic: str, born_host: Host, store_host: Host) -> Around:
-    """That of a topic, which a record of version 1 can have."""
-    host_flags = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
-    raw_topic = topic_bytes(topic)
-    size_bytes = record.record_size(1, host_flags, 0, len(raw_topic), 0)
-    return Around(size_bytes, host_flags, born_host.to_bytes(), store_host.to_bytes(), raw_topic)
 
 
 @dataclass(slots=True)
@@ -97,13 +74,13 @@ class WireRecords:
             PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size_bytes, store_timestamp_ms, store_host, places
         )
 
-    def around(self, store_host: Host) -> Around:
+    def around(self, store_host: Host) -> record.Around:
         """What its records have in common with all of its topic and of the same two hosts."""
         return around_records(self.topic, self.born_host, store_host)
 
     def _encode(
         self,
-        around: Around,
+        around: record.Around,
         body: bytes,
         flag: int,
         properties: bytes,
@@ -112,8 +89,7 @@ class WireRecords:
         store_timestamp_ms: int,
     ) -> bytes:
         """A record: what is the request's, and what is the message's own."""
-        return record.encode_fields(
-            1,
+        return around.encode(
             record.body_crc(body),
             self.queue_id,
             flag,
@@ -121,13 +97,10 @@ class WireRecords:
             phy_offset,
             self.sys_flag & ~HOSTS_V6 | around.host_flags,
             self.born_timestamp_ms or store_timestamp_ms,
-            around.born_host,
             store_timestamp_ms,
-            around.store_host,
             self.reconsume_times,
             0,
             body,
-            around.topic,
             properties,
         )
 
@@ -181,9 +154,9 @@ class WireBatch(WireRecords):
         return found
 
 
-def cut_empty(record_bytes: bytes, around: Around) -> tuple[bytes, bytes]:
+def cut_empty(record_bytes: bytes, around: record.Around) -> tuple[bytes, bytes]:
     """Of an empty message's record: what is in front of the length of the body, and the topic with its length."""
-    topic_at = len(record_bytes) - _LENGTH.size - len(around.topic) - 1
+    topic_at = len(record_bytes) - _LENGTH.size - len(around.topic)
     return record_bytes[: topic_at - _BODY_LENGTH_BYTES], record_bytes[topic_at : -_LENGTH.size]
 
 

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.broker.send_run import SendRun
-from gantrymq.broker.wire_batch import HOSTS_V6, PutRecordsResult, WireRecords, around_records, cut_empty
-from gantrymq.format.record import BORN_HOST_AT, encode_fields
+from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords, cut_empty
+from gantrymq.format.record import BORN_HOST_AT
 from gantrymq.kernels.api import encode_sends
 from gantrymq.kernels.arrays import Bytes, read_only
 from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.outgoing import HOSTS_V6, around_records
 
 
 class _Common(NamedTuple):
@@ -35,9 +36,7 @@ class _Common(NamedTuple):
 @lru_cache(maxsize=1024)
 def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
     around = around_records(topic, born_host, store_host)
-    empty = encode_fields(
-        1, 0, 0, 0, 0, 0, 0, 0, around.born_host, 0, around.store_host, 0, 0, b"", around.topic, b""
-    )  # fmt: skip
+    empty = around.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
     front, behind = cut_empty(empty, around)
     store_timestamp_at = BORN_HOST_AT + len(around.born_host)
     return _Common(read_only(front), read_only(behind), read_only(marks), around.host_flags, store_timestamp_at)

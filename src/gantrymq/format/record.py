@@ -31,6 +31,7 @@ Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndRe
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -55,7 +56,7 @@ BORN_HOST_AT = 48
 
 _HEAD = struct.Struct(">IIiiiqqiq")
 # From the size to the length of the body, for each size of the two hosts.
-_FIXED = {(born, store): struct.Struct(f">IIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_FRONT = {(born, store): struct.Struct(f">IIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _LENGTH = struct.Struct(">H")
 _BLANK = struct.Struct(">iI")
 
@@ -112,6 +113,77 @@ def encode_blank(size: int) -> bytes:
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
+class Around(NamedTuple):
+    """What is around body and properties in every record of one topic and of two hosts (:func:`around_record`)."""
+
+    size_bytes: int  # of a record with nothing in body and properties
+    magic: int
+    host_flags: int  # in sysFlag
+    born_host: bytes
+    store_host: bytes
+    topic: bytes  # with its length in front
+    front: struct.Struct  # from the size to the length of the body
+
+    def encode(
+        self,
+        body_crc: int,
+        queue_id: int,
+        flag: int,
+        queue_offset: int,
+        phy_offset: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        store_timestamp_ms: int,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        properties: bytes,
+        room: int = 0,
+    ) -> bytes:
+        """The bytes of a record, by its own fields in their order; ``room`` is for more properties behind it."""
+        properties_length = len(properties) + room
+        return b"".join(
+            (
+                self.front.pack(
+                    self.size_bytes + len(body) + properties_length,
+                    self.magic,
+                    body_crc,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    phy_offset,
+                    sys_flag,
+                    born_timestamp_ms,
+                    self.born_host,
+                    store_timestamp_ms,
+                    self.store_host,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                    len(body),
+                ),
+                body,
+                self.topic,
+                _LENGTH.pack(properties_length),
+                properties,
+            )
+        )
+
+
+def around_record(version: int, topic: bytes, born_host: Host, store_host: Host) -> Around:
+    """That of records of ``version`` 1 or 2; the caller has checked the topic's length."""
+    host_flags = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
+    born, store = born_host.to_bytes(), store_host.to_bytes()
+    return Around(
+        record_size(version, host_flags, 0, len(topic), 0),
+        MAGIC_V1 if version == 1 else MAGIC_V2,
+        host_flags,
+        born,
+        store,
+        len(topic).to_bytes(version, "big") + topic,
+        _FRONT[len(born), len(store)],
+    )
+
+
 def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, append_crc: bool = False) -> bytes:
     """The bytes of a record.
 
@@ -120,8 +192,7 @@ def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, ap
     """
     if append_crc and properties and properties[-1] != 2:
         properties += b"\x02"
-    raw = encode_fields(
-        message.version,
+    raw = around_record(message.version, topic, message.born_host, message.store_host).encode(
         message.body_crc,
         message.queue_id,
         message.flag,
@@ -129,67 +200,14 @@ def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, ap
         message.phy_offset,
         message.sys_flag,
         message.born_timestamp_ms,
-        message.born_host.to_bytes(),
         message.store_timestamp_ms,
-        message.store_host.to_bytes(),
         message.reconsume_times,
         message.prepared_transaction_offset,
         message.body,
-        topic,
         properties,
         CRC_PROPERTY_SIZE if append_crc else 0,
     )
     return raw + encode_crc(raw) if append_crc else raw
-
-
-def encode_fields(
-    version: int,
-    body_crc: int,
-    queue_id: int,
-    flag: int,
-    queue_offset: int,
-    phy_offset: int,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    body: bytes,
-    topic: bytes,
-    properties: bytes,
-    room: int = 0,
-) -> bytes:
-    """The bytes of a record, by its fields in their order, with ``room`` for more bytes of properties behind it."""
-    fixed = _FIXED[len(born_host), len(store_host)]
-    properties_length = len(properties) + room
-    return b"".join(
-        (
-            fixed.pack(
-                fixed.size + len(body) + version + len(topic) + 2 + properties_length,
-                MAGIC_V1 if version == 1 else MAGIC_V2,
-                body_crc,
-                queue_id,
-                flag,
-                queue_offset,
-                phy_offset,
-                sys_flag,
-                born_timestamp_ms,
-                born_host,
-                store_timestamp_ms,
-                store_host,
-                reconsume_times,
-                prepared_transaction_offset,
-                len(body),
-            ),
-            body,
-            len(topic).to_bytes(version, "big"),
-            topic,
-            _LENGTH.pack(properties_length),
-            properties,
-        )
-    )
 
 
 def encode_crc(raw: bytes) -> bytes:

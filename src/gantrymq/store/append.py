@@ -29,7 +29,7 @@ from gantrymq.store.outgoing import OutgoingMessage
 from gantrymq.store.put_batch import PutBatchResult
 
 _HOST_ROW_SIZE = 20
-_LOOPBACK_BYTES = LOOPBACK.to_bytes()
+_PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
 
 
 @dataclass(slots=True)
@@ -70,7 +70,6 @@ class MessageAppender:
         self._log = log
         self._next_offsets = next_offsets
         self._store_host = store_host
-        self._store_host_bytes = store_host.to_bytes()
         self._append_crc = append_crc
         self._last_timestamp_ms = 0
 
@@ -81,31 +80,27 @@ class MessageAppender:
 
     def append(self, outgoing: OutgoingMessage, now_ms: int) -> PutMessageResult:
         """Append one message; raises DiskFullError, with nothing changed but perhaps a blank."""
-        file = self._log.room_for(outgoing.size_bytes)
-        source = outgoing.source
-        position = file.wrote_position
-        phy_offset = file.file_from_offset + position
+        size = outgoing.size_bytes
+        file = self._log.room_for(size)
+        source, topic, queue_id = outgoing.source, outgoing.topic, outgoing.queue_id
+        phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self.next_timestamp_ms(now_ms)
-        queue = (outgoing.topic, outgoing.queue_id)
-        consumable = flags.is_consumable(outgoing.sys_flag)
+        queue, sys_flag = (topic, queue_id), outgoing.sys_flag
+        consumable = not sys_flag or flags.is_consumable(sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
-        born_host, store_host = source.born_host, source.store_host or self._store_host
-        raw = record.encode_fields(
-            outgoing.version,
-            record.body_crc(source.body),
-            outgoing.queue_id,
+        body = source.body
+        raw = outgoing.around.encode(
+            record.body_crc(body),
+            queue_id,
             source.flag,
             queue_offset,
             phy_offset,
-            outgoing.sys_flag,
+            sys_flag,
             source.born_timestamp_ms or timestamp_ms,
-            _LOOPBACK_BYTES if born_host is LOOPBACK else born_host.to_bytes(),
             timestamp_ms,
-            self._store_host_bytes if store_host is self._store_host else store_host.to_bytes(),
             source.reconsume_times,
             source.prepared_transaction_offset,
-            source.body,
-            outgoing.topic_bytes,
+            body,
             outgoing.properties,
             CRC_PROPERTY_SIZE if self._append_crc else 0,
         )
@@ -115,16 +110,8 @@ class MessageAppender:
         file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
         if consumable:
             self._next_offsets[queue] = queue_offset + 1
-        return PutMessageResult(
-            PutMessageStatus.PUT_OK,
-            outgoing.topic,
-            outgoing.queue_id,
-            phy_offset,
-            queue_offset,
-            len(raw),
-            timestamp_ms,
-            store_host,
-        )
+        store_host = source.store_host or self._store_host
+        return PutMessageResult(_PUT_OK, topic, queue_id, phy_offset, queue_offset, size, timestamp_ms, store_host)
 
     def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:
         """Append a plain batch and fill ``result``; raises DiskFullError, with the rows in front of it stored."""

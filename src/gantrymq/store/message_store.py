@@ -132,6 +132,7 @@ class MessageStore(WritingStore):
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = load_index(fs, paths, parts, given) if config.message_index_enable else (None, [])
         self._index, self.config = index, parts.config
+        self.is_sync_flush = parts.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._write_abort()
         self._queue_dispatcher = QueueDispatcher(
             parts.queues, parts.config.delay_levels_ms, parts.checkpoint, on_arrival
@@ -173,8 +174,7 @@ class MessageStore(WritingStore):
 
     def _start(self, housekeeping: bool) -> None:
         config, log = self.config, self._log
-        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        if config.transient_store_pool_enable and not sync_flush:
+        if config.transient_store_pool_enable and not self.is_sync_flush:
             self._pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
         self._appender = MessageAppender(
             log, self._queues.next_offsets(), self._store_host, append_crc=config.enabled_append_prop_crc
@@ -189,7 +189,7 @@ class MessageStore(WritingStore):
         log.queue.leave_bytes = lambda: left_for_queues_bytes(self.dispatch_behind_bytes, log.file_size)
         self._space = DiskSpace(self._fs, self._paths, config)
         self._flush_runner = self._runner(
-            self._group_commit if sync_flush else FlushRealTimeService(log, self._checkpoint, config)
+            self._group_commit if self.is_sync_flush else FlushRealTimeService(log, self._checkpoint, config)
         )
         self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms)
         self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))

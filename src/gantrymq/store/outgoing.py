@@ -29,7 +29,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
 
 _INT_MAX = 0x7FFFFFFF
-_HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
+HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 
 
 @dataclass(slots=True)
@@ -37,12 +37,11 @@ class OutgoingMessage:
     """A message that passed every check: all of its record but the place and the time."""
 
     topic: str
-    topic_bytes: bytes
     queue_id: int
     properties: bytes
     sys_flag: int
-    version: int
     size_bytes: int
+    around: record.Around
     source: Message
 
 
@@ -58,6 +57,8 @@ def store_host_of(config: MessageStoreConfig) -> Host:
 def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> OutgoingMessage | PutMessageStatus:
     """Check and encode ``message``; a status says why it cannot be stored."""
     topic, queue_id = message.topic, message.queue_id
+    if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
+        return PutMessageStatus.MESSAGE_ILLEGAL
     properties = dict(message.properties)
     properties.pop(PROPERTY_CRC32, None)
     if message.tags:
@@ -68,16 +69,22 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         level = min(message.delay_level, len(config.delay_levels_ms))
         properties[PROPERTY_DELAY] = str(level)
         properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)
-        if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
-            return PutMessageStatus.MESSAGE_ILLEGAL
         topic, queue_id = SCHEDULE_TOPIC, level - 1
-    if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
-        return PutMessageStatus.MESSAGE_ILLEGAL
     try:
         encoded = encode_properties(properties)
     except ValueError:
         return PutMessageStatus.MESSAGE_ILLEGAL
-    return _measure(message, topic, queue_id, encoded, config, store_host)
+    around = around_records(topic, message.born_host, message.store_host or store_host)
+    body_length, room = len(message.body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
+    if around.magic == record.MAGIC_V2 and not config.auto_message_version_on_topic_len:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    if len(encoded) + room > record.MAX_PROPERTIES_LENGTH:
+        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+    size = around.size_bytes + body_length + len(encoded) + room
+    if body_length > config.max_message_size_bytes or size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    sys_flag = message.sys_flag & ~HOSTS_V6 | around.host_flags
+    return OutgoingMessage(topic, queue_id, encoded, sys_flag, size, around, message)
 
 
 @lru_cache(maxsize=1024)  # every put asks, mostly about the same few
@@ -86,24 +93,8 @@ def topic_bytes(topic: str) -> bytes:
     return encode_utf8(topic) if is_topic_storable(topic) else b""
 
 
-def _measure(
-    message: Message, topic: str, queue_id: int, properties: bytes, config: MessageStoreConfig, store_host: Host
-) -> OutgoingMessage | PutMessageStatus:
-    encoded_topic, body_length = topic_bytes(topic), len(message.body)
-    version = 1 if len(encoded_topic) <= record.MAX_TOPIC_LENGTH_V1 else 2
-    if version == 2 and not config.auto_message_version_on_topic_len:
-        return PutMessageStatus.MESSAGE_ILLEGAL
-    properties_length = len(properties) + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
-    if properties_length > record.MAX_PROPERTIES_LENGTH:
-        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
-    if body_length > config.max_message_size_bytes:
-        return PutMessageStatus.MESSAGE_ILLEGAL
-    sys_flag = message.sys_flag & ~_HOSTS_V6
-    if message.born_host.is_v6:
-        sys_flag |= flags.BORN_HOST_V6
-    if (message.store_host or store_host).is_v6:
-        sys_flag |= flags.STORE_HOST_V6
-    size = record.record_size(version, sys_flag, body_length, len(encoded_topic), properties_length)
-    if size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
-        return PutMessageStatus.MESSAGE_ILLEGAL
-    return OutgoingMessage(topic, encoded_topic, queue_id, properties, sys_flag, version, size, message)
+@lru_cache(maxsize=1024)
+def around_records(topic: str, born_host: Host, store_host: Host) -> record.Around:
+    """What is around the records of a topic, which a queue can have, and of two hosts."""
+    raw = topic_bytes(topic)
+    return record.around_record(1 if len(raw) <= record.MAX_TOPIC_LENGTH_V1 else 2, raw, born_host, store_host)

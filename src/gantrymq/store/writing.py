@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock
-from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import SyncFailedError
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
@@ -36,9 +36,12 @@ class WritingStore(ReadingStore):
 
     Thread rule: ``put`` and ``put_batch`` may be called from any thread; ``put_async`` and ``put_batch_async`` from
     any event loop, which they hold no longer than the append takes.
+
+    ``is_sync_flush`` says whether an acknowledgement waits for the disk.
     """
 
     config: MessageStoreConfig
+    is_sync_flush: bool
     _appender: MessageAppender
     _clock: Clock
     _put_lock: PutLock
@@ -48,14 +51,14 @@ class WritingStore(ReadingStore):
     def put(self, message: Message) -> PutMessageResult:
         """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
         result = self._append(message)
-        if self._waits_for_disk(result, message):
+        if self.is_sync_flush and result.is_stored and message.wait_store_msg_ok:
             result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
         return result
 
     async def put_async(self, message: Message) -> PutMessageResult:
         """As :meth:`put`, for a coroutine: while it waits for the disk its event loop goes on (asyncPutMessage)."""
         result = self._append(message)
-        if self._waits_for_disk(result, message):
+        if self.is_sync_flush and result.is_stored and message.wait_store_msg_ok:
             result.status = await self._loop_flush().until(result.end_offset)
         return result
 
@@ -154,16 +157,8 @@ class WritingStore(ReadingStore):
     # Waiting for the disk
 
     @property
-    def is_sync_flush(self) -> bool:
-        """Whether an acknowledgement waits for the disk."""
-        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-
-    @property
     def _flush_timeout_s(self) -> float:
         return self.config.sync_flush_timeout_ms / 1000
-
-    def _waits_for_disk(self, result: PutMessageResult, message: Message) -> bool:
-        return self.is_sync_flush and result.is_stored and message.wait_store_msg_ok
 
     def _loop_flush(self) -> LoopFlush:
         """That of the running event loop."""
