@@ -56,6 +56,7 @@ HEAVY = ("numba", "numpy", "gantrymq.store", *LARGE)
         (["store", "dump", "STORE"], ("numba", *LARGE)),
         (["store", "log", "STORE", "--json"], ("numba", "rich.table", *LARGE)),
         (["store", "recover", "STORE", "--json"], ("numba", *LARGE)),
+        (["store", "recover", "STORE", "--dry-run"], ("numba", "rich", *LARGE)),
         (["store", "rebuild", "STORE", "--json"], ("numba", *LARGE)),
         (["store", "verify", "STORE", "--json"], ("numba", *LARGE)),
         (["store", "salvage", "STORE", "OUT", "--json"], ("numba", *LARGE)),
@@ -116,7 +117,10 @@ def _at_a_terminal(*arguments: object) -> str:
 
 def test_a_terminal_sees_progress(golden_copy: Callable[[str], Path], tmp_path: Path) -> None:
     store = golden_copy("lost-queues")
-    assert "Reading the commit log" in _at_a_terminal("store", "recover", store)
+    shown = _at_a_terminal("store", "recover", store)
+    assert "Reading the commit log" in shown
+    assert "recovered and closed" in shown
+    assert "put again" in shown
     given = tmp_path / "in.jsonl"
     given.write_text('{"topic":"t","body":"b"}\n' * 1000)
     shown = _at_a_terminal("store", "ingest", tmp_path / "new", given, "--set", "mappedFileSizeCommitLog=1048576")

@@ -45,6 +45,11 @@ def console() -> Console:
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """A heading, and below it what is what."""
+    if not sys.stdout.isatty():  # nobody sees styles, and to import rich takes a fifth of a short command's time
+        rows = list(pairs)
+        width = max((len(name) for name, _ in rows), default=0)
+        print("\n".join([title, *(f"  {name:{width}}  {value}".rstrip() for name, value in rows)]))
+        return
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
