@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.fs.api import Bytes, Entry, FileLock
+from gantrymq.fs.holes import data_end
 from gantrymq.fs.real import RealFileSystem, data_from, open_descriptor
 
 _ZERO_STRETCH = 1 << 16
@@ -66,7 +67,7 @@ class OverlayFile:
         Behind the end of what was written a file is zeros; to touch every page of a gigabyte in order to say so
         again would cost that gigabyte in memory.
         """
-        end = position + length
+        end = data_end(self, position, position + length)
         for start in range(position, end, _ZERO_STRETCH):
             stretch = min(_ZERO_STRETCH, end - start)
             if not any(self.read_at(start, stretch)):

@@ -158,7 +158,10 @@ class CommitLog:
         file = self.queue.find(offset)
         if file is None:
             return RecordStop.NO_BLANK
-        return record.check_record(file.array.data, offset - file.file_from_offset, file.size, check)
+        position = offset - file.file_from_offset
+        if file.file.data_from(position) >= position + record.BLANK_SIZE:  # a file that is only reserved is not read
+            return RecordStop.ZEROS
+        return record.check_record(file.array.data, position, file.size, check)
 
     def close(self) -> None:
         """Close the files."""

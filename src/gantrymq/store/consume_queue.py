@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.fs.api import Bytes, FileSystem
+from gantrymq.fs.holes import read_data
 from gantrymq.kernels.api import rising_units, truncate_units
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
@@ -357,4 +358,4 @@ def _valid_units(file: MappedFile, log_limit: int) -> int:
 def _chunks(file: MappedFile) -> Iterator[Bytes]:
     """The file's units, some thousands at a time."""
     for position in range(0, file.size, _RECOVER_CHUNK):
-        yield read_only(file.file.read_at(position, min(_RECOVER_CHUNK, file.size - position)))
+        yield read_only(read_data(file.file, position, min(_RECOVER_CHUNK, file.size - position)))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from gantrymq.errors import StoreError
 from gantrymq.fs.api import Bytes, File
+from gantrymq.fs.holes import data_end
 from gantrymq.kernels.api import find_record
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, Scan
@@ -42,18 +43,6 @@ def of_data(file: File, view: View) -> View:
         return view(position, data_end(file, position, position + length) - position)
 
     return seen
-
-
-def data_end(file: File, begin: int, end: int) -> int:
-    """Where the hole begins that ``end`` lies in, to the page: ``begin`` if all is one, ``end`` if there is none."""
-    low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # from page ``high`` on nothing is known to be data
-    while low < high:
-        middle = (low + high) // 2
-        if file.data_from(max(middle * _PAGE_BYTES, begin)) < end:
-            low = middle + 1
-        else:
-            high = middle
-    return min(max(low * _PAGE_BYTES, begin), end)
 
 
 def _no_file(position: int, length: int) -> Bytes:

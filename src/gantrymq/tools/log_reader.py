@@ -26,12 +26,13 @@ from gantrymq.format.record import (
     RecordStop,
 )
 from gantrymq.fs.api import Bytes, File, FileSystem
+from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
-from gantrymq.store.scan_ahead import ScanAhead, data_end, of_data
+from gantrymq.store.scan_ahead import ScanAhead, of_data
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20

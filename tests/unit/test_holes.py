@@ -1,0 +1,84 @@
+"""Holes are found, and not read: a look at one page of a hole brings in as many zeros as Linux reads ahead."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+from pathlib import Path
+
+from gantrymq import Message, MessageStore, MessageStoreConfig
+from gantrymq.fs.holes import data_end, read_data
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.reader import StoreReader
+
+PAGE = mmap.PAGESIZE
+
+
+class SomePages:
+    """What data_from says of a file that has these pages."""
+
+    def __init__(self, pages: list[bool]) -> None:
+        self.pages = pages
+
+    def data_from(self, position: int) -> int:
+        page = position // 4096
+        if page < len(self.pages) and self.pages[page]:
+            return position
+        return next((k for k in range(page, len(self.pages)) if self.pages[k]), len(self.pages)) * 4096
+
+
+def test_the_hole_at_the_end_of_a_range(rng: random.Random) -> None:
+    for _ in range(500):
+        share, count = rng.random(), rng.randrange(1, 12)
+        pages = [rng.random() < share for _ in range(count)]
+        begin, end = sorted(rng.randrange(count * 4096 + 1) for _ in range(2))
+        held = [k for k in range(begin // 4096, -(-end // 4096)) if pages[k]]
+        expected = min(max((held[-1] + 1) * 4096, begin), end) if held and begin < end else begin
+        assert data_end(SomePages(pages), begin, end) == expected
+
+
+def test_bytes_are_the_same_with_the_hole_and_without(rng: random.Random, tmp_path: Path) -> None:
+    size = 64 * PAGE
+    with (tmp_path / "file").open("w+b") as out:
+        out.truncate(size)
+        for _ in range(3):
+            out.seek(rng.randrange(size - 100))
+            out.write(rng.randbytes(100))
+    whole = (tmp_path / "file").read_bytes()
+    file = RealFileSystem().open(tmp_path / "file")
+    for _ in range(200):
+        begin = rng.randrange(size)
+        length = rng.randrange(size - begin + 1)
+        assert read_data(file, begin, length) == whole[begin : begin + length]
+    file.close()
+
+
+def pages_in_memory(path: Path) -> int:
+    """How many pages of a file are in the page cache."""
+    size = path.stat().st_size
+    held = (ctypes.c_ubyte * -(-size // PAGE))()
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapping:
+        start = ctypes.c_char.from_buffer(mapping)
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mincore(ctypes.byref(start), ctypes.c_size_t(size), held) == 0, os.strerror(ctypes.get_errno())
+        del start
+    return sum(page & 1 for page in held)
+
+
+def test_a_recovery_reads_no_hole(tmp_path: Path) -> None:
+    """Neither of the file that was made ahead of the log, nor behind the units of a queue."""
+    store, size = tmp_path / "store", 64 << 20
+    with MessageStore.open(store, MessageStoreConfig(mapped_file_size_commit_log=size)) as opened:
+        phy_offset = opened.put(Message("t", b"body")).phy_offset
+    ahead = store / "commitlog" / f"{size:020}"
+    with ahead.open("wb") as file:
+        file.truncate(size)
+    (store / "abort").touch()
+    reader = StoreReader.open(store)
+    plan = reader.plan()
+    reader.close()
+    assert (plan.max_phy_offset > phy_offset, plan.stop_reason) == (True, "zeros")
+    assert pages_in_memory(ahead) == 0
+    assert pages_in_memory(store / "consumequeue" / "t" / "0" / f"{0:020}") < 8
