@@ -48,6 +48,8 @@ def session(jars: str, temporary: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g")
     builder = builder.config("spark.local.dir", temporary)
+    # As docs/spark.md says; Kafka's connector has no Python workers.
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
     spark = builder.getOrCreate()
