@@ -256,8 +256,9 @@ class Recovery:
             return
         begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
         self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
-        for batch in self._unjudged(begin - begin % self.log.file_size, start):
-            self.index_dispatcher.dispatch(batch, None)
+        with IndexBeside(self.index_dispatcher) as index:
+            for batch in self._unjudged(begin - begin % self.log.file_size, start):
+                index.dispatch(batch)
 
     def _end_index(self) -> None:
         if self.index_dispatcher is not None:
@@ -267,13 +268,14 @@ class Recovery:
         """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
         if begin >= end:
             return
-        scanner = LogScanner(self.log, begin, end, self._scan(CheckCRC.OFF))
-        while True:
-            for batch in scanner:
-                yield batch
-                self._report_progress(batch.end_offset - begin, end - begin)
-            if scanner.stop is None or not scanner.skip_file():
-                return
+        with ScanAhead(lambda: self._scan(CheckCRC.OFF, sets=1)) as ahead:
+            scanner = LogScanner(self.log, begin, end, self._scan(CheckCRC.OFF), ahead)
+            while True:
+                for batch in scanner:
+                    yield batch
+                    self._report_progress(batch.end_offset - begin, end - begin)
+                if scanner.stop is None or not scanner.skip_file():
+                    return
 
     def _report_progress(self, done: int, total: int) -> None:
         if self.progress is not None:
