@@ -454,6 +454,12 @@ def test_one_file_is_made_ahead_with_its_space_and_an_unused_one_goes_again(warm
     assert names(log, fs) == [0, 1, 2]
     service.drain()
     assert names(log, fs) == [0, 1]
+    again = AllocateMappedFileService(log, warm=warm)
+    again.step(0)
+    assert names(log, fs) == [0, 1], "whoever only opens a store needs no more files"
+    write(log, 10)
+    again.step(0)
+    assert names(log, fs) == [0, 1, 2]
 
 
 def test_a_closed_store_leaves_no_file_that_was_made_ahead() -> None:

@@ -19,7 +19,10 @@ class NoBufferError(GantrymqError):
 
 
 class AllocateMappedFileService:
-    """Keeps one file ahead of the log: whoever rolls over finds the next file there, its space taken."""
+    """Keeps one file ahead of the log: whoever rolls over finds the next file there, its space taken.
+
+    Not before something was put: many a store is opened to be recovered, or looked at, and closed.
+    """
 
     name = "AllocateMappedFileService"
     interval_ms = 100
@@ -27,10 +30,12 @@ class AllocateMappedFileService:
     def __init__(self, log: CommitLog, *, warm: bool) -> None:
         self._log = log
         self._warm = warm
+        self._began_at = log.wrote_offset
 
     def step(self, now_ms: int) -> bool:
         """Make the next file if it is not there."""
-        self._log.queue.prepare_next(warm=self._warm)
+        if self._log.wrote_offset > self._began_at:
+            self._log.queue.prepare_next(warm=self._warm)
         return False
 
     def drain(self) -> None:
