@@ -12,6 +12,7 @@ import pytest
 from kernel_cases import broken, random_record, seeds
 
 from gantrymq.format.record import encode_blank
+from gantrymq.fs.holes import data_end
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
@@ -174,6 +175,30 @@ def test_a_view_that_fails_is_left_to_whoever_asks() -> None:
         ahead.begin(view, 0, 0, 1 << 30)
         assert ahead.take(scan_ahead.ALONE_BYTES) is None
         assert scan_ahead.ALONE_BYTES < ahead.bound(scan_ahead.ALONE_BYTES, 1 << 30) < 1 << 30
+
+
+class SomePages:
+    """What data_from says of a file that has these pages."""
+
+    def __init__(self, pages: list[bool]) -> None:
+        self.pages = pages
+
+    def data_from(self, position: int) -> int:
+        page = position // 4096
+        if page < len(self.pages) and self.pages[page]:
+            return position
+        return next((k for k in range(page, len(self.pages)) if self.pages[k]), len(self.pages)) * 4096
+
+
+@seeds(4)
+def test_the_hole_at_the_end_of_a_range(seed: int, rng: random.Random) -> None:
+    for _ in range(500):
+        share, count = rng.random(), rng.randrange(1, 12)
+        pages = [rng.random() < share for _ in range(count)]
+        begin, end = sorted(rng.randrange(count * 4096 + 1) for _ in range(2))
+        held = [k for k in range(begin // 4096, -(-end // 4096)) if pages[k]]
+        expected = min(max((held[-1] + 1) * 4096, begin), end) if held and begin < end else begin
+        assert data_end(SomePages(pages), begin, end) == expected
 
 
 def test_a_hole_is_not_looked_at(tmp_path: Path) -> None:

@@ -9,34 +9,11 @@ import random
 from pathlib import Path
 
 from gantrymq import Message, MessageStore, MessageStoreConfig
-from gantrymq.fs.holes import data_end, read_data
+from gantrymq.fs.holes import read_data
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.reader import StoreReader
 
 PAGE = mmap.PAGESIZE
-
-
-class SomePages:
-    """What data_from says of a file that has these pages."""
-
-    def __init__(self, pages: list[bool]) -> None:
-        self.pages = pages
-
-    def data_from(self, position: int) -> int:
-        page = position // 4096
-        if page < len(self.pages) and self.pages[page]:
-            return position
-        return next((k for k in range(page, len(self.pages)) if self.pages[k]), len(self.pages)) * 4096
-
-
-def test_the_hole_at_the_end_of_a_range(rng: random.Random) -> None:
-    for _ in range(500):
-        share, count = rng.random(), rng.randrange(1, 12)
-        pages = [rng.random() < share for _ in range(count)]
-        begin, end = sorted(rng.randrange(count * 4096 + 1) for _ in range(2))
-        held = [k for k in range(begin // 4096, -(-end // 4096)) if pages[k]]
-        expected = min(max((held[-1] + 1) * 4096, begin), end) if held and begin < end else begin
-        assert data_end(SomePages(pages), begin, end) == expected
 
 
 def test_bytes_are_the_same_with_the_hole_and_without(rng: random.Random, tmp_path: Path) -> None:

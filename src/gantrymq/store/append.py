@@ -86,7 +86,7 @@ class MessageAppender:
         phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self.next_timestamp_ms(now_ms)
         queue, sys_flag = (topic, queue_id), outgoing.sys_flag
-        consumable = not sys_flag or flags.is_consumable(sys_flag)
+        consumable = flags.is_consumable(sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
         body = source.body
         raw = outgoing.around.encode(
