@@ -177,7 +177,7 @@ def test_truncating_keeps_what_is_in_front(keep: int) -> None:
     assert queue.max_offset == keep
     assert contents(queue)[:keep] == whole[:keep]
     assert not any(contents(queue)[keep:])
-    assert queue.flushed_where == queue.committed_where == keep
+    assert queue.committed_where == keep
     assert set(removed).isdisjoint(DIRECTORY / name for name in names(fs))
     assert [file.path.name for file in queue.files] == names(fs)
 
@@ -191,6 +191,32 @@ def test_what_was_cut_does_not_come_back_after_a_power_cut(seed: int) -> None:
     queue.flush_all()
     left = fs.crash_clone(0.0, seed).open(DIRECTORY / offset_name(0)).read_at(0, SIZE)
     assert left == b"\1" * 100 + bytes(SIZE - 100)
+
+
+@pytest.mark.parametrize("keep", [1, SIZE, SIZE + 1, 2 * SIZE + 100])
+def test_what_was_not_flushed_before_a_cut_is_flushed_after_it(keep: int, seed: int) -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 2 * SIZE + 100)
+    whole = contents(queue)
+    queue.truncate_dirty(keep, wipe=False)
+    assert queue.flushed_where == 0
+    queue.flush_all()
+    assert queue.flushed_where == keep
+    left = fs.crash_clone(0.0, seed)
+    for number, at in enumerate(range(0, keep, SIZE)):
+        length = min(SIZE, keep - at)
+        file = left.open(DIRECTORY / offset_name(number * SIZE))
+        assert file.read_at(0, length) == whole[at : at + length]
+
+
+def test_what_is_found_counts_as_flushed() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 2 * SIZE)
+    queue = new_queue(fs)
+    queue.load()
+    assert queue.flushed_where == queue.committed_where == 2 * SIZE
+    queue.truncate_dirty(SIZE + 7, wipe=False)
+    assert queue.flushed_where == queue.committed_where == SIZE + 7
 
 
 def test_what_was_wiped_and_then_removed_needs_no_sync() -> None:
@@ -230,6 +256,21 @@ def test_old_files_go_but_never_the_last() -> None:
     assert queue.remove_before(99) == [DIRECTORY / offset_name(SIZE)]
     assert names(fs) == [offset_name(2 * SIZE)]
     assert queue.remove_before(1) == []
+
+
+def test_a_file_stays_until_something_behind_it_is_durable(seed: int) -> None:
+    """Else a power cut leaves nothing of a log that is thousands of files on: it began at 0 again."""
+    fs = MemoryFileSystem()
+    queue = filled(fs, SIZE + 100)
+    assert not queue.remove_first(0, 0)
+    assert not queue.flush()  # the first file is durable, and that the log goes on behind it is not
+    assert queue.flushed_where == SIZE
+    assert not queue.remove_first(0, 0)
+    queue.flush_all()
+    assert queue.remove_first(0, 0)
+    again = new_queue(fs.crash_clone(0.0, seed))
+    again.load()
+    assert again.min_offset == SIZE
 
 
 def test_destroy_takes_everything() -> None:

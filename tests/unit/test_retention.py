@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -44,7 +44,8 @@ class Keeper:
         self.fs.make_directory(StorePaths(ROOT).commit_log)
         for _ in range(files):
             self.log.queue.last_for_append().append(bytes(FILE_SIZE))
-        self.log.queue.last_for_append()
+        self.log.queue.last_for_append().append(b"a record begins here")
+        self.log.queue.flush_all()
         self.cleaned = 0
         space = DiskSpace(self.fs, StorePaths(ROOT), config)
         self.service = CleanCommitLogService(self.log, space, config, self._note, start_ms=NOON_MS)
@@ -283,6 +284,7 @@ def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does() -> 
         await_dispatch(store)
         log, queues, index = store._log, store._queues, store._index
         assert index is not None
+        log.queue.flush_all()
         units = StorePaths(ROOT).consume_queue / "orders" / "0"
         before = len(fs.scan(units)), len(index.files)
         while log.queue.first is not log.queue.files[-2]:
@@ -341,7 +343,11 @@ def test_a_store_deletes_by_hand_what_is_expired() -> None:
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)
     config = replace(
-        SMALL, file_reserved_time_hours=0, clean_resource_interval_ms=1, delete_commit_log_files_interval_ms=1
+        SMALL,
+        file_reserved_time_hours=0,
+        clean_resource_interval_ms=1,
+        delete_commit_log_files_interval_ms=1,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
     )
     with open_store(fs, config=config, clock=clock, housekeeping=True) as store:
         store.put_batch(numbered(400))

@@ -109,8 +109,14 @@ class MappedFile:
         return self.file_from_offset + self.committed_position
 
     def set_positions(self, position: int) -> None:
-        """All three positions at once, as loading and truncating do."""
+        """All three positions at once, as loading does."""
         self.wrote_position = self.committed_position = self.flushed_position = position
+        self.brought_in = 0
+
+    def cut_to(self, position: int) -> None:
+        """Go on from ``position``; what was not flushed in front of it still is not."""
+        self.wrote_position = self.committed_position = position
+        self.flushed_position = min(self.flushed_position, position)
         self.brought_in = 0
 
     def bring_in(self, length: int) -> None:

@@ -110,6 +110,7 @@ class MappedFileQueue:
         for path in empty:
             self._fs.remove(path)
         self._files = tuple(files)
+        self.flushed_where = self.committed_where = self.max_offset
 
     def _mapped(self, offset: int) -> MappedFile:
         path = self.directory / offset_name(offset)
@@ -219,11 +220,13 @@ class MappedFileQueue:
         removed = [file for file in self._files if file.file_from_offset > offset]
         file = self.find(offset)
         if file is not None:
-            file.set_positions(offset - file.file_from_offset)
+            file.cut_to(offset - file.file_from_offset)
             if wipe:
                 file.wipe_rest()
         self._drop(removed[::-1])
-        self.flushed_where = self.committed_where = min(offset, self.max_offset) if self._files else offset
+        end = min(offset, self.max_offset)
+        self.flushed_where = min(self.flushed_where, end) if self._files else offset
+        self.committed_where = end if self._files else offset
         return [file.path for file in removed]
 
     def drop_unused(self) -> None:
@@ -247,9 +250,15 @@ class MappedFileQueue:
         return 0
 
     def remove_first(self, now_ms: int, interval_forcibly_ms: int) -> bool:
-        """Ask the first file to go, unless it is the last; True when it is gone, False while somebody holds it."""
+        """Ask the first file to go; True when it is gone, False while somebody holds it.
+
+        The last one stays, and so does one that nothing durable stands behind: a power cut would leave no file, and
+        the log would begin at 0 again.
+        """
         files = self._files
-        if len(files) < 2 or not files[0].shutdown(now_ms, interval_forcibly_ms):
+        if len(files) < 2 or self.flushed_where <= files[1].file_from_offset:
+            return False
+        if not files[0].shutdown(now_ms, interval_forcibly_ms):
             return False
         self._drop(files[:1])
         return True
