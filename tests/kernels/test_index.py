@@ -26,9 +26,7 @@ from gantrymq.kernels.api import (
     index_geometry_score,
     index_hashes,
     index_put,
-    index_rewrite,
     index_select,
-    index_settle,
 )
 from gantrymq.kernels.arrays import int64s, read_only
 from gantrymq.kernels.codes import MAX_HASHES_OF_RECORD
@@ -191,31 +189,6 @@ def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
     assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
     assert file.tobytes() == bytes(plain.raw)
     assert header.tolist() == numbers(plain.header)
-
-
-@seeds(40)
-def test_a_rewritten_file_is_what_a_fresh_one_would_be(rng: random.Random) -> None:
-    slots, entries = rng.choice([1, 3, 50]), rng.choice([2, 30, 100])
-    plain, file, header, _ = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
-    was = rng.choice([bytes(plain.raw), broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")])
-    file, table = np.frombuffer(bytearray(was), np.uint8), np.zeros(slots * 4, np.uint8)
-    fresh = PlainIndexFile(slots, entries)
-    again = int64s(numbers(fresh.header))
-    held = int(header[5])
-    count = rng.choice([0, held - 1, rng.randrange(2 * entries)])
-    entry = [decode_entry(bytes(plain.raw), plain.entry_at(i + 1)) for i in range(held - 1)]
-    hashes = int64s([entry[i].key_hash if i < len(entry) else i for i in range(count)])
-    offsets = int64s([entry[i].phy_offset if i < len(entry) else i for i in range(count)])
-    expected = sum(fresh.put(int(hashes[i]), int(offsets[i]), 1_700_000_000_000) for i in range(count))
-    times = int64s([1_700_000_000_000] * count)
-    half = rng.randrange(count + 1)
-    put = index_rewrite(file, table, slots, entries, again, hashes, offsets, times, 0, half)
-    put += index_rewrite(file, table, slots, entries, again, hashes, offsets, times, put, count)
-    assert put == expected
-    index_settle(file, table, slots, int(again[5]), entries)
-    assert file.tobytes()[HEADER_SIZE + 4 * slots + 20 :] == bytes(fresh.raw)[HEADER_SIZE + 4 * slots + 20 :]
-    assert file.tobytes()[HEADER_SIZE : HEADER_SIZE + 4 * slots] == bytes(fresh.raw)[HEADER_SIZE:][: 4 * slots]
-    assert again.tolist() == numbers(fresh.header)
 
 
 @pytest.mark.parametrize("name", NAMES)

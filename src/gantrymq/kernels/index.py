@@ -23,14 +23,14 @@ from gantrymq.kernels.codes import (
 from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
 from gantrymq.kernels.entries import find_byte, prefetch_entries, same_bytes
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, prefetch, store_i32, store_i64
+from gantrymq.kernels.machine import load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 _KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
 _TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
 _SPACE = 0x20
-_BEGIN_TIMESTAMP, _END_TIMESTAMP, _BEGIN_PHY_OFFSET, _END_PHY_OFFSET, _SLOT_COUNT, _INDEX_COUNT = range(6)
+_BEGIN_TIMESTAMP, _END_TIMESTAMP, _BEGIN_PHY_OFFSET, _END_PHY_OFFSET, _SLOT_COUNT, INDEX_COUNT = range(6)
 _AHEAD = 24  # entries between asking for a slot's memory and using it
 
 
@@ -120,52 +120,29 @@ def index_hashes(
 
 
 @helper
-def _time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+def time_diff(header: Int64s, store_timestamp: int) -> int:
+    """The seconds that an entry says it is newer than the file's first."""
+    begin_timestamp = header[_BEGIN_TIMESTAMP]
     if begin_timestamp <= 0:
         return 0
     return int(min(max(store_timestamp - begin_timestamp, 0) // 1000, MAX_TIME_DIFF_S))
 
 
 @helper
-def _slot(key_hash: int, slots: int) -> int:
+def slot_of(key_hash: int, slots: int) -> int:
     """``key_hash % slots``; both fit into 31 bits, and dividing those takes half the time."""
     return int(np.uint32(key_hash) % np.uint32(slots))
 
 
 @helper
-def _set_i32(buf: Bytes, at: int, value: int, sparing: bool) -> None:
-    if not sparing or load_i32(buf, at) != value:
-        store_i32(buf, at, value)
-
-
-@helper
-def _put_entry(
-    file: Bytes,
-    table: Bytes,
-    slot_at: int,
-    entry_at: int,
-    header: Int64s,
-    key_hash: int,
-    phy_offset: int,
-    store_timestamp: int,
-    sparing: bool,
-) -> None:
-    """Put one entry at the head of the chain whose slot is ``table[slot_at:]``."""
-    count = header[_INDEX_COUNT]
-    previous = load_i32(table, slot_at)
-    if previous <= 0 or previous > count:
-        previous = 0
-        header[_SLOT_COUNT] += 1
-    _set_i32(file, entry_at, key_hash, sparing)
-    if not sparing or load_i64(file, entry_at + 4) != phy_offset:
-        store_i64(file, entry_at + 4, phy_offset)
-    _set_i32(file, entry_at + 12, _time_diff(store_timestamp, header[_BEGIN_TIMESTAMP]), sparing)
-    _set_i32(file, entry_at + 16, previous, sparing)
-    store_i32(table, slot_at, count)
+def count_entry(header: Int64s, begins_slot: bool, phy_offset: int, store_timestamp: int) -> None:
+    """Bring ``header`` up to date with one entry more."""
+    count = header[INDEX_COUNT]
+    header[_SLOT_COUNT] += begins_slot
     if count <= 1:
         header[_BEGIN_PHY_OFFSET] = phy_offset
         header[_BEGIN_TIMESTAMP] = store_timestamp
-    header[_INDEX_COUNT] = count + 1
+    header[INDEX_COUNT] = count + 1
     header[_END_PHY_OFFSET] = phy_offset
     header[_END_TIMESTAMP] = store_timestamp
 
@@ -187,63 +164,23 @@ def index_put(
     ``file`` is writable. ``header`` is brought up to date; its bytes in the file are the caller's to write.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    stop = min(stop, start + max(entries - header[_INDEX_COUNT], 0))
+    stop = min(stop, start + max(entries - header[INDEX_COUNT], 0))
     for i in range(start, stop):
         if i + _AHEAD < stop:
-            prefetch(file, HEADER_SIZE + _slot(hashes[i + _AHEAD], slots) * SLOT_SIZE)
-        slot_at = HEADER_SIZE + _slot(hashes[i], slots) * SLOT_SIZE
-        entry_at = first_entry + header[_INDEX_COUNT] * ENTRY_SIZE
-        _put_entry(file, file, slot_at, entry_at, header, hashes[i], phy_offsets[i], store_timestamps[i], False)
+            prefetch(file, HEADER_SIZE + slot_of(hashes[i + _AHEAD], slots) * SLOT_SIZE)
+        count = header[INDEX_COUNT]
+        slot_at = HEADER_SIZE + slot_of(hashes[i], slots) * SLOT_SIZE
+        previous = load_i32(file, slot_at)
+        if previous <= 0 or previous > count:
+            previous = 0
+        at = first_entry + count * ENTRY_SIZE
+        store_i32(file, at, hashes[i])
+        store_i64(file, at + 4, phy_offsets[i])
+        store_i32(file, at + 12, time_diff(header, store_timestamps[i]))
+        store_i32(file, at + 16, previous)
+        store_i32(file, slot_at, count)
+        count_entry(header, previous == 0, phy_offsets[i], store_timestamps[i])
     return int(max(stop - start, 0))
-
-
-@kernel
-def index_rewrite(
-    file: Bytes,
-    table: Bytes,
-    slots: int,
-    entries: int,
-    header: Int64s,
-    hashes: Int64s,
-    phy_offsets: Int64s,
-    store_timestamps: Int64s,
-    start: int,
-    stop: int,
-) -> int:
-    """``index_put`` into a file that may hold these very entries already: only bytes that differ are written.
-
-    The slots are kept in ``table`` (4 bytes each, zeros at first) until :func:`index_settle` brings them to the file.
-    """
-    first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    stop = min(stop, start + max(entries - header[_INDEX_COUNT], 0))
-    for i in range(start, stop):
-        if i + _AHEAD < stop:
-            prefetch(table, _slot(hashes[i + _AHEAD], slots) * SLOT_SIZE)
-        slot_at = _slot(hashes[i], slots) * SLOT_SIZE
-        entry_at = first_entry + header[_INDEX_COUNT] * ENTRY_SIZE
-        _put_entry(file, table, slot_at, entry_at, header, hashes[i], phy_offsets[i], store_timestamps[i], True)
-    return int(max(stop - start, 0))
-
-
-@kernel
-def index_settle(file: Bytes, table: Bytes, slots: int, first: int, last: int) -> int:
-    """Bring the slots of ``table`` to ``file`` and clear its entries ``first`` to ``last``; returns how often it wrote.
-
-    Compared is a cache line at a time. Word by word LLVM makes stores under a mask of it, and one whose mask is empty
-    costs the processor a hundred cycles and more: six times as long as all the rest.
-    """
-    changed, size = 0, slots * SLOT_SIZE
-    for at in range(0, size, CACHE_LINE):
-        length = min(CACHE_LINE, size - at)
-        if not same_bytes(file, HEADER_SIZE + at, table, at, length):
-            copy(file, HEADER_SIZE + at, table, at, length)
-            changed += 1
-    entries_at = HEADER_SIZE + slots * SLOT_SIZE
-    for at in range(entries_at + first * ENTRY_SIZE, entries_at + last * ENTRY_SIZE, SLOT_SIZE):
-        if load_i32(file, at) != 0:
-            store_i32(file, at, 0)
-            changed += 1
-    return changed
 
 
 @kernel
@@ -264,7 +201,7 @@ def index_select(
     than the file has entries: chains of a damaged file may go in circles.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    count, begin_timestamp = header[_INDEX_COUNT], header[_BEGIN_TIMESTAMP]
+    count, begin_timestamp = header[INDEX_COUNT], header[_BEGIN_TIMESTAMP]
     number = load_i32(file, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
     if number <= 0 or number > count or count <= 1:
         return 0

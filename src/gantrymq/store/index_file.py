@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, IndexHeader, decode_header, encode_header, file_size
-from gantrymq.fs.api import Bytes, File
-from gantrymq.kernels.api import index_put, index_rewrite, index_select, index_settle
+from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, file_size
+from gantrymq.fs.api import File
+from gantrymq.kernels.api import index_put, index_select
 from gantrymq.kernels.arrays import read_only
+from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
 
 Longs = NDArray[np.int64]
@@ -35,8 +36,7 @@ class IndexFile:
         self._file = file
         self._array = file.map()
         self._space = IndexSpace(file, slots, entries)
-        self._table: Bytes | None = None  # the slots of a file that is being rewritten
-        self._held = 0  # and the entries that it held before
+        self._held: HeldEntries | None = None  # of a file in doubt, until something differs
         self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
         # No more than there are: a damaged count must not grow out of its field.
         self.header.hash_slot_count = min(self.header.hash_slot_count, slots)
@@ -51,23 +51,24 @@ class IndexFile:
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 
     def begin_again(self) -> None:
-        """Forget what the file holds, and let what is put now go over it: only bytes that differ are written.
+        """Forget what the file holds; what is put now and stands there already is not written again.
 
-        A file that a killed process left is nearly always whole, but only the log can say so. Making it anew costs
-        no more than reading it, then, and no flush. The header in the file stays until :meth:`settle`.
+        A file that a killed process left is nearly always whole, but only the log can say so. The header in the file
+        stays until something differs, or until :meth:`settle`.
         """
-        self._table = np.zeros(self.slots * SLOT_SIZE, np.uint8)
-        self._held = min(self.header.index_count, self.entries)
+        self._held = HeldEntries(self._array, self.slots, self.entries, self.header.index_count)
         self.header = IndexHeader()
 
     def settle(self) -> None:
         """End what :meth:`begin_again` began; without effect where nothing is to end."""
-        if self._table is None:
-            return
-        # One entry may be behind those that the header counted: it was being written when the process ended.
-        index_settle(self._array, self._table, self.slots, self.header.index_count, min(self._held + 1, self.entries))
-        self._table = None
-        self._write_header()
+        if self._held is not None:
+            numbers = _numbers(self.header)
+            self._end_held(self._held, numbers)
+            self._take_numbers(numbers)
+
+    def _end_held(self, held: HeldEntries, numbers: Longs) -> None:
+        held.end(numbers)
+        self._held = None
 
     def begin_after(self, previous: IndexHeader) -> None:
         """Start with the end of the file before, as RocketMQ does until the first entry is in."""
@@ -86,13 +87,20 @@ class IndexFile:
 
     def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
-        numbers = _numbers(self.header)
-        rest = (self.slots, self.entries, numbers, hashes, phy_offsets, store_timestamps, start, len(hashes))
-        table = self._table
-        done = index_put(self._array, *rest) if table is None else index_rewrite(self._array, table, *rest)
+        numbers, held, done = _numbers(self.header), self._held, 0
+        if held is not None:
+            done = held.confirm(numbers, hashes, phy_offsets, store_timestamps, start)
+            if start + done < len(hashes) and numbers[-1] < self.entries:
+                self._end_held(held, numbers)
+        if self._held is None:
+            rest = (hashes, phy_offsets, store_timestamps, start + done, len(hashes))
+            done += int(index_put(self._array, self.slots, self.entries, numbers, *rest))
+        self._take_numbers(numbers)
+        return done
+
+    def _take_numbers(self, numbers: Longs) -> None:
         self.header = IndexHeader(*numbers.tolist())
         self._write_header()
-        return int(done)
 
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
         """Whether the file can hold entries of this time (isTimeMatched)."""
@@ -109,7 +117,7 @@ class IndexFile:
         return [int(offset) for offset in out[:found]]
 
     def _write_header(self) -> None:
-        if self._table is None:
+        if self._held is None:
             self._array[:HEADER_SIZE] = np.frombuffer(encode_header(self.header), np.uint8)
 
     def flush(self) -> None:

@@ -1,0 +1,130 @@
+"""What an index file holds that a killed process left, against what the log says. What is right is not written again.
+
+Words are those of :mod:`gantrymq.kernels.index`. An entry is right if its hash, place and time are those of the log.
+That the chains are right, too, one number says, the *balance*: each entry gives the mark of (its slot, its number),
+and each number that a slot or an entry names takes the mark of (that slot, that number). Numbers in an entry are
+smaller than its own. So nothing is left if and only if each entry is named once, by its slot or by a newer entry of
+its slot, which is how a chain looks. A mark is 64 bits that depend on a random seed: another outcome of nothing left
+has one chance in 2**64.
+
+A table of the heads of all slots would say the same. It takes 20 MB, whose pages the system must find and clear.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.entries import same_bytes
+from gantrymq.kernels.index import INDEX_COUNT, count_entry, slot_of, time_diff
+from gantrymq.kernels.jit import helper, kernel
+from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, store_i32
+
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_HALF = np.uint64(32)
+
+
+@helper
+def _mark(seed: int, slot: int, number: int) -> Any:
+    """64 bits that nobody foresees who does not know ``seed`` (the last steps of SplitMix64)."""
+    mixed = (np.uint64(slot) << _HALF | np.uint64(np.uint32(number))) + np.uint64(seed)
+    mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _FACTORS[0]
+    mixed = (mixed ^ (mixed >> _SHIFTS[1])) * _FACTORS[1]
+    return mixed ^ (mixed >> _SHIFTS[2])
+
+
+@kernel
+def index_balance(file: Bytes, slots: int, seed: int) -> int:
+    """The balance of a file before any of its entries was looked at: what its slots take."""
+    balance = np.uint64(0)
+    for slot in range(slots):
+        number = load_i32(file, HEADER_SIZE + slot * SLOT_SIZE)
+        if number:
+            balance -= _mark(seed, slot, number)
+    return int(np.int64(balance))
+
+
+@kernel
+def index_confirm(
+    file: Bytes,
+    slots: int,
+    entries: int,
+    header: Int64s,
+    hashes: Int64s,
+    phy_offsets: Int64s,
+    store_timestamps: Int64s,
+    start: int,
+    stop: int,
+    seed: int,
+    balance: int,
+) -> tuple[int, int]:
+    """Look for entries ``start`` to ``stop`` of the three int64 arrays where ``header`` says that the next ones stand.
+
+    Returns how many are there, up to the first that is not or to the end of the file, and the balance with them.
+    ``header`` is brought up to date as ``index_put`` does it.
+    """
+    first_entry = HEADER_SIZE + slots * SLOT_SIZE
+    stop = min(stop, start + max(entries - header[INDEX_COUNT], 0))
+    left = np.uint64(balance)
+    for i in range(start, stop):
+        number = header[INDEX_COUNT]
+        at = first_entry + number * ENTRY_SIZE
+        previous = load_i32(file, at + 16)
+        if (
+            load_i32(file, at) != hashes[i]
+            or load_i64(file, at + 4) != phy_offsets[i]
+            or load_i32(file, at + 12) != time_diff(header, store_timestamps[i])
+            or not 0 <= previous < number
+        ):
+            return i - start, int(np.int64(left))
+        slot = slot_of(hashes[i], slots)
+        left += _mark(seed, slot, number)
+        if previous:
+            left -= _mark(seed, slot, previous)
+        count_entry(header, previous == 0, phy_offsets[i], store_timestamps[i])
+    return int(max(stop - start, 0)), int(np.int64(left))
+
+
+@helper
+def _settle(file: Bytes, table: Bytes, size: int) -> None:
+    """Bring the slots of ``table`` to ``file``, comparing a cache line at a time.
+
+    Word by word LLVM makes stores under a mask of it, and one whose mask is empty costs the processor a hundred cycles
+    and more: six times as long as all the rest.
+    """
+    for at in range(0, size, CACHE_LINE):
+        length = min(CACHE_LINE, size - at)
+        if not same_bytes(file, HEADER_SIZE + at, table, at, length):
+            copy(file, HEADER_SIZE + at, table, at, length)
+
+
+@kernel
+def index_repair(file: Bytes, table: Bytes, slots: int, count: int) -> int:
+    """Chain the entries below ``count`` anew, by their hashes; returns how many slots they have.
+
+    ``table`` is room for the slots (4 bytes each), zeros. Only what differs is written.
+    """
+    used = 0
+    for number in range(1, count):
+        at = HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
+        slot_at = slot_of(load_i32(file, at), slots) * SLOT_SIZE
+        previous = load_i32(table, slot_at)
+        used += previous == 0
+        if load_i32(file, at + 16) != previous:
+            store_i32(file, at + 16, previous)
+        store_i32(table, slot_at, number)
+    _settle(file, table, slots * SLOT_SIZE)
+    return used
+
+
+@kernel
+def index_clear(file: Bytes, slots: int, first: int, last: int) -> int:
+    """Make entries ``first`` to ``last`` zeros; returns how many words were not."""
+    changed, entries_at = 0, HEADER_SIZE + slots * SLOT_SIZE
+    for at in range(entries_at + first * ENTRY_SIZE, entries_at + last * ENTRY_SIZE, SLOT_SIZE):
+        if load_i32(file, at) != 0:
+            store_i32(file, at, 0)
+            changed += 1
+    return changed

@@ -1,0 +1,48 @@
+"""The entries that an index file in doubt holds, confirmed one after the other by the log.
+
+Invariant: the entries in front of those that the header numbers count are right by themselves. Their chains are known
+to be right at :meth:`HeldEntries.end`, which makes them right where they are not.
+
+Thread rule: one dispatcher.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.index import SLOT_SIZE
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_repair
+
+Longs = NDArray[np.int64]
+_SLOT_COUNT, _INDEX_COUNT = 4, 5  # in the numbers of a header
+
+
+class HeldEntries:
+    """What the mapped file ``array`` of this geometry holds, of which its old header counted ``index_count``."""
+
+    def __init__(self, array: Bytes, slots: int, entries: int, index_count: int) -> None:
+        self._array = array
+        self._slots = slots
+        self._entries = entries
+        # One entry may be behind those that the header counted: it was being written when the process ended.
+        self._end = min(index_count + 1, entries)
+        self._seed = secrets.randbits(63)
+        self._balance: int = index_balance(array, slots, self._seed)
+
+    def confirm(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+        """How many entries of these arrays, from ``start`` on, come next in the file; ``numbers`` then count them."""
+        rest = (numbers, hashes, phy_offsets, store_timestamps, start, len(hashes), self._seed, self._balance)
+        done, self._balance = index_confirm(self._array, self._slots, self._entries, *rest)
+        return int(done)
+
+    def end(self, numbers: Longs) -> None:
+        """Let the file hold what was confirmed and nothing else, but for its header, which ``numbers`` become."""
+        count = int(numbers[_INDEX_COUNT])
+        if self._balance:
+            table = np.zeros(self._slots * SLOT_SIZE, np.uint8)
+            numbers[_SLOT_COUNT] = index_repair(self._array, table, self._slots, count)
+        index_clear(self._array, self._slots, count, self._end)
