@@ -10,6 +10,8 @@ from gantrymq.errors import DiskFullError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
@@ -23,7 +25,7 @@ LOG_LIMIT = 1000 * RECORD
 DIRECTORY = ROOT / "orders" / "3"
 
 
-def new_queue(fs: MemoryFileSystem, *, ext_size: int = 0) -> ConsumeQueue:
+def new_queue(fs: FileSystem, *, ext_size: int = 0) -> ConsumeQueue:
     ext = ConsumeQueueExt(fs, EXT_ROOT, "orders", 3, ext_size) if ext_size else None
     return ConsumeQueue(fs, ROOT, "orders", 3, FILE_SIZE, ext)
 
@@ -40,19 +42,20 @@ def put(queue: ConsumeQueue, first: int, count: int) -> None:
     queue.append_units(first, memoryview(raw), times, (first + count) * RECORD)
 
 
-def filled(fs: MemoryFileSystem, count: int, first: int = 0, **options: int) -> ConsumeQueue:
+def filled(fs: FileSystem, count: int, first: int = 0, **options: int) -> ConsumeQueue:
     queue = new_queue(fs, **options)
     put(queue, first, count)
     return queue
 
 
-def reopened(fs: MemoryFileSystem, *, wipe: bool = True, **options: int) -> ConsumeQueue:
+def reopened(fs: FileSystem, *, wipe: bool = True, **options: int) -> ConsumeQueue:
     """As an open finds it, after an abnormal exit (``wipe``) or a clean one."""
     queue = new_queue(fs, **options)
     queue.load()
     queue.recover(LOG_LIMIT)
     if wipe:
         queue.drop_from(LOG_LIMIT, lambda queue, offset: True)
+        queue.truncate(LOG_LIMIT)
     return queue
 
 
@@ -61,7 +64,7 @@ def units(queue: ConsumeQueue, offsets: Iterable[int] | None = None) -> list[Que
     return [queue.entry(offset) for offset in (range(low, queue.max_offset) if offsets is None else offsets)]
 
 
-def write_unit(fs: MemoryFileSystem, queue_offset: int, entry: QueueEntry) -> None:
+def write_unit(fs: FileSystem, queue_offset: int, entry: QueueEntry) -> None:
     name = offset_name(queue_offset // UNITS_A_FILE * FILE_SIZE)
     fs.open(DIRECTORY / name, writable=True).write_at(queue_offset % UNITS_A_FILE * UNIT_SIZE, encode_entry(entry))
 
@@ -214,7 +217,7 @@ def test_after_a_clean_exit_stray_bytes_behind_the_end_are_wiped_too() -> None:
 def test_units_behind_the_end_of_the_log_go(end: int, keep: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)
-    assert queue.truncate(end) == 55 - keep
+    queue.truncate(end)
     assert queue.max_offset == keep
     assert queue.max_physic_offset == (keep * RECORD if keep else -1)
     assert units(queue) == [entry_of(number) for number in range(keep)]
@@ -231,6 +234,44 @@ def test_truncating_everything_keeps_where_the_queue_begins() -> None:
     put(queue, 45, 5)
     assert queue.max_offset == 50
     assert queue.entry(45) == entry_of(45)
+
+
+# Dropping what nothing vouches for
+
+
+@pytest.mark.parametrize(("again", "writes"), [(12, 0), (9, 0), (0, 0)])
+def test_units_that_stand_there_already_are_not_written_again(again: int, writes: int) -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    filled(fs, 20)  # the first file
+    queue = new_queue(fs)
+    queue.load()
+    queue.recover(LOG_LIMIT)
+    queue.drop_from(8 * RECORD, lambda queue, offset: True)
+    assert (queue.max_offset, queue.max_physic_offset) == (8, 8 * RECORD)
+    begun = len(fs.operations)
+    for number in range(8, 8 + again):
+        put(queue, number, 1)
+    assert [operation for operation, _ in fs.operations[begun:]].count("write_at") == writes
+    queue.flush()
+    assert "sync" in [operation for operation, _ in fs.operations[begun:]] or not again
+    queue.truncate(LOG_LIMIT)
+    assert units(queue) == [entry_of(number) for number in range(8 + again)]
+    assert reopened(fs.inner).max_offset == 8 + again, "what is left of the old units can be taken for new ones"
+
+
+@pytest.mark.parametrize("wrong", [QueueEntry(777, RECORD, 7), QueueEntry(0, 0, 0)])
+def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 30)
+    write_unit(fs, 11, wrong)
+    queue = new_queue(fs)
+    queue.load()
+    queue.recover(LOG_LIMIT)
+    queue.drop_from(8 * RECORD, lambda queue, offset: True)
+    put(queue, 8, 4)
+    queue.truncate(LOG_LIMIT)
+    assert units(queue) == [entry_of(number) for number in range(12)]
+    assert reopened(fs).max_offset == 12
 
 
 # Where it begins

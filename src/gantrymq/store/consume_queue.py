@@ -2,7 +2,8 @@
 
 File format: ``gantrymq.format.queue_entry``. Invariant: unit i of the address space is queue offset i; behind the
 last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand at the
-head of the first file and where records of the queue were lost.
+head of the first file and where records of the queue were lost. Between :meth:`ConsumeQueue.drop_from` and
+:meth:`ConsumeQueue.truncate` old units may stand behind the last one.
 
 Thread rule: one dispatcher writes; readers read below ``max_offset`` only.
 
@@ -31,9 +32,8 @@ from gantrymq.store.mapped_file_queue import MappedFileQueue
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
-_RECOVER_CHUNK = 16_384 * UNIT_SIZE
+_RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
 _BLANKS_A_LOOK = 16_384
-_UNITS_A_LOOK = 3_276  # 64 KB: memory that is used again and again, where that of megabytes is new each time
 _SECTOR = 512
 _OFFSET_SIZE = 8
 
@@ -54,6 +54,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False)
         self.max_physic_offset = -1
+        self._doubted_end: int | None = None  # in front of it units may stand that nothing vouches for
         self._ext = ext
         self._min_logic_offset = 0
         self._blank = encode_entry(PRE_BLANK)
@@ -67,6 +68,11 @@ class ConsumeQueue:
     def max_offset(self) -> int:
         """Behind the last unit."""
         return self.files.max_offset // UNIT_SIZE
+
+    @property
+    def unit_count(self) -> int:
+        """How many units the files hold, pre-blanks too."""
+        return (self.files.max_offset - self.files.min_offset) // UNIT_SIZE if self.files.files else 0
 
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""
@@ -95,16 +101,19 @@ class ConsumeQueue:
             self._ext.recover()
             self._truncate_ext()
 
-    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> NDArray[np.int64]:
-        """Drop the units of records at or behind ``phy_offset``; returns to where they pointed.
+    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Drop the units of records at or behind ``phy_offset``.
 
         Nothing vouches for them: after a power cut a sector may be lost or old, with half a unit at its border. What
         points in front is durable and in order. The first unit of a file, which no border divides, says whether it
         begins with such; ``is_true`` looks into the log for the last one that is kept where a border divides it.
+
+        Mostly they are right all the same, so in the last file the bytes stay until :meth:`truncate`, and what is
+        appended meanwhile and stands there already is not written again.
         """
         files = self.files.files
         if not files:
-            return np.empty(0, np.int64)
+            return
         end = self.files.min_offset
         for file in reversed(files):
             kept = _rising_units(file, phy_offset)
@@ -114,37 +123,25 @@ class ConsumeQueue:
         last = end - UNIT_SIZE
         if last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR and not is_true(self, last // UNIT_SIZE):
             end = last
-        dropped = self._phy_offsets(end // UNIT_SIZE)
-        self._cut_to(end, wipe=True)
+        self._doubted_end = self.files.max_offset
+        self.files.truncate_dirty(end, wipe=False)
         self._note_last()
         self._truncate_ext()
-        return dropped
 
     @staticmethod
     def _is_blank(file: MappedFile) -> bool:
         """Whether the first unit of ``file`` is a pre-blank."""
         return decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes == BLANK_UNIT_SIZE
 
-    def _phy_offsets(self, queue_offset: int) -> NDArray[np.int64]:
-        """Where the units from ``queue_offset`` on point to."""
-        found = np.empty(max(self.max_offset - queue_offset, 0), np.int64)
-        done = 0
-        while done < len(found):
-            units = self.entries(queue_offset + done, _UNITS_A_LOOK)
-            found[done : done + len(units)] = units["phy_offset"]
-            done += len(units)
-        return found
-
-    def truncate(self, phy_offset: int) -> int:
-        """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles); returns how many."""
-        if self.max_physic_offset <= phy_offset:
-            return 0
-        before = self.max_offset
-        keep = self.find_first(phy_offset)
-        self._cut_to(keep * UNIT_SIZE, wipe=True)
-        self._note_last()
-        self._truncate_ext()
-        return before - keep
+    def truncate(self, phy_offset: int) -> None:
+        """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
+        if self.max_physic_offset > phy_offset:
+            self._cut_to(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+        elif self._doubted_end is not None:
+            self._cut_to(self.files.max_offset, wipe=True)
+        self._doubted_end = None
 
     @property
     def last_phy_offset(self) -> int:
@@ -274,9 +271,18 @@ class ConsumeQueue:
     def _write(self, position: int, data: memoryview, *, start_offset: int | None = None) -> None:
         while data:
             file = self.files.last_for_append(position if start_offset is None else start_offset)
-            room = file.size - file.wrote_position
-            file.append(data[:room])
-            data = data[room:]
+            piece = data[: file.size - file.wrote_position]
+            if self._stands_at(file, piece):
+                file.advance(len(piece))
+            else:
+                file.append(piece)
+            data = data[len(piece) :]
+
+    def _stands_at(self, file: MappedFile, units: memoryview) -> bool:
+        """Whether these are the units in doubt behind the last one of ``file``."""
+        if self._doubted_end is None or file.file_from_offset + file.wrote_position >= self._doubted_end:
+            return False
+        return file.file.read_at(file.wrote_position, len(units)) == bytes(units)
 
     # Reading
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
@@ -97,13 +94,15 @@ class ConsumeQueues:
         for queue in self:
             queue.recover(log_limit)
 
-    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> list[NDArray[np.int64]]:
-        """Drop the units that nothing vouches for after an abnormal exit; returns where each queue's pointed to."""
-        return [queue.drop_from(phy_offset, is_true) for queue in self]
+    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Drop the units that nothing vouches for after an abnormal exit."""
+        for queue in self:
+            queue.drop_from(phy_offset, is_true)
 
-    def truncate(self, phy_offset: int) -> int:
-        """Drop every unit that points at or behind ``phy_offset``; returns how many."""
-        return sum(queue.truncate(phy_offset) for queue in self)
+    def truncate(self, phy_offset: int) -> None:
+        """Drop every unit that points at or behind ``phy_offset``."""
+        for queue in self:
+            queue.truncate(phy_offset)
 
     def drop_unused_files(self) -> None:
         """Remove last files without a unit: RocketMQ takes the first one of such a file for written."""
@@ -118,6 +117,10 @@ class ConsumeQueues:
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """The next offset of every queue (recoverTopicQueueTable)."""
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self}
+
+    def unit_counts(self) -> dict[tuple[str, int], int]:
+        """How many units each queue's files hold."""
+        return {key: queue.unit_count for key, queue in self._queues.items()}
 
     def flush(self, least_pages: int = 0) -> None:
         """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""

@@ -26,6 +26,7 @@ from gantrymq.store.paths import StorePaths
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
+_SAMPLED_FIRST = 256  # of what is configured: each entry that is looked at costs a page or two of the file
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 
@@ -119,18 +120,19 @@ def _pairs_of(
         if len(array) < HEADER_SIZE:
             return []
         usual = (config.max_hash_slot_num, config.max_index_num)
-        sampled = _sample(array).size
-        if pairs is None and _count_explained(array, usual) == sampled:
+        first = _sample(array, _SAMPLED_FIRST)
+        if pairs is None and _count_explained(array, usual, first) == first.size:
             # What is configured fits, also a file that a kill left empty; the search is for other geometries.
             return [usual]
         if pairs is None:
             pairs = _keep_given(_candidate_pairs(array), config, given)
-        explained = {pair: _count_explained(array, pair) for pair in pairs}
+        sample = _sample(array, _SAMPLED_ENTRIES)
+        explained = {pair: _count_explained(array, pair, sample) for pair in pairs}
         most = max(explained.values(), default=0)
         return [
             pair
             for pair, count in explained.items()
-            if count >= most - _CLEARLY_MORE and (count > sampled * _PROVED_SHARE or count == sampled)
+            if count >= most - _CLEARLY_MORE and (count > sample.size * _PROVED_SHARE or count == sample.size)
         ]
     finally:
         file.close()
@@ -176,15 +178,15 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
     return (words[at].astype(np.int64) << 32) | low
 
 
-def _sample(array: Bytes) -> NDArray[np.int64]:
-    """The numbers of the entries that are looked at: different ones, rising."""
+def _sample(array: Bytes, most: int) -> NDArray[np.int64]:
+    """The numbers of the entries that are looked at, at most so many: different ones, rising."""
     count = decode_header(array[:HEADER_SIZE].data).index_count
-    numbers = np.linspace(1, count - 1, min(max(count - 1, 0), _SAMPLED_ENTRIES)).astype(np.int64)
+    numbers = np.linspace(1, count - 1, min(max(count - 1, 0), most)).astype(np.int64)
     return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique brings in numpy.ma, which takes 14 ms
 
 
-def _count_explained(array: Bytes, pair: tuple[int, int]) -> int:
-    """How many entries of the sample a geometry explains; -1 where it does not fit the file at all.
+def _count_explained(array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> int:
+    """How many of the entries with these numbers a geometry explains; -1 where it does not fit the file at all.
 
     An entry is explained when the slot of its hash names it or a newer one, and an older one precedes it. The true
     geometry explains all of them, or nearly all in a file whose header was old when its broker was killed and that
@@ -192,7 +194,7 @@ def _count_explained(array: Bytes, pair: tuple[int, int]) -> int:
     """
     if file_size(*pair) != len(array) or decode_header(array[:HEADER_SIZE].data).index_count > pair[1]:
         return -1
-    words, numbers = array[HEADER_SIZE:].view(">i4"), _sample(array)
+    words = array[HEADER_SIZE:].view(">i4")
     at = pair[0] + _WORDS_AN_ENTRY * numbers
     hashes, previous = words[at].astype(np.int64), words[at + _WORDS_AN_ENTRY - 1].astype(np.int64)
     heads = words[np.maximum(hashes, 0) % pair[0]].astype(np.int64)

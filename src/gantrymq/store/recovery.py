@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
@@ -34,7 +33,7 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner, one_ahead
+from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.record_batch import RecordBatch
@@ -89,7 +88,6 @@ class Recovery:
     dropped_index: list[tuple[Path, int]]
     progress: Progress | None = None
     trusts_writer: bool = False
-    _dropped_units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def run(self) -> RecoveryReport:
         """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
@@ -97,6 +95,7 @@ class Recovery:
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
             self.queues.recover(self.log.max_offset)
+            held = self.queues.unit_counts()
         if not self.log.queue.files:
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
@@ -113,8 +112,10 @@ class Recovery:
         with self._step(report, "recoverTopicQueueTable"):
             self.queues.correct_min_offset(self.log.min_offset)
         report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
-        again = len(self._dropped_units) - int((self._dropped_units >= end).sum())
-        report.queue_units_added = max(self.queue_dispatcher.added - again, 0)
+        # What nothing vouched for went and came again, if it was true: neither was it cut then, nor added.
+        grown = [count - held.get(queue, 0) for queue, count in self.queues.unit_counts().items()]
+        report.queue_units_added = sum(count for count in grown if count > 0)
+        report.queue_units_cut = -sum(count for count in grown if count < 0)
         report.index_entries_added = self.index_dispatcher.added if self.index_dispatcher else 0
         return report
 
@@ -152,7 +153,7 @@ class Recovery:
         report.queues_max_phy_offset = rule.queues_max_phy_offset
         if not self.last_exit_ok:
             self._vouch_no_further_than(rule, chosen)
-            self._dropped_units = np.concatenate([self._dropped_units, *self.queues.drop_from(start, self._is_true)])
+            self.queues.drop_from(start, self._is_true)
         self._begin_index(report, start)
         log_min, begin = self.log.min_offset, start
         while True:
@@ -212,7 +213,7 @@ class Recovery:
         stray = None
         with ScanAhead(lambda: self._scan(self._check, sets=1)) as ahead, IndexBeside(self.index_dispatcher) as index:
             scanner = LogScanner(self.log, start, None, self._scan(self._check), ahead)
-            for batch in one_ahead(scanner):
+            for batch in scanner:
                 right = self._leading_right(batch)
                 confirmed = self._confirmed(right)
                 index.dispatch(confirmed)
@@ -284,7 +285,7 @@ class Recovery:
     # What goes
 
     def _truncate(self, report: RecoveryReport, end: int) -> None:
-        report.queue_units_cut = self.queues.truncate(end) + int((self._dropped_units >= end).sum())
+        self.queues.truncate(end)
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)

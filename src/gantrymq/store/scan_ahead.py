@@ -28,6 +28,7 @@ from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, Scan
 View = Callable[[int, int], Bytes]
 
 _THREADS = 4  # at most; what takes the batches is not faster
+_WAITING_PARTS = 3  # whoever asks gets his turn late, by some parts, while these threads have every core
 _PART_RECORDS = LARGE_BATCH_RECORDS // 2  # records differ
 ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
 LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
@@ -66,7 +67,7 @@ class ScanAhead:
         threads = min(os.cpu_count() or 1, _THREADS)
         self._make_scan = make_scan
         self._pool = ThreadPoolExecutor(threads, "ScanAhead")
-        self._ahead = threads + 1
+        self._ahead = threads + _WAITING_PARTS
         self._idle: list[Scan] = []
         self._lent: deque[Scan] = deque()  # those whose batches still live
         self._parts: deque[_Part] = deque()

@@ -36,7 +36,6 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
@@ -121,7 +120,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
     indexer = IndexDispatcher(index, 0)
     try:
         with IndexBeside(indexer if order.index else None) as beside:
-            for batch in one_ahead(records):
+            for batch in records:
                 beside.dispatch(batch)
                 if order.queues:
                     dispatcher.dispatch(batch)
