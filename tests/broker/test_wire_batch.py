@@ -51,7 +51,7 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
             begins.append(file.file_from_offset + begin + len(wanted))
             wanted += outgoing.around.encode(
                 record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
-                begins[-1], outgoing.sys_flag, message.born_timestamp_ms or now_ms, now_ms,
+                begins[-1], outgoing.source.sys_flag, message.born_timestamp_ms or now_ms, now_ms,
                 message.reconsume_times, 0, message.body, outgoing.properties,
             )  # fmt: skip
         assert (written(file, begin), places) == (wanted, begins)

@@ -81,7 +81,7 @@ def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> No
         assert isinstance(outgoing, OutgoingMessage)
         wanted = outgoing.around.encode(
             record.body_crc(message.body), message.queue_id, message.flag, queue_offset, phy_offset,
-            outgoing.sys_flag, message.born_timestamp_ms or now_ms, now_ms, message.reconsume_times, 0, message.body,
+            message.sys_flag, message.born_timestamp_ms or now_ms, now_ms, message.reconsume_times, 0, message.body,
             outgoing.properties,
         )  # fmt: skip
         assert one.write(file, queue_offset, now_ms, host) == [phy_offset]

@@ -18,13 +18,14 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
 from gantrymq.kernels.arrays import read_only
+from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, message_id, message_ids
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import HOSTS_V6, around_records
+from gantrymq.store.outgoing import around_records
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
@@ -95,7 +96,7 @@ class WireRecords:
             flag,
             queue_offset,
             phy_offset,
-            self.sys_flag & ~HOSTS_V6 | around.host_flags,
+            self.sys_flag & ~flags.HOSTS_V6 | around.host_flags,
             self.born_timestamp_ms or store_timestamp_ms,
             store_timestamp_ms,
             self.reconsume_times,

@@ -17,10 +17,11 @@ from gantrymq.format.record import BORN_HOST_AT
 from gantrymq.kernels.api import encode_sends
 from gantrymq.kernels.arrays import Bytes, read_only
 from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import HOSTS_V6, around_records
+from gantrymq.store.outgoing import around_records
 
 
 class _Common(NamedTuple):
@@ -72,8 +73,8 @@ class WireSends(WireRecords):
         offsets = np.array(before, np.int64)
         end = encode_sends(
             file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
-            common.marks, common.host_flags | self.sys_flag, HOSTS_V6, common.store_timestamp_at, store_timestamp_ms,
-            offsets,
+            common.marks, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
+            store_timestamp_ms, offsets,
         )  # fmt: skip
         file.advance(end - begin)
         for queue_id, (old, new) in enumerate(zip(before, offsets.tolist(), strict=True)):

@@ -152,7 +152,7 @@ class Around(NamedTuple):
                     flag,
                     queue_offset,
                     phy_offset,
-                    sys_flag,
+                    sys_flag & ~flags.HOSTS_V6 | self.host_flags,
                     born_timestamp_ms,
                     self.born_host,
                     store_timestamp_ms,

@@ -85,8 +85,7 @@ class MessageAppender:
         source, topic, queue_id = outgoing.source, outgoing.topic, outgoing.queue_id
         phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self.next_timestamp_ms(now_ms)
-        queue, sys_flag = (topic, queue_id), outgoing.sys_flag
-        consumable = flags.is_consumable(sys_flag)
+        queue, consumable = (topic, queue_id), flags.is_consumable(source.sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
         body = source.body
         raw = outgoing.around.encode(
@@ -95,7 +94,7 @@ class MessageAppender:
             source.flag,
             queue_offset,
             phy_offset,
-            sys_flag,
+            source.sys_flag,
             source.born_timestamp_ms or timestamp_ms,
             timestamp_ms,
             source.reconsume_times,

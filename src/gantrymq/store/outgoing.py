@@ -12,7 +12,6 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
-from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.java import encode_utf8
 from gantrymq.model.message import (
@@ -29,7 +28,6 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
 
 _INT_MAX = 0x7FFFFFFF
-HOSTS_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
 
 
 @dataclass(slots=True)
@@ -39,7 +37,6 @@ class OutgoingMessage:
     topic: str
     queue_id: int
     properties: bytes
-    sys_flag: int
     size_bytes: int
     around: record.Around
     source: Message
@@ -83,8 +80,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     size = around.size_bytes + body_length + len(encoded) + room
     if body_length > config.max_message_size_bytes or size + record.BLANK_SIZE > config.mapped_file_size_commit_log:
         return PutMessageStatus.MESSAGE_ILLEGAL
-    sys_flag = message.sys_flag & ~HOSTS_V6 | around.host_flags
-    return OutgoingMessage(topic, queue_id, encoded, sys_flag, size, around, message)
+    return OutgoingMessage(topic, queue_id, encoded, size, around, message)
 
 
 @lru_cache(maxsize=1024)  # every put asks, mostly about the same few
