@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, WrongFileSizeError
-from gantrymq.format.index import file_size
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
@@ -47,6 +47,27 @@ def test_a_file_without_a_whole_header_has_no_geometry(tmp_path: Path, size_byte
     (paths.index / "20261121070346782").write_bytes(bytes(size_bytes))
     with pytest.raises(WrongFileSizeError, match=f"{size_bytes}"):
         find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ())
+
+
+@pytest.mark.parametrize("lost", ["the newest entry", "every entry", "every slot"])
+def test_a_file_that_a_power_cut_left_without_proof_has_the_configured_geometry(lost: str) -> None:
+    """The header came to the disk and other pages did not: recovery makes such a file anew, if only the store opens."""
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        fill(store, 60, random.Random(7))
+        await_dispatch(store)
+    slots_at, slots = HEADER_SIZE, SMALL.max_hash_slot_num
+    entries_at = slots_at + slots * SLOT_SIZE
+    for entry in fs.scan(StorePaths(ROOT).index):
+        file = fs.open(StorePaths(ROOT).index / entry.name, writable=True)
+        count = decode_header(file.read_at(0, HEADER_SIZE)).index_count
+        begin, end = {
+            "the newest entry": (entries_at + (count - 1) * ENTRY_SIZE, entries_at + count * ENTRY_SIZE),
+            "every entry": (entries_at, entry.size_bytes),
+            "every slot": (slots_at, entries_at),
+        }[lost]
+        file.write_at(begin, bytes(end - begin))
+    assert find_index_geometry(fs, StorePaths(ROOT), SMALL_INDEX, ()) == SMALL_INDEX
 
 
 # The first key hashes to slot 0, so that entries that were never written look like the end of its chain.

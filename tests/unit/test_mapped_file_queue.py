@@ -273,6 +273,19 @@ def test_a_file_stays_until_something_behind_it_is_durable(seed: int) -> None:
     assert again.min_offset == SIZE
 
 
+def test_a_file_may_go_in_front_of_an_empty_one(seed: int) -> None:
+    """On a full disk nothing will be put into the last one, and yet there must be room some day."""
+    fs = MemoryFileSystem()
+    queue = filled(fs, SIZE)
+    queue.last_for_append()
+    assert not queue.remove_first(0, 0)
+    queue.flush_all()
+    assert queue.remove_first(0, 0)
+    again = new_queue(fs.crash_clone(0.0, seed))
+    again.load()
+    assert again.min_offset == SIZE
+
+
 def test_destroy_takes_everything() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE)

@@ -14,6 +14,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
+from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.rebuild import rebuild_store
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store, queue_messages
 
@@ -248,3 +249,30 @@ def test_a_delayed_message_for_an_impossible_queue_is_refused_at_once(tmp_path: 
     with open_store(RealFileSystem(), tmp_path / "store") as store:
         message = Message("orders", b"x", queue_id=queue_id, delay_level=1)
         assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("killed_at", ["index_file.index_put", "held_entries.index_clear", "held_entries.index_repair"])
+def test_a_recovery_that_was_killed_over_an_index_file_can_be_done_again(
+    killed_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log begins later than the index file, so that nothing of that one stands where it should."""
+    fs = MemoryFileSystem()
+    config = replace(SMALL, max_hash_slot_num=1000, max_index_num=4000)
+    with open_store(fs, config=config) as store:
+        stored = [store.put(Message("orders", b"x" * 40, keys=[f"k{number}"])).phy_offset for number in range(1500)]
+        await_dispatch(store)
+        store._log.queue.flush_all()
+        while len(store._log.queue.files) > 2:
+            assert store._log.queue.remove_first(0, 0)
+        killed = fs.kill_clone()
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gantrymq.store.{killed_at}", kill)
+        with pytest.raises(KeyboardInterrupt):
+            MessageStore.open(ROOT, config, fs=killed, housekeeping=False)
+    with MessageStore.open(ROOT, config, fs=killed.kill_clone(), housekeeping=False) as again:
+        for number, place in enumerate(stored):
+            assert again.query_offsets("orders", f"k{number}") == [place] * (place >= again.min_phy_offset)

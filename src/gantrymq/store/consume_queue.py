@@ -54,7 +54,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False)
         self.max_physic_offset = -1
-        self._doubted_end: int | None = None  # in front of it units may stand that nothing vouches for
+        self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
         self._min_logic_offset = 0
         self._blank = encode_entry(PRE_BLANK)
@@ -108,8 +108,8 @@ class ConsumeQueue:
         points in front is durable and in order. The first unit of a file, which no border divides, says whether it
         begins with such; ``is_true`` looks into the log for the last one that is kept where a border divides it.
 
-        Mostly they are right all the same, so in the last file the bytes stay until :meth:`truncate`, and what is
-        appended meanwhile and stands there already is not written again.
+        Mostly they are put again, so in the last file the bytes stay until they are written over, or :meth:`truncate`
+        wipes them. That they are the same is no reason not to write: a sync that failed may have given them up.
         """
         files = self.files.files
         if not files:
@@ -121,10 +121,14 @@ class ConsumeQueue:
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
-        if last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR and not is_true(self, last // UNIT_SIZE):
+        is_divided = last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR
+        if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
             end = last
-        self._doubted_end = self.files.max_offset
-        self.files.truncate_dirty(end, wipe=False)
+        goes_at_once = self._ext is not None  # as the extended units do, to which they point
+        if not goes_at_once:
+            files[-1].wipe_rest()
+            self._doubted_end = self.files.max_offset
+        self.files.truncate_dirty(end, wipe=goes_at_once)
         self._note_last()
         self._truncate_ext()
 
@@ -139,9 +143,9 @@ class ConsumeQueue:
             self._cut_to(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
             self._note_last()
             self._truncate_ext()
-        elif self._doubted_end is not None:
+        elif self.files.max_offset < self._doubted_end:
             self._cut_to(self.files.max_offset, wipe=True)
-        self._doubted_end = None
+        self._doubted_end = 0
 
     @property
     def last_phy_offset(self) -> int:
@@ -271,18 +275,9 @@ class ConsumeQueue:
     def _write(self, position: int, data: memoryview, *, start_offset: int | None = None) -> None:
         while data:
             file = self.files.last_for_append(position if start_offset is None else start_offset)
-            piece = data[: file.size - file.wrote_position]
-            if self._stands_at(file, piece):
-                file.advance(len(piece))
-            else:
-                file.append(piece)
-            data = data[len(piece) :]
-
-    def _stands_at(self, file: MappedFile, units: memoryview) -> bool:
-        """Whether these are the units in doubt behind the last one of ``file``."""
-        if self._doubted_end is None or file.file_from_offset + file.wrote_position >= self._doubted_end:
-            return False
-        return file.file.read_at(file.wrote_position, len(units)) == bytes(units)
+            room = file.size - file.wrote_position
+            file.append(data[:room])
+            data = data[room:]
 
     # Reading
 

@@ -84,22 +84,30 @@ def find_index_geometry(
 ) -> MessageStoreConfig:
     """``config`` with the index geometry that the files prove, unless it is ``given``.
 
-    Raises AmbiguousGeometryError where more than one pair is left. A store without index files keeps its settings.
+    Raises AmbiguousGeometryError where more than one pair is left, and WrongFileSizeError for a file that no pair fits
+    where no other proves one. A store without index files keeps its settings, and so does one whose files have the
+    length for them: a power cut may have taken what would prove anything, the newest entry for one.
     """
     if all(key in given for key in INDEX_KEYS):
         return config
     pairs: list[tuple[int, int]] | None = None
+    fitting_none: list[Entry] = []
     for entry in fs.scan(paths.index):
         if not is_index_name(entry.name) or not entry.size_bytes:
             continue
-        pairs = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
-        if not pairs:
-            raise WrongFileSizeError(
-                paths.index / entry.name, entry.size_bytes, "a geometry that all index files share"
-            )
+        found = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
+        if not found:
+            fitting_none.append(entry)
+            continue
+        pairs = found
         if len(pairs) == 1:
             break
     if not pairs:
+        usual_bytes = file_size(config.max_hash_slot_num, config.max_index_num)
+        for entry in fitting_none:
+            if entry.size_bytes != usual_bytes:
+                path = paths.index / entry.name
+                raise WrongFileSizeError(path, entry.size_bytes, "a geometry that all index files share")
         return config
     if len(pairs) > 1:
         raise AmbiguousGeometryError(paths.index, pairs, INDEX_KEYS)

@@ -28,7 +28,7 @@ class HeldEntries:
         self._array = array
         self._slots = slots
         self._entries = entries
-        # One entry may be behind those that the header counted: it was being written when the process ended.
+        # More may be behind those that the header counted, but nothing leads to them.
         self._end = min(index_count + 1, entries)
         self._seed = secrets.randbits(63)
         self._balance: int = index_balance(array, slots, self._seed)
@@ -40,7 +40,7 @@ class HeldEntries:
         return int(done)
 
     def end(self, numbers: Longs) -> None:
-        """Let the file hold what was confirmed and nothing else, but for its header, which ``numbers`` become."""
+        """Let the file hold what was confirmed, but for its header, which ``numbers`` become."""
         count = int(numbers[_INDEX_COUNT])
         if self._balance:
             table = np.zeros(self._slots * SLOT_SIZE, np.uint8)

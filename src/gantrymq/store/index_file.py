@@ -67,8 +67,10 @@ class IndexFile:
             self._take_numbers(numbers)
 
     def _end_held(self, held: HeldEntries, numbers: Longs) -> None:
-        held.end(numbers)
+        # The header first: one that counts what is cleared would leave, after a kill, a file that proves nothing.
         self._held = None
+        self._take_numbers(numbers)
+        held.end(numbers)
 
     def begin_after(self, previous: IndexHeader) -> None:
         """Start with the end of the file before, as RocketMQ does until the first entry is in."""

@@ -253,15 +253,22 @@ class MappedFileQueue:
         """Ask the first file to go; True when it is gone, False while somebody holds it.
 
         The last one stays, and so does one that nothing durable stands behind: a power cut would leave no file, and
-        the log would begin at 0 again.
+        the log would begin at 0 again. Raises SyncFailedError.
         """
         files = self._files
-        if len(files) < 2 or self.flushed_where <= files[1].file_from_offset:
+        if len(files) < 2 or not self._is_durable(files[1]):
             return False
         if not files[0].shutdown(now_ms, interval_forcibly_ms):
             return False
         self._drop(files[:1])
         return True
+
+    def _is_durable(self, file: MappedFile) -> bool:
+        """Whether some of ``file`` is on the disk, or at least its length where nothing is in it."""
+        if self.flushed_where == file.file_from_offset and not file.wrote_position:
+            file.file.sync()
+            return True
+        return self.flushed_where > file.file_from_offset
 
     def remove_before(self, count: int) -> list[Path]:
         """Remove the first ``count`` files, never the last one; returns their paths."""

@@ -20,7 +20,7 @@ from gantrymq.store.seen_queues import SeenQueues
 
 BATCH_RECORDS = 4096
 LARGE_BATCH_RECORDS = 32_768  # for whole logs: what the steps of a batch cost beside their records is then nothing
-SETS = 3  # one is scanned, one goes into queues, one into the index
+SETS = 3  # one is scanned or waits, one goes into queues, one into the index
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
     CheckCRC.BODY: codes.CHECK_BODY,

@@ -10,9 +10,9 @@ above 90 %                 the same, and puts are refused until the use is back 
 asked for by hand          as with the hour, in the next twenty runs
 =========================  ==============================================================================
 
-The last file never goes. A file that a reader holds stays, and no younger one is touched before it; after
-destroyMapedFileIntervalForcibly its references are dropped by force. At most deleteFileBatchMax files go in one run,
-deleteCommitLogFilesInterval apart.
+The last file never goes, nor one that nothing durable stands behind. A file that a reader holds stays, and no younger
+one is touched before it; after destroyMapedFileIntervalForcibly its references are dropped by force. At most
+deleteFileBatchMax files go in one run, deleteCommitLogFilesInterval apart.
 
 Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService, MappedFileQueue.
 """

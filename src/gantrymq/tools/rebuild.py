@@ -9,7 +9,7 @@ with RocketMQ, dispatches the whole log again.
 The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
 offsets keep their meaning. A queue without a single record in the log is left as it is: its files know its next offset.
 
-Thread rule: one rebuild of a store at a time, which its lock sees to. Three threads read, as in recovery.
+Thread rule: one rebuild of a store at a time, which its lock sees to. Several threads read, as in recovery.
 """
 
 from __future__ import annotations
