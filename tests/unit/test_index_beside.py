@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gantrymq.errors import SyncFailedError
 from gantrymq.store.index_beside import IndexBeside
 
 
 class Dispatcher:
-    """Notes what it is given once ``may_go`` lets it; raises at the batch ``bad``."""
+    """Notes what it is given once ``may_go`` lets it; raises ``error`` at the batch ``bad``."""
 
-    def __init__(self, bad: object = None) -> None:
+    def __init__(self, bad: object = None, error: Exception | None = None) -> None:
         self.done: list[object] = []
         self.may_go = threading.Event()
         self._bad = bad
+        self._error = error or OSError(f"at {bad}")
 
     def dispatch(self, batch: object, now_ms: int | None) -> None:
         assert now_ms is None
         self.may_go.wait(30)
         if batch == self._bad:
-            raise OSError(f"at {batch}")
+            raise self._error
         self.done.append(batch)
 
 
@@ -69,6 +72,22 @@ def test_what_the_caller_raised_counts_more() -> None:
     dispatcher.may_go.set()
     with pytest.raises(KeyError):
         give_up()
+
+
+def test_a_failed_sync_counts_more_than_what_the_caller_raised() -> None:
+    """A recovery that goes on behind a gap would sync again, which may succeed without what the first one gave up."""
+    failed = SyncFailedError(Path("index"), "broken")
+    dispatcher = Dispatcher(1, failed)
+
+    def give_up() -> None:
+        with beside(dispatcher) as index:
+            index.dispatch(1)
+            raise KeyError
+
+    dispatcher.may_go.set()
+    with pytest.raises(SyncFailedError) as raised:
+        give_up()
+    assert raised.value is failed
 
 
 def test_without_a_dispatcher_nothing_is_indexed() -> None:

@@ -89,13 +89,14 @@ def index_confirm(
 
 @helper
 def _settle(file: Bytes, table: Bytes, size: int) -> None:
-    """Bring the slots of ``table`` to ``file``, comparing a cache line at a time.
+    """Bring the slots of ``table`` to ``file``, comparing a cache line of it at a time: no line lies in two pages.
 
     Word by word LLVM makes stores under a mask of it, and one whose mask is empty costs the processor a hundred cycles
     and more: six times as long as all the rest.
     """
-    for at in range(0, size, CACHE_LINE):
-        length = min(CACHE_LINE, size - at)
+    for line in range(0, HEADER_SIZE + size, CACHE_LINE):
+        at = max(line - HEADER_SIZE, 0)
+        length = min(line + CACHE_LINE - HEADER_SIZE, size) - at
         if not same_bytes(file, HEADER_SIZE + at, table, at, length):
             copy(file, HEADER_SIZE + at, table, at, length)
 

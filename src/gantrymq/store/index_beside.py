@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
+from gantrymq.errors import SyncFailedError
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.record_batch import RecordBatch
 
@@ -43,9 +44,14 @@ class IndexBeside:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the last batch; what it raises counts only where nothing else was raised."""
+        """Wait for the last batch; what it raises counts where nothing else was raised, and a failed sync always.
+
+        Whoever was raised for a gap in a queue goes on, and must not sync again what a sync has given up.
+        """
         try:
             if kind is None:
                 self._wait()
+            elif self._pending is not None and isinstance(failed := self._pending.exception(), SyncFailedError):
+                raise failed
         finally:
             self._pool.shutdown()

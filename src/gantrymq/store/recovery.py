@@ -48,7 +48,10 @@ _FAR = 1 << 62
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints."""
+    """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
+
+    Units are counted net for each queue: one that was wrong and is right now is neither cut nor added.
+    """
 
     last_exit_ok: bool
     rule: str
