@@ -8,7 +8,7 @@ Thread rule: one dispatcher.
 
 from __future__ import annotations
 
-import secrets
+import os
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class HeldEntries:
         self._entries = entries
         # More may be behind those that the header counted, but nothing leads to them.
         self._end = min(index_count + 1, entries)
-        self._seed = secrets.randbits(63)
+        self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets brings in all of OpenSSL
         self._balance: int = index_balance(array, slots, self._seed)
 
     def confirm(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
