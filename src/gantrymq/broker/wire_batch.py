@@ -18,7 +18,6 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
 from gantrymq.kernels.arrays import read_only
-from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, message_id, message_ids
 from gantrymq.model.status import PutMessageStatus
@@ -96,7 +95,7 @@ class WireRecords:
             flag,
             queue_offset,
             phy_offset,
-            self.sys_flag & ~flags.HOSTS_V6 | around.host_flags,
+            self.sys_flag,
             self.born_timestamp_ms or store_timestamp_ms,
             store_timestamp_ms,
             self.reconsume_times,

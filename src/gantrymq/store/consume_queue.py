@@ -124,11 +124,11 @@ class ConsumeQueue:
         is_divided = last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR
         if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
             end = last
-        goes_at_once = self._ext is not None  # as the extended units do, to which they point
-        if not goes_at_once:
+        if self._ext is None:
             files[-1].wipe_rest()
             self._doubted_end = self.files.max_offset
-        self.files.truncate_dirty(end, wipe=goes_at_once)
+        # What points to extended units goes at once, as they do.
+        self.files.truncate_dirty(end, wipe=self._ext is not None)
         self._note_last()
         self._truncate_ext()
 

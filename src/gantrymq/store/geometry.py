@@ -128,11 +128,11 @@ def _pairs_of(
         if len(array) < HEADER_SIZE:
             return []
         usual = (config.max_hash_slot_num, config.max_index_num)
-        first = _sample(array, _SAMPLED_FIRST)
-        if pairs is None and _count_explained(array, usual, first) == first.size:
-            # What is configured fits, also a file that a kill left empty; the search is for other geometries.
-            return [usual]
         if pairs is None:
+            first = _sample(array, _SAMPLED_FIRST)
+            if _count_explained(array, usual, first) == first.size:
+                # What is configured fits, also a file that a kill left empty; the search is for other geometries.
+                return [usual]
             pairs = _keep_given(_candidate_pairs(array), config, given)
         sample = _sample(array, _SAMPLED_ENTRIES)
         explained = {pair: _count_explained(array, pair, sample) for pair in pairs}

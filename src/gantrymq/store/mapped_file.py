@@ -110,8 +110,8 @@ class MappedFile:
 
     def set_positions(self, position: int) -> None:
         """All three positions at once, as loading does."""
-        self.wrote_position = self.committed_position = self.flushed_position = position
-        self.brought_in = 0
+        self.flushed_position = position
+        self.cut_to(position)
 
     def cut_to(self, position: int) -> None:
         """Go on from ``position``; what was not flushed in front of it still is not."""

@@ -224,9 +224,8 @@ class MappedFileQueue:
             if wipe:
                 file.wipe_rest()
         self._drop(removed[::-1])
-        end = min(offset, self.max_offset)
-        self.flushed_where = min(self.flushed_where, end) if self._files else offset
-        self.committed_where = end if self._files else offset
+        self.committed_where = min(offset, self.max_offset) if self._files else offset
+        self.flushed_where = min(self.flushed_where, self.committed_where) if self._files else offset
         return [file.path for file in removed]
 
     def drop_unused(self) -> None:
