@@ -153,7 +153,9 @@ def filled(rng, slots: int, entries: int, count: int):
     start = 0
     while start < count:
         stop = min(start + rng.randrange(1, 9), count)
-        put = index_put(file, slots, entries, header, hashes, offsets, times, start, stop)
+        put = index_put(
+            file, slots, file, HEADER_SIZE + 4 * slots, entries, header, hashes, offsets, times, start, stop
+        )
         expected = sum(plain.put(int(hashes[i]), int(offsets[i]), int(times[i])) for i in range(start, stop))
         assert put == expected
         start = stop
@@ -185,7 +187,7 @@ def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
     plain.header.index_count = rng.choice([1, 7, 30])
     header[5] = plain.header.index_count
     hashes, offsets = int64s([rng.randrange(99) for _ in range(40)]), int64s(range(40))
-    put = index_put(file, 20, 60, header, hashes, offsets, offsets, 0, 40)
+    put = index_put(file, 20, file, HEADER_SIZE + 80, 60, header, hashes, offsets, offsets, 0, 40)
     assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
     assert file.tobytes() == bytes(plain.raw)
     assert header.tolist() == numbers(plain.header)

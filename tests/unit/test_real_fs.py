@@ -1,5 +1,7 @@
 """Local files: named errors, durable names, locks that other processes and this one respect."""
 
+import errno
+import mmap
 import os
 import random
 import subprocess
@@ -61,6 +63,64 @@ def test_files_read_back_what_was_written(fs: RealFileSystem, tmp_path: Path) ->
     file.close()
     file.close()
     assert array[5] == ord("h")
+
+
+def pages(rng: random.Random, count: int) -> mmap.mmap:
+    """Memory that begins at a page."""
+    memory = mmap.mmap(-1, count * mmap.PAGESIZE)
+    memory.write(rng.randbytes(len(memory)))
+    return memory
+
+
+def test_what_is_written_past_the_cache_is_read_from_it_and_mapped(
+    fs: RealFileSystem, tmp_path: Path, rng: random.Random
+) -> None:
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    file.resize(40_960)
+    mapped, expected = file.map(), bytearray(40_960)
+    for position, count in ((8192, 2), (0, 1), (36_864, 1), (4096, 3)):
+        file.write_at(position + 5, b"not yet on the disk")
+        assert mapped[position + 5] == ord("n")
+        data = pages(rng, count)
+        file.write_past_cache(position, memoryview(data))
+        expected[position : position + len(data)] = data[:]
+    assert mapped.tobytes() == expected == file.read_at(0, 50_000)
+    file.close()
+    del mapped
+    assert not [name for name in os.listdir("/proc/self/fd") if is_open(name, tmp_path)]
+
+
+def is_open(descriptor: str, folder: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder))
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("why", ["no whole page", "another file has the name", "no such file system"])
+def test_what_cannot_go_past_the_cache_is_written_all_the_same(
+    fs: RealFileSystem, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    data = memoryview(pages(rng, 2))
+    if why == "no whole page":
+        data = data[3:5000]
+    elif why == "another file has the name":
+        os.rename(tmp_path / "file", tmp_path / "renamed")
+        (tmp_path / "file").write_bytes(b"")
+    else:
+        open_any = os.open
+
+        def refuse(path: Path, flags: int, *rest: int) -> int:
+            if flags & os.O_DIRECT:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            return open_any(path, flags, *rest)
+
+        monkeypatch.setattr(os, "open", refuse)
+    file.write_past_cache(4096, data)
+    assert file.read_at(0, 20_000) == bytes(4096) + data
+    if why == "another file has the name":
+        assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_a_view_is_what_is_read_also_of_a_file_that_was_cut(fs: RealFileSystem, tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ class File(Protocol):
         """Write all of ``data`` at ``position``; raises DiskFullError."""
         ...
 
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """As :meth:`write_at`, without taking pages of the system's cache where it can do that.
+
+        For whole pages (4096 bytes), in memory that begins at one, which nobody reads soon.
+        """
+        ...
+
     def zero(self, position: int, length: int) -> None:
         """Make the bytes read as zeros without changing the size of the file."""
         ...

@@ -65,6 +65,11 @@ class FaultyFile:
         self._count("write_at", self.path)
         self._inner.write_at(position, data)
 
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """As the inner file, or the error and nothing written."""
+        self._count("write_at", self.path)
+        self._inner.write_past_cache(position, data)
+
     def zero(self, position: int, length: int) -> None:
         """As the inner file, or the error."""
         self._count("zero", self.path)

@@ -113,6 +113,10 @@ class MemoryFile:
             self.resize(position + len(data))
         self._inode.live[position : position + len(data)] = np.frombuffer(data, np.uint8)
 
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """As :meth:`write_at`: there is no cache here."""
+        self.write_at(position, data)
+
     def zero(self, position: int, length: int) -> None:
         """Zero the bytes; whole pages of them give their space back."""
         end = min(position + length, self.size())

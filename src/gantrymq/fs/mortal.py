@@ -46,6 +46,11 @@ class MortalFile:
         self._require_alive(self.path)
         self._inner.write_at(position, data)
 
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """As the inner file, while there is one."""
+        self._require_alive(self.path)
+        self._inner.write_past_cache(position, data)
+
     def zero(self, position: int, length: int) -> None:
         """As the inner file, while there is one."""
         self._require_alive(self.path)

@@ -61,6 +61,10 @@ class OverlayFile:
             self.resize(position + len(data))
         self.map()[position : position + len(data)] = np.frombuffer(data, np.uint8)
 
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """Change the view."""
+        self.write_at(position, data)
+
     def zero(self, position: int, length: int) -> None:
         """Make the bytes of the view zeros, up to the first stretch that is zeros already.
 

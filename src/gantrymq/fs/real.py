@@ -83,6 +83,18 @@ def open_descriptor(path: Path, flags: int) -> int:
     return fd
 
 
+def _direct_descriptor(path: Path, fd: int) -> int:
+    """Another descriptor of the file ``fd``, for writing past the cache; -1 where there is none to be had."""
+    try:
+        direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    if os.path.sameopenfile(direct, fd):
+        return direct
+    os.close(direct)  # renamed meanwhile
+    return -1
+
+
 def data_from(fd: int, position: int) -> int:
     """The next data of a file by SEEK_DATA, see :meth:`gantrymq.fs.api.File.data_from`."""
     try:
@@ -97,6 +109,7 @@ class RealFile:
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
         self._path = path
         self._fd = descriptor
+        self._direct_fd: int | None = None  # -1 where there can be none
         self._writable = writable
         self._mapping: mmap.mmap | None = None
         self._shared: mmap.mmap | None = None  # what map() made
@@ -138,6 +151,23 @@ class RealFile:
                 written = os.pwrite(self._fd, view, position)
                 position += written
                 view = view[written:]
+
+    def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
+        """By a second descriptor that has O_DIRECT; as :meth:`write_at` where the file system will not have that."""
+        if self._direct_fd is None:
+            self._direct_fd = _direct_descriptor(self._path, self._fd)
+        view = memoryview(data)
+        with _named_errors(self._path, len(view)):
+            while view and self._direct_fd >= 0:
+                try:
+                    written = os.pwrite(self._direct_fd, view, position)
+                except OSError as error:
+                    if error.errno != errno.EINVAL:
+                        raise
+                    break
+                position += written
+                view = view[written:]
+        self.write_at(position, view)
 
     def zero(self, position: int, length: int) -> None:
         """Punch a hole where the file system can, else write zeros."""
@@ -199,9 +229,10 @@ class RealFile:
     def close(self) -> None:
         """Give the descriptor back."""
         self._mapping = self._shared = None  # views keep them alive
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for fd in (self._fd, self._direct_fd):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._fd = self._direct_fd = -1
 
     def __del__(self) -> None:
         """A file that was dropped gives its descriptor back too."""

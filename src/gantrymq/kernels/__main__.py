@@ -37,7 +37,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.rising_units, (buf, 0, 0, 0, 0)
     yield api.first_unit_at_or_after, (buf, 0, 0, 0)
     yield api.index_hashes, (buf, matrix, 0, 0, 1, longs, longs)
-    yield api.index_put, (out, 1, 1, header, longs, longs, longs, 0, 0)
+    yield api.index_put, (out, 1, out, 0, 1, header, longs, longs, longs, 0, 0)
     yield api.index_select, (buf, 1, 1, header, 0, 0, 0, 0, longs)
     yield api.index_geometry_check, (buf, 0, 0, 0)
     yield api.index_geometry_score, (buf, 0, 0)

@@ -63,6 +63,9 @@ ENTRY_HASH = 2  # at one that is not indexed under its hash
 ENTRY_TIME = 3  # at one that was stored at another time
 SURELY_BEHIND = 8  # so many index entries in a row that point further on are no accident
 
+# The numbers of an index file's header, in their order.
+BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_PHY_OFFSET, END_PHY_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
+
 MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
 

@@ -1,8 +1,8 @@
 """Index files: the hashes that records are indexed under, and the files' hash tables.
 
 ``file`` is a uint8 view of a whole index file, ``slots`` and ``entries`` its geometry (maxHashSlotNum, maxIndexNum);
-``header`` is an int64 array of the six numbers of its header, in their order: beginTimestamp, endTimestamp,
-beginPhyOffset, endPhyOffset, hashSlotCount, indexCount. Bytes are described in ``gantrymq.format.index``.
+``header`` is an int64 array of the six numbers of its header, which ``codes`` names. Bytes are described in
+``gantrymq.format.index``.
 
 Source: IndexFile.putKey and selectPhyOffset, IndexService.buildIndex.
 """
@@ -14,8 +14,14 @@ import numpy as np
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, MAX_TIME_DIFF_S, SLOT_SIZE
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
+    BEGIN_PHY_OFFSET,
+    BEGIN_TIMESTAMP,
+    END_PHY_OFFSET,
+    END_TIMESTAMP,
+    INDEX_COUNT,
     PROPERTIES_AT,
     RECORDS_AHEAD,
+    SLOT_COUNT,
     SYS_FLAG,
     TOPIC_AT,
     TOPIC_LENGTH,
@@ -30,7 +36,6 @@ from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 _KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
 _TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
 _SPACE = 0x20
-_BEGIN_TIMESTAMP, _END_TIMESTAMP, _BEGIN_PHY_OFFSET, _END_PHY_OFFSET, _SLOT_COUNT, INDEX_COUNT = range(6)
 _AHEAD = 24  # entries between asking for a slot's memory and using it
 
 
@@ -122,7 +127,7 @@ def index_hashes(
 @helper
 def time_diff(header: Int64s, store_timestamp: int) -> int:
     """The seconds that an entry says it is newer than the file's first."""
-    begin_timestamp = header[_BEGIN_TIMESTAMP]
+    begin_timestamp = header[BEGIN_TIMESTAMP]
     if begin_timestamp <= 0:
         return 0
     return int(min(max(store_timestamp - begin_timestamp, 0) // 1000, MAX_TIME_DIFF_S))
@@ -138,19 +143,27 @@ def slot_of(key_hash: int, slots: int) -> int:
 def count_entry(header: Int64s, begins_slot: bool, phy_offset: int, store_timestamp: int) -> None:
     """Bring ``header`` up to date with one entry more."""
     count = header[INDEX_COUNT]
-    header[_SLOT_COUNT] += begins_slot
+    header[SLOT_COUNT] += begins_slot
     if count <= 1:
-        header[_BEGIN_PHY_OFFSET] = phy_offset
-        header[_BEGIN_TIMESTAMP] = store_timestamp
+        header[BEGIN_PHY_OFFSET] = phy_offset
+        header[BEGIN_TIMESTAMP] = store_timestamp
     header[INDEX_COUNT] = count + 1
-    header[_END_PHY_OFFSET] = phy_offset
-    header[_END_TIMESTAMP] = store_timestamp
+    header[END_PHY_OFFSET] = phy_offset
+    header[END_TIMESTAMP] = store_timestamp
+
+
+@helper
+def room_for(header: Int64s, entries: int, start: int, stop: int) -> int:
+    """Up to which of the entries ``start`` to ``stop`` a file has room, which takes ``entries``."""
+    return int(min(stop, start + max(entries - header[INDEX_COUNT], 0)))
 
 
 @kernel
 def index_put(
     file: Bytes,
     slots: int,
+    body: Bytes,
+    body_at: int,
     entries: int,
     header: Int64s,
     hashes: Int64s,
@@ -161,10 +174,11 @@ def index_put(
 ) -> int:
     """Put entries ``start`` to ``stop`` of the three int64 arrays until the file is full; returns how many went in.
 
-    ``file`` is writable. ``header`` is brought up to date; its bytes in the file are the caller's to write.
+    ``file`` is writable and has the slots at least. Entries are written to ``body``, which is the file too, or a part
+    of it: number 0 would begin at ``body_at`` there. ``header`` is brought up to date; its bytes in the file are the
+    caller's to write.
     """
-    first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    stop = min(stop, start + max(entries - header[INDEX_COUNT], 0))
+    stop = room_for(header, entries, start, stop)
     for i in range(start, stop):
         if i + _AHEAD < stop:
             prefetch(file, HEADER_SIZE + slot_of(hashes[i + _AHEAD], slots) * SLOT_SIZE)
@@ -173,11 +187,11 @@ def index_put(
         previous = load_i32(file, slot_at)
         if previous <= 0 or previous > count:
             previous = 0
-        at = first_entry + count * ENTRY_SIZE
-        store_i32(file, at, hashes[i])
-        store_i64(file, at + 4, phy_offsets[i])
-        store_i32(file, at + 12, time_diff(header, store_timestamps[i]))
-        store_i32(file, at + 16, previous)
+        at = body_at + count * ENTRY_SIZE
+        store_i32(body, at, hashes[i])
+        store_i64(body, at + 4, phy_offsets[i])
+        store_i32(body, at + 12, time_diff(header, store_timestamps[i]))
+        store_i32(body, at + 16, previous)
         store_i32(file, slot_at, count)
         count_entry(header, previous == 0, phy_offsets[i], store_timestamps[i])
     return int(max(stop - start, 0))
@@ -201,7 +215,7 @@ def index_select(
     than the file has entries: chains of a damaged file may go in circles.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    count, begin_timestamp = header[INDEX_COUNT], header[_BEGIN_TIMESTAMP]
+    count, begin_timestamp = header[INDEX_COUNT], header[BEGIN_TIMESTAMP]
     number = load_i32(file, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
     if number <= 0 or number > count or count <= 1:
         return 0

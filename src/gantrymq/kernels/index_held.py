@@ -16,8 +16,9 @@ import numpy as np
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.codes import INDEX_COUNT
 from gantrymq.kernels.entries import same_bytes
-from gantrymq.kernels.index import INDEX_COUNT, count_entry, slot_of, time_diff
+from gantrymq.kernels.index import count_entry, room_for, slot_of, time_diff
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, store_i32
 
@@ -66,7 +67,7 @@ def index_confirm(
     ``header`` is brought up to date as ``index_put`` does it.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
-    stop = min(stop, start + max(entries - header[INDEX_COUNT], 0))
+    stop = room_for(header, entries, start, stop)
     left = np.uint64(balance)
     for i in range(start, stop):
         number = header[INDEX_COUNT]
@@ -121,11 +122,9 @@ def index_repair(file: Bytes, table: Bytes, slots: int, count: int) -> int:
 
 
 @kernel
-def index_clear(file: Bytes, slots: int, first: int, last: int) -> int:
-    """Make entries ``first`` to ``last`` zeros; returns how many words were not."""
-    changed, entries_at = 0, HEADER_SIZE + slots * SLOT_SIZE
+def index_clear(file: Bytes, slots: int, first: int, last: int) -> None:
+    """Make entries ``first`` to ``last`` zeros; those that are stay unwritten."""
+    entries_at = HEADER_SIZE + slots * SLOT_SIZE
     for at in range(entries_at + first * ENTRY_SIZE, entries_at + last * ENTRY_SIZE, SLOT_SIZE):
         if load_i32(file, at) != 0:
             store_i32(file, at, 0)
-            changed += 1
-    return changed

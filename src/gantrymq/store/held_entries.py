@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gantrymq.format.index import SLOT_SIZE
 from gantrymq.fs.api import Bytes
+from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_repair
 
 Longs = NDArray[np.int64]
-_SLOT_COUNT, _INDEX_COUNT = 4, 5  # in the numbers of a header
 
 
 class HeldEntries:
@@ -41,8 +41,8 @@ class HeldEntries:
 
     def end(self, numbers: Longs) -> None:
         """Let the file hold what was confirmed, but for its header, which ``numbers`` become."""
-        count = int(numbers[_INDEX_COUNT])
+        count = int(numbers[codes.INDEX_COUNT])
         if self._balance:
             table = np.zeros(self._slots * SLOT_SIZE, np.uint8)
-            numbers[_SLOT_COUNT] = index_repair(self._array, table, self._slots, count)
+            numbers[codes.SLOT_COUNT] = index_repair(self._array, table, self._slots, count)
         index_clear(self._array, self._slots, count, self._end)

@@ -15,20 +15,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, file_size
+from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, IndexHeader, decode_header, encode_header, file_size
 from gantrymq.fs.api import File
 from gantrymq.kernels.api import index_put, index_select
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
+from gantrymq.store.index_stream import IndexStream
 
 Longs = NDArray[np.int64]
 
 
 class IndexFile:
-    """The file at ``path`` with ``slots`` slots and room for ``entries`` - 1 entries."""
+    """The file at ``path`` with ``slots`` slots and room for ``entries`` - 1 entries.
 
-    def __init__(self, file: File, slots: int, entries: int) -> None:
+    One that ``is_new`` has no header yet, and nobody looks for it: Linux would bring in megabytes of a hole.
+    """
+
+    def __init__(self, file: File, slots: int, entries: int, *, is_new: bool = False) -> None:
         self.path: Path = file.path
         self.slots = slots
         self.entries = entries
@@ -37,7 +41,8 @@ class IndexFile:
         self._array = file.map()
         self._space = IndexSpace(file, slots, entries)
         self._held: HeldEntries | None = None  # of a file in doubt, until something differs
-        self.header: IndexHeader = decode_header(self._array[:HEADER_SIZE].data)
+        self._stream: IndexStream | None = None
+        self.header: IndexHeader = IndexHeader() if is_new else decode_header(self._array[:HEADER_SIZE].data)
         # No more than there are: a damaged count must not grow out of its field.
         self.header.hash_slot_count = min(self.header.hash_slot_count, slots)
 
@@ -49,6 +54,14 @@ class IndexFile:
     def reserve(self, hashes: Longs) -> None:
         """Take the space that these entries need, for another program may have left a hole; raises DiskFullError."""
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
+
+    def stream(self) -> None:
+        """Write what is put up to the next :meth:`flush` past the page cache.
+
+        For a new file with its space reserved, of which nobody asks anything before that.
+        """
+        if self._space.has_all:
+            self._stream = IndexStream(self._file, self.slots, self.entries)
 
     def begin_again(self) -> None:
         """Forget what the file holds; what is put now and stands there already is not written again.
@@ -95,10 +108,16 @@ class IndexFile:
             if start + done < len(hashes) and numbers[-1] < self.entries:
                 self._end_held(held, numbers)
         if self._held is None:
-            rest = (hashes, phy_offsets, store_timestamps, start + done, len(hashes))
-            done += int(index_put(self._array, self.slots, self.entries, numbers, *rest))
+            done += self._append(numbers, hashes, phy_offsets, store_timestamps, start + done)
         self._take_numbers(numbers)
         return done
+
+    def _append(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+        if self._stream is not None:
+            return self._stream.put(numbers, hashes, phy_offsets, store_timestamps, start)
+        body_at = HEADER_SIZE + self.slots * SLOT_SIZE
+        rest = (numbers, hashes, phy_offsets, store_timestamps, start, len(hashes))
+        return int(index_put(self._array, self.slots, self._array, body_at, self.entries, *rest))
 
     def _take_numbers(self, numbers: Longs) -> None:
         self.header = IndexHeader(*numbers.tolist())
@@ -119,15 +138,21 @@ class IndexFile:
         return [int(offset) for offset in out[:found]]
 
     def _write_header(self) -> None:
-        if self._held is None:
+        if self._held is None and self._stream is None:
             self._array[:HEADER_SIZE] = np.frombuffer(encode_header(self.header), np.uint8)
 
     def flush(self) -> None:
         """Make the file durable."""
+        if self._stream is not None:
+            self._stream.end(self.header, self.size)
+            self._stream = None
         self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
         self._file.close()
 
 

@@ -23,17 +23,26 @@ EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
 class IndexService:
     """The files in ``directory``, each of ``slots`` slots and ``entries`` entries.
 
-    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable.
+    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable. ``streams`` is for whoever
+    makes the index of a whole log and answers no query before :meth:`flush`: see :mod:`gantrymq.store.index_stream`.
     """
 
     def __init__(
-        self, fs: FileSystem, directory: Path, slots: int, entries: int, full_file_flushed: Callable[[int], None]
+        self,
+        fs: FileSystem,
+        directory: Path,
+        slots: int,
+        entries: int,
+        full_file_flushed: Callable[[int], None],
+        *,
+        streams: bool = False,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._slots = slots
         self._entries = entries
         self._full_file_flushed = full_file_flushed
+        self._streams = streams
         self._files: tuple[IndexFile, ...] = ()
         self._doubtful: list[IndexFile] = []
 
@@ -149,8 +158,10 @@ class IndexService:
         file = self._fs.open(path, writable=True, create=True)
         try:
             file.resize(file_size(self._slots, self._entries))
-            fresh = IndexFile(file, self._slots, self._entries)
+            fresh = IndexFile(file, self._slots, self._entries, is_new=True)
             fresh.reserve(hashes)
+            if self._streams:
+                fresh.stream()
         except Exception:
             self._take_back(file)
             raise

@@ -27,12 +27,12 @@ class IndexSpace:
         self._slots = slots
         self._first_entry = HEADER_SIZE + slots * SLOT_SIZE
         self._size = file_size(slots, entries)
-        self._has_all = False
+        self.has_all = False  # whether all of the file has its space
         self._pages: NDArray[np.bool_] | None = None  # which pages have their space, where not all could be had
 
     def take(self, hashes: NDArray[np.int64], first: int) -> None:
         """Take what entry ``first`` and those behind it, with these key hashes, will touch; raises DiskFullError."""
-        if self._has_all:
+        if self.has_all:
             return
         if self._pages is None:
             try:
@@ -42,7 +42,7 @@ class IndexSpace:
                     raise
                 self._pages = np.zeros(-(-self._size // _PAGE_SIZE), np.bool_)
             else:
-                self._has_all = True
+                self.has_all = True
                 return
         self._take_pages(self._pages, hashes, first)
 

@@ -116,7 +116,8 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
     full_files_ms: list[int] = []
     queues = ConsumeQueues(fs, work, config)
     dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint)
-    index = IndexService(fs, work.index, config.max_hash_slot_num, config.max_index_num, full_files_ms.append)
+    geometry = config.max_hash_slot_num, config.max_index_num
+    index = IndexService(fs, work.index, *geometry, full_files_ms.append, streams=True)
     indexer = IndexDispatcher(index, 0)
     try:
         with IndexBeside(indexer if order.index else None) as beside:

@@ -128,7 +128,9 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
     fs.make_directory(target)
     opened = fs.open(target / run.name, writable=True, create=True)
     opened.resize(file_size(slots, entries))
-    file = IndexFile(opened, slots, entries)
+    file = IndexFile(opened, slots, entries, is_new=True)
+    file.reserve(np.empty(0, np.int64))
+    file.stream()
     file.begin_after(run.before)
     for chunk in _chunks(run):
         columns = [np.ascontiguousarray(column) for column in chunk.T]

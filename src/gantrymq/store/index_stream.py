@@ -1,0 +1,115 @@
+"""A new index file, written from front to back past the page cache.
+
+Pages of a file that has none yet are the dearest memory there is (docs/PERFORMANCE.md), the index of a whole log is
+hundreds of megabytes of them, and nobody reads it soon. So the slots, which are reached at random, stay in memory of
+our own until the end; entries, which only follow each other, go through a few buffers that a thread writes away.
+
+::
+
+    [header | slots | … page … | entries ……………………………………]
+    [        table           ]
+                    [ buffer ][ buffer ][ buffer ]…            one after the other, each a few times
+
+The page in which entries begin is in the table and in the first buffer; the table, which is written last, has it whole.
+
+Thread rule: one dispatcher, and a thread of its own that writes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_header
+from gantrymq.fs.api import Bytes, File
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import index_put
+
+Longs = NDArray[np.int64]
+_PAGE_BYTES = 4096
+_BUFFER_BYTES = 1 << 20
+_BUFFERS = 4
+
+
+class IndexStream:
+    """What is put into ``file``, which is new, has its space, and takes ``entries`` entries at ``slots`` slots."""
+
+    def __init__(self, file: File, slots: int, entries: int) -> None:
+        self._file, self._slots, self._entries = file, slots, entries
+        self._first_entry = HEADER_SIZE + slots * SLOT_SIZE
+        self._begin = self._at = self._first_entry - self._first_entry % _PAGE_BYTES
+        self._pool = ThreadPoolExecutor(1, "IndexStream")
+        self._table = _pages(self._begin + _PAGE_BYTES)
+        # Read before they are written, new pages would be asked for twice.
+        self._table_is_there = self._pool.submit(np.copyto, self._table, 0)
+        self._buffer = _pages(_BUFFER_BYTES + _PAGE_BYTES)  # the last entry may end behind it
+        self._written: deque[tuple[Bytes, Future[None]]] = deque()
+
+    def put(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+        """Put entries from ``start`` on (int64 arrays) until the file is full; returns how many went in.
+
+        ``numbers`` are those of the header, and count them. Raises what an earlier write has met.
+        """
+        self._table_is_there.result()
+        begin, stop = start, len(hashes)
+        while start < stop and numbers[codes.INDEX_COUNT] < self._entries:
+            room = -(-(self._at + _BUFFER_BYTES - self._end(numbers)) // ENTRY_SIZE)
+            if room <= 0:
+                self._turn()
+                continue
+            body_at = self._first_entry - self._at
+            rest = (numbers, hashes, phy_offsets, store_timestamps, start, min(start + room, stop))
+            start += int(index_put(self._table, self._slots, self._buffer, body_at, self._entries, *rest))
+        return start - begin
+
+    def _end(self, numbers: Longs) -> int:
+        return self._first_entry + int(numbers[codes.INDEX_COUNT]) * ENTRY_SIZE
+
+    def _turn(self) -> None:
+        """Write the buffer away and go on with the next one, which begins with what ended behind this one."""
+        full = self._buffer
+        self._complete_table()
+        self._written.append((full, self._pool.submit(self._write, self._at, full[:_BUFFER_BYTES])))
+        if len(self._written) < _BUFFERS:
+            self._buffer = _pages(len(full))
+        else:
+            self._buffer, written = self._written.popleft()
+            written.result()
+        self._buffer[:ENTRY_SIZE] = full[_BUFFER_BYTES : _BUFFER_BYTES + ENTRY_SIZE]
+        self._at += _BUFFER_BYTES
+
+    def _complete_table(self) -> None:
+        if self._at == self._begin:
+            slots_end = self._first_entry - self._begin
+            self._table[self._first_entry :] = self._buffer[slots_end:_PAGE_BYTES]
+
+    def _write(self, position: int, data: Bytes) -> None:
+        whole = len(data) - len(data) % _PAGE_BYTES
+        self._file.write_past_cache(position, data[:whole].data)
+        if whole < len(data):
+            self._file.write_at(position + whole, data[whole:].data)
+
+    def end(self, header: IndexHeader, size_bytes: int) -> None:
+        """Return when all of it stands in the file of this size, which is not synced by that."""
+        self._table_is_there.result()
+        self._complete_table()
+        self._table[:HEADER_SIZE] = np.frombuffer(encode_header(header), np.uint8)
+        used = self._first_entry + header.index_count * ENTRY_SIZE - self._at
+        self._pool.submit(self._write, self._at, self._buffer[: max(used, 0)]).result()
+        while self._written:
+            self._written.popleft()[1].result()
+        self._write(0, self._table[:size_bytes])
+        self.close()
+
+    def close(self) -> None:
+        """Wait for the thread; what was not written is lost."""
+        self._pool.shutdown()
+
+
+def _pages(size_bytes: int) -> Bytes:
+    """Memory that begins at a page, as the system wants it of who writes past its cache."""
+    return np.frombuffer(mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
