@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gantrymq.errors import DiskError
+from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
@@ -98,6 +98,23 @@ def test_a_disk_that_fails_is_told_and_no_thread_stays(tmp_path: Path) -> None:
             index.close()
             assert not threads()
     assert failures > 5  # the table, four buffers and their rest
+
+
+def test_room_that_was_promised_and_is_not_there_is_told_again_and_again() -> None:
+    """As on file systems that copy what is written: what is lost of the file does not come back."""
+    fs = FaultyFileSystem(MemoryFileSystem())
+    index = service(fs, ROOT / "index", 300, 2_000, streams=True)
+    numbers = np.arange(1, 2_000, dtype=np.int64)
+    put(index, numbers[:10])
+    fs.fail_at = len(fs.operations) + 1  # one time
+    with pytest.raises(DiskFullError):
+        put(index, numbers[10:])
+    with pytest.raises(DiskFullError):
+        put(index, numbers[10:])
+    with pytest.raises(DiskFullError):
+        index.end_rewriting()
+    index.close()
+    assert not threads()
 
 
 def test_a_disk_without_room_for_all_of_it_gets_what_fits() -> None:

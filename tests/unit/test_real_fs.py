@@ -97,6 +97,21 @@ def is_open(descriptor: str, folder: Path) -> bool:
         return False
 
 
+def test_a_sync_that_was_begun_is_ended_by_a_sync(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
+    written = rng.randbytes(100_000)
+    for disk, path in ((fs, tmp_path / "file"), (MemoryFileSystem(), Path("/file"))):
+        file = disk.open(path, writable=True, create=True)
+        disk.sync_directory(path.parent)
+        file.write_at(0, written)
+        file.begin_sync()
+        if isinstance(disk, MemoryFileSystem):
+            assert disk.crash_clone(0.0, 1).open(path).size() == 0, "nothing is durable before the sync"
+        file.sync()
+        kept = disk.crash_clone(0.0, 1) if isinstance(disk, MemoryFileSystem) else disk
+        assert kept.open(path).read_at(0, 100_001) == written
+        file.close()
+
+
 @pytest.mark.parametrize("why", ["no whole page", "another file has the name", "no such file system"])
 def test_what_cannot_go_past_the_cache_is_written_all_the_same(
     fs: RealFileSystem, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, why: str

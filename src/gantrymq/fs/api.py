@@ -99,6 +99,13 @@ class File(Protocol):
         """
         ...
 
+    def begin_sync(self) -> None:
+        """Let the system begin to write what a :meth:`sync` will wait for; that one tells what went wrong.
+
+        For whoever syncs several files: the disk has all of them at once.
+        """
+        ...
+
     def sync(self) -> None:
         """Return when every byte written so far, mapped ones too, would survive a power cut."""
         ...

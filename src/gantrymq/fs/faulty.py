@@ -94,6 +94,10 @@ class FaultyFile:
         """As the inner file: the disk is not asked."""
         self._inner.let_go(position, length)
 
+    def begin_sync(self) -> None:
+        """As the inner file: what the disk refuses the sync tells."""
+        self._inner.begin_sync()
+
     def sync(self) -> None:
         """As the inner file, or the error and nothing durable, by a later sync neither."""
         try:

@@ -149,6 +149,9 @@ class MemoryFile:
     def let_go(self, position: int, length: int) -> None:
         """Nothing to do."""
 
+    def begin_sync(self) -> None:
+        """Nothing to do."""
+
     def sync(self) -> None:
         """Carry bytes and length over to the disk."""
         pages = _in_units(self._inode.live, PAGE_SIZE).any(axis=1)

@@ -74,6 +74,10 @@ class MortalFile:
         """As the inner file."""
         self._inner.let_go(position, length)
 
+    def begin_sync(self) -> None:
+        """As the inner file: nothing changes by it."""
+        self._inner.begin_sync()
+
     def sync(self) -> None:
         """As the inner file, while there is one."""
         self._require_alive(self.path)

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.fs.api import Bytes, Entry, FileLock
+from gantrymq.fs.descriptors import data_from, open_descriptor
 from gantrymq.fs.holes import data_end
-from gantrymq.fs.real import RealFileSystem, data_from, open_descriptor
+from gantrymq.fs.real import RealFileSystem
 
 _ZERO_STRETCH = 1 << 16
 
@@ -104,6 +105,9 @@ class OverlayFile:
 
     def let_go(self, position: int, length: int) -> None:
         """Nothing: what was changed is in the mapping alone."""
+
+    def begin_sync(self) -> None:
+        """Nothing to do."""
 
     def sync(self) -> None:
         """Nothing to write."""

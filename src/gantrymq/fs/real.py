@@ -9,98 +9,32 @@ it, nobody else here opens the lock file.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import mmap
 import os
-import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from gantrymq.errors import (
-    DiskError,
-    DiskFullError,
-    NotAStoreError,
-    StoreLockedError,
-    StorePermissionError,
-    SyncFailedError,
-)
+from gantrymq.errors import DiskFullError, StoreLockedError
 from gantrymq.fs.api import Bytes, Entry, FileLock
+from gantrymq.fs.descriptors import (
+    begin_writing,
+    data_from,
+    direct_descriptor,
+    named_errors,
+    open_descriptor,
+    punch_hole,
+    sync_errors,
+)
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_BROKEN = (errno.EIO, errno.EUCLEAN, errno.ENXIO, errno.ENODEV, errno.ESTALE)
-_WRONG_KIND = {
-    errno.EISDIR: "is a directory where a file is needed",
-    errno.EEXIST: "is a file where a directory is needed",
-    errno.ENOTDIR: "lies below a file where a directory is needed",
-}
-_PUNCH_HOLE_KEEP_SIZE = 0x03
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it yet
 _SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
-
-
-@contextmanager
-def _named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Turn the operating system's errors that a person can act on into ours."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise DiskFullError(path, needed_bytes) from error
-        if error.errno in _DENIED:
-            raise StorePermissionError(path, os.strerror(error.errno)) from error
-        if error.errno in _WRONG_KIND:
-            raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
-        if error.errno in _BROKEN:
-            raise DiskError(path, os.strerror(error.errno)) from error
-        raise
-
-
-@contextmanager
-def _sync_errors(path: Path) -> Iterator[None]:
-    """Whatever it was: what was written before may be lost, also if the next sync succeeds."""
-    try:
-        yield
-    except OSError as error:
-        raise SyncFailedError(path, f"what was written may be lost: {error.strerror}") from error
-
-
-def open_descriptor(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is made where ``flags`` say so."""
-    with _named_errors(path):
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    return fd
-
-
-def _direct_descriptor(path: Path, fd: int) -> int:
-    """Another descriptor of the file ``fd``, for writing past the cache; -1 where there is none to be had."""
-    try:
-        direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    if os.path.sameopenfile(direct, fd):
-        return direct
-    os.close(direct)  # renamed meanwhile
-    return -1
-
-
-def data_from(fd: int, position: int) -> int:
-    """The next data of a file by SEEK_DATA, see :meth:`gantrymq.fs.api.File.data_from`."""
-    try:
-        return os.lseek(fd, position, os.SEEK_DATA)
-    except OSError as error:
-        return max(os.fstat(fd).st_size, position) if error.errno == errno.ENXIO else position
 
 
 class RealFile:
@@ -125,7 +59,7 @@ class RealFile:
 
     def read_at(self, position: int, length: int) -> bytes:
         """At most ``length`` bytes from ``position``."""
-        with _named_errors(self._path):
+        with named_errors(self._path):
             return os.pread(self._fd, length, position)
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
@@ -146,7 +80,7 @@ class RealFile:
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``."""
         view = memoryview(data)
-        with _named_errors(self._path, len(view)):
+        with named_errors(self._path, len(view)):
             while view:
                 written = os.pwrite(self._fd, view, position)
                 position += written
@@ -155,9 +89,9 @@ class RealFile:
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
         """By a second descriptor that has O_DIRECT; as :meth:`write_at` where the file system will not have that."""
         if self._direct_fd is None:
-            self._direct_fd = _direct_descriptor(self._path, self._fd)
+            self._direct_fd = direct_descriptor(self._path, self._fd)
         view = memoryview(data)
-        with _named_errors(self._path, len(view)):
+        with named_errors(self._path, len(view)):
             while view and self._direct_fd >= 0:
                 try:
                     written = os.pwrite(self._direct_fd, view, position)
@@ -173,21 +107,21 @@ class RealFile:
         """Punch a hole where the file system can, else write zeros."""
         if length <= 0:
             return
-        if _fallocate(self._fd, _PUNCH_HOLE_KEEP_SIZE, position, length):
+        if punch_hole(self._fd, position, length):
             return
         for start in range(position, position + length, len(_ZERO_CHUNK)):
             self.write_at(start, memoryview(_ZERO_CHUNK)[: position + length - start])
 
     def resize(self, size_bytes: int) -> None:
         """Set the length."""
-        with _named_errors(self._path, size_bytes):
+        with named_errors(self._path, size_bytes):
             os.ftruncate(self._fd, size_bytes)
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Take the space of these bytes now."""
         if length <= 0:
             return
-        with _named_errors(self._path, length):
+        with named_errors(self._path, length):
             if (leave or length > _SMALL) and self._lacks_room_for(length, leave):
                 if self._has_space(position, length):
                     return
@@ -221,9 +155,13 @@ class RealFile:
         if shared is not None and length > 0:
             shared.madvise(mmap.MADV_DONTNEED, begin, length)
 
+    def begin_sync(self) -> None:
+        """Linux's sync_file_range, which waits for nothing; elsewhere there is no beginning."""
+        begin_writing(self._fd)
+
     def sync(self) -> None:
         """fdatasync."""
-        with _sync_errors(self._path):
+        with sync_errors(self._path):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -267,15 +205,6 @@ def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: in
         mapping.madvise(mmap.MADV_RANDOM, begin, position + length - begin)
 
 
-def _fallocate(descriptor: int, mode: int, position: int, length: int) -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    call = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
-    if call is None:
-        return False
-    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return bool(call(descriptor, mode, position, length) == 0)
-
-
 class RealFileSystem:
     """The operating system's file system; see :class:`gantrymq.fs.api.FileSystem`."""
 
@@ -286,7 +215,7 @@ class RealFileSystem:
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""
-        with _named_errors(path):
+        with named_errors(path):
             try:
                 with os.scandir(path) as names:
                     entries = [_entry(item) for item in names]
@@ -305,13 +234,13 @@ class RealFileSystem:
             missing.append(path)
             path = path.parent
         for one in reversed(missing):
-            with _named_errors(one):
+            with named_errors(one):
                 one.mkdir(exist_ok=True)
             self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
-        with _named_errors(path):
+        with named_errors(path):
             path.unlink(missing_ok=True)
 
     def remove_directory(self, path: Path) -> None:
@@ -323,15 +252,15 @@ class RealFileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file over another in one step."""
-        with _named_errors(source):
+        with named_errors(source):
             os.replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
         """fsync of the directory."""
-        with _named_errors(path):
+        with named_errors(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _sync_errors(path):
+            with sync_errors(path):
                 os.fsync(fd)
         finally:
             os.close(fd)

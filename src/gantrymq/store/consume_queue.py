@@ -318,6 +318,10 @@ class ConsumeQueue:
         self.max_physic_offset = -1
         self._min_logic_offset = 0
 
+    def begin_flush(self) -> None:
+        """Let the disk begin with what :meth:`flush` will wait for."""
+        self.files.begin_flush()
+
     def flush(self, least_pages: int = 0) -> None:
         """Make the units durable; with ``least_pages`` only if so many pages are dirty."""
         if self._ext is not None:

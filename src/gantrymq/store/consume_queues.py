@@ -124,11 +124,11 @@ class ConsumeQueues:
 
     def flush(self, least_pages: int = 0) -> None:
         """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""
+        if not least_pages:
+            for queue in self:
+                queue.begin_flush()
         for queue in self:
-            if least_pages:
-                queue.flush(least_pages)
-            else:
-                queue.flush()
+            queue.flush(least_pages)
 
     def destroy(self) -> list[ConsumeQueue]:
         """Remove every queue (destroyLogics); returns them."""

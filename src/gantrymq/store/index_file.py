@@ -56,7 +56,7 @@ class IndexFile:
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 
     def stream(self) -> None:
-        """Write what is put up to the next :meth:`flush` past the page cache.
+        """Write what is put up to the next :meth:`settle` or :meth:`flush` past the page cache.
 
         For a new file with its space reserved, of which nobody asks anything before that.
         """
@@ -73,7 +73,10 @@ class IndexFile:
         self.header = IndexHeader()
 
     def settle(self) -> None:
-        """End what :meth:`begin_again` began; without effect where nothing is to end."""
+        """End what :meth:`begin_again` or :meth:`stream` began; without effect where nothing is to end."""
+        if self._stream is not None:
+            self._stream.end(self.header, self.size)
+            self._stream = None
         if self._held is not None:
             numbers = _numbers(self.header)
             self._end_held(self._held, numbers)
@@ -144,8 +147,7 @@ class IndexFile:
     def flush(self) -> None:
         """Make the file durable."""
         if self._stream is not None:
-            self._stream.end(self.header, self.size)
-            self._stream = None
+            self.settle()
         self._file.sync()
 
     def close(self) -> None:

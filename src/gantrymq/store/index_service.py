@@ -23,8 +23,8 @@ EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
 class IndexService:
     """The files in ``directory``, each of ``slots`` slots and ``entries`` entries.
 
-    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable. ``streams`` is for whoever
-    makes the index of a whole log and answers no query before :meth:`flush`: see :mod:`gantrymq.store.index_stream`.
+    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable. With ``streams`` new files
+    are written past the page cache, and answer no query, until :meth:`end_rewriting` or :meth:`flush`.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class IndexService:
 
     def end_rewriting(self) -> None:
         """Everything that was in doubt is there again: what is left of the old files goes."""
+        self._streams = False
         if self._files:
             self._files[-1].settle()
         for file in self._doubtful:

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +50,29 @@ class IndexStream:
         self._table_is_there = self._pool.submit(np.copyto, self._table, 0)
         self._buffer = _pages(_BUFFER_BYTES + _PAGE_BYTES)  # the last entry may end behind it
         self._written: deque[tuple[Bytes, Future[None]]] = deque()
+        self._lost: Exception | None = None
 
     def put(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         """Put entries from ``start`` on (int64 arrays) until the file is full; returns how many went in.
 
-        ``numbers`` are those of the header, and count them. Raises what an earlier write has met.
+        ``numbers`` are those of the header, and count them. Raises DiskError, and DiskFullError where a file system
+        has no room for what was reserved; the file is lost then, and every later call raises the same.
         """
+        with self._losing():
+            return self._put(numbers, hashes, phy_offsets, store_timestamps, start)
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Nobody knows what stands in the file after an error, nor where the next entry would go."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            yield
+        except Exception as error:
+            self._lost = error
+            raise
+
+    def _put(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
         self._table_is_there.result()
         begin, stop = start, len(hashes)
         while start < stop and numbers[codes.INDEX_COUNT] < self._entries:
@@ -71,14 +90,13 @@ class IndexStream:
 
     def _turn(self) -> None:
         """Write the buffer away and go on with the next one, which begins with what ended behind this one."""
-        full = self._buffer
+        full, fresh = self._buffer, None
+        if len(self._written) == _BUFFERS - 1:
+            fresh, written = self._written.popleft()
+            written.result()
         self._complete_table()
         self._written.append((full, self._pool.submit(self._write, self._at, full[:_BUFFER_BYTES])))
-        if len(self._written) < _BUFFERS:
-            self._buffer = _pages(len(full))
-        else:
-            self._buffer, written = self._written.popleft()
-            written.result()
+        self._buffer = _pages(len(full)) if fresh is None else fresh
         self._buffer[:ENTRY_SIZE] = full[_BUFFER_BYTES : _BUFFER_BYTES + ENTRY_SIZE]
         self._at += _BUFFER_BYTES
 
@@ -94,16 +112,20 @@ class IndexStream:
             self._file.write_at(position + whole, data[whole:].data)
 
     def end(self, header: IndexHeader, size_bytes: int) -> None:
-        """Return when all of it stands in the file of this size, which is not synced by that."""
+        """Return when all of it stands in the file of this size, which is not synced by that; raises as put does."""
+        with self._losing():
+            self._end_with(header, size_bytes)
+        self.close()
+
+    def _end_with(self, header: IndexHeader, size_bytes: int) -> None:
         self._table_is_there.result()
         self._complete_table()
         self._table[:HEADER_SIZE] = np.frombuffer(encode_header(header), np.uint8)
         used = self._first_entry + header.index_count * ENTRY_SIZE - self._at
-        self._pool.submit(self._write, self._at, self._buffer[: max(used, 0)]).result()
-        while self._written:
-            self._written.popleft()[1].result()
-        self._write(0, self._table[:size_bytes])
-        self.close()
+        self._written.append((self._buffer, self._pool.submit(self._write, self._at, self._buffer[: max(used, 0)])))
+        self._written.append((self._table, self._pool.submit(self._write, 0, self._table[:size_bytes])))
+        for _, written in self._written:
+            written.result()
 
     def close(self) -> None:
         """Wait for the thread; what was not written is lost."""

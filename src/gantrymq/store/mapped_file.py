@@ -183,6 +183,14 @@ class MappedFile:
             return ready // PAGE_SIZE - flushed // PAGE_SIZE >= least_pages
         return ready > flushed
 
+    def begin_flush(self) -> None:
+        """Let the disk begin with what :meth:`flush` will wait for."""
+        if (self._is_wiped or self.is_able_to_flush(0)) and self.hold():
+            try:
+                self.file.begin_sync()
+            finally:
+                self.release()
+
     def flush(self, least_pages: int = 0) -> int:
         """Make what is committed durable, unless the file is going away; returns the flushed position."""
         if self._is_wiped or self.is_able_to_flush(least_pages):

@@ -320,6 +320,12 @@ class MappedFileQueue:
         self.committed_where = max(self.committed_where, where)
         return unchanged
 
+    def begin_flush(self) -> None:
+        """Let the disk begin with what :meth:`flush_all` will wait for."""
+        for file in self._files:
+            if file.file_from_offset + file.size > self.flushed_where:
+                file.begin_flush()
+
     def flush_all(self) -> None:
         """Flush until nothing is left to flush."""
         while not self.flush(0):

@@ -130,7 +130,9 @@ class MessageStore(WritingStore):
         fs, paths = self._fs, self._paths
         parts = load_parts(fs, paths, config, given, self._equip)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
-        index, dropped = load_index(fs, paths, parts, given) if config.message_index_enable else (None, [])
+        index, dropped = (
+            load_index(fs, paths, parts, given, streams=True) if config.message_index_enable else (None, [])
+        )
         self._index, self.config = index, parts.config
         self.is_sync_flush = parts.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._write_abort()

@@ -62,9 +62,9 @@ def load_parts(
 
 
 def load_index(
-    fs: FileSystem, paths: StorePaths, parts: StoreParts, given: Collection[str]
+    fs: FileSystem, paths: StorePaths, parts: StoreParts, given: Collection[str], *, streams: bool = False
 ) -> tuple[IndexService, list[tuple[Path, int]]]:
-    """Load the index; raises WrongFileSizeError, AmbiguousGeometryError.
+    """Load the index, which ``streams`` until it is recovered; raises WrongFileSizeError, AmbiguousGeometryError.
 
     After an abnormal exit the files that are newer than the checkpoint are dropped and returned, each with the begin
     offset of what it held.
@@ -77,6 +77,6 @@ def load_index(
         checkpoint.flush()
 
     slots, entries = parts.config.max_hash_slot_num, parts.config.max_index_num
-    index = IndexService(fs, paths.index, slots, entries, full_file_flushed)
+    index = IndexService(fs, paths.index, slots, entries, full_file_flushed, streams=streams)
     dropped = index.load(None if parts.last_exit_ok else checkpoint.page.index_msg_timestamp_ms)
     return index, dropped

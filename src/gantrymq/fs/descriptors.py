@@ -1,0 +1,108 @@
+"""What local files ask of the operating system where Python's own words do not suffice: by descriptor, errors named.
+
+The errors that a person can act on become ours. Functions of Linux that Python has no name for are looked up in the C
+library; where it has none of that name, callers are told so or nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StorePermissionError, SyncFailedError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BROKEN = (errno.EIO, errno.EUCLEAN, errno.ENXIO, errno.ENODEV, errno.ESTALE)
+_WRONG_KIND = {
+    errno.EISDIR: "is a directory where a file is needed",
+    errno.EEXIST: "is a file where a directory is needed",
+    errno.ENOTDIR: "lies below a file where a directory is needed",
+}
+_PUNCH_HOLE_KEEP_SIZE = 0x03
+_SYNC_FILE_RANGE_WRITE = 0x02
+
+
+@contextmanager
+def named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Turn the operating system's errors that a person can act on into ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(path, needed_bytes) from error
+        if error.errno in _DENIED:
+            raise StorePermissionError(path, os.strerror(error.errno)) from error
+        if error.errno in _WRONG_KIND:
+            raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
+        if error.errno in _BROKEN:
+            raise DiskError(path, os.strerror(error.errno)) from error
+        raise
+
+
+@contextmanager
+def sync_errors(path: Path) -> Iterator[None]:
+    """Whatever it was: what was written before may be lost, also if the next sync succeeds."""
+    try:
+        yield
+    except OSError as error:
+        raise SyncFailedError(path, f"what was written may be lost: {error.strerror}") from error
+
+
+def open_descriptor(path: Path, flags: int) -> int:
+    """A descriptor of a file, which is made where ``flags`` say so."""
+    with named_errors(path):
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return fd
+
+
+def direct_descriptor(path: Path, fd: int) -> int:
+    """Another descriptor of the file ``fd``, for writing past the cache; -1 where there is none to be had."""
+    try:
+        direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    if os.path.sameopenfile(direct, fd):
+        return direct
+    os.close(direct)  # renamed meanwhile
+    return -1
+
+
+def data_from(fd: int, position: int) -> int:
+    """The next data of a file by SEEK_DATA, see :meth:`gantrymq.fs.api.File.data_from`."""
+    try:
+        return os.lseek(fd, position, os.SEEK_DATA)
+    except OSError as error:
+        return max(os.fstat(fd).st_size, position) if error.errno == errno.ENXIO else position
+
+
+def _of_libc(*names: str) -> Any:
+    """The first function of that name that the C library has, or None."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return next((call for name in names if (call := getattr(libc, name, None)) is not None), None)
+
+
+def punch_hole(fd: int, position: int, length: int) -> bool:
+    """Give the space of these bytes back, which read as zeros then; False where the file system cannot."""
+    call = _of_libc("fallocate64", "fallocate")
+    if call is None:
+        return False
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
+
+
+def begin_writing(fd: int) -> None:
+    """Let the system write the file's dirty pages, waiting for nothing; errors are the next fdatasync's."""
+    call = _of_libc("sync_file_range")
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+        call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
