@@ -12,10 +12,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StorePermissionError, SyncFailedError
+from gantrymq.fs.api import Bytes
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -25,6 +27,7 @@ _WRONG_KIND = {
     errno.EEXIST: "is a file where a directory is needed",
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
+_MADV_POPULATE_READ = 22
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _SYNC_FILE_RANGE_WRITE = 0x02
 
@@ -85,6 +88,7 @@ def data_from(fd: int, position: int) -> int:
         return max(os.fstat(fd).st_size, position) if error.errno == errno.ENXIO else position
 
 
+@lru_cache
 def _of_libc(*names: str) -> Any:
     """The first function of that name that the C library has, or None."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -98,6 +102,18 @@ def punch_hole(fd: int, position: int, length: int) -> bool:
         return False
     call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     return bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
+
+
+def bring_in(pages: Bytes) -> bool:
+    """Have the pages of a mapping read, of which these are; False where that fails, or on a Linux before 5.14.
+
+    Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile.
+    """
+    call = _of_libc("madvise")
+    if call is None:
+        return False
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return bool(call(pages.ctypes.data, len(pages), _MADV_POPULATE_READ) == 0)
 
 
 def begin_writing(fd: int) -> None:

@@ -24,6 +24,7 @@ from gantrymq.errors import DiskFullError, StoreLockedError
 from gantrymq.fs.api import Bytes, Entry, FileLock
 from gantrymq.fs.descriptors import (
     begin_writing,
+    bring_in,
     data_from,
     direct_descriptor,
     named_errors,
@@ -32,7 +33,6 @@ from gantrymq.fs.descriptors import (
     sync_errors,
 )
 
-_MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it yet
 _SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
 
@@ -190,11 +190,7 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
 def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
     """Whether the pages are there: not on an old Linux, at a bad sector, or where the file was cut."""
     begin = position - position % mmap.PAGESIZE
-    try:
-        mapping.madvise(_MADV_POPULATE_READ, begin, position + length - begin)
-    except (OSError, ValueError):
-        return False
-    return True
+    return bring_in(np.frombuffer(mapping, np.uint8)[begin : position + length])
 
 
 def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: int) -> None:
