@@ -9,6 +9,8 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.errors import SyncFailedError
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -307,6 +309,39 @@ def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does() -> 
         assert fs.scan(units) == left
     with open_store(fs, clock=clock) as store:
         assert len(bodies(store)) == len(kept)
+
+
+def test_queues_keep_what_a_power_cut_may_give_back_to_the_log() -> None:
+    """The log's directory could not be synced, so its first file may come back, and its units must be there then."""
+    clock = ManualClock(NOON_MS)
+    disk = MemoryFileSystem(clock=clock)
+    fs = FaultyFileSystem(disk, error=broken_disk)
+    with open_store(fs, clock=clock) as store:
+        for message in numbered(600):
+            store.put(message)
+        await_dispatch(store)
+        log, queues = store._log, store._queues
+        log.queue.flush_all()
+        queues.flush()
+        cleaner = CleanConsumeQueueService(log, queues, None, store.config)
+        units = StorePaths(ROOT).consume_queue / "orders" / "0"
+        before = len(fs.scan(units))
+        fs.fail_at = len(fs.operations) + 2  # the first is the removal
+        with pytest.raises(SyncFailedError):
+            log.queue.remove_first(clock.now_ms(), 0)
+        assert fs.operations[-1] == ("sync_directory", StorePaths(ROOT).commit_log)
+        fs.fail_at = len(fs.operations) + 1
+        with pytest.raises(SyncFailedError):
+            cleaner.step(clock.now_ms())
+        assert len(fs.scan(units)) == before
+        for seed in range(10):
+            with open_store(disk.crash_clone(0.5, seed), clock=clock) as left:
+                oldest = left.message_at(left.min_phy_offset)
+                assert oldest is not None
+                assert len(bodies(left)) == 600 - oldest.queue_offset
+        cleaner.step(clock.now_ms())  # now the disk is well
+        assert len(fs.scan(units)) < before
+        assert log.min_offset > 0
 
 
 # The whole store

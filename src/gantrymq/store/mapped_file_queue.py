@@ -53,6 +53,8 @@ class MappedFileQueue:
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
+        self._removing = threading.Lock()
+        self._owes_sync = True  # whoever opens a store does not know what the one before has synced
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
@@ -278,10 +280,23 @@ class MappedFileQueue:
 
     def _drop(self, removed: Sequence[MappedFile]) -> None:
         """Remove files in the order given: from an end of the run, so that a crash on the way leaves no gap."""
-        for file in removed:
-            self._remove(file)
-        if removed:
+        if not removed:
+            return
+        with self._removing:
+            self._owes_sync = True
+            for file in removed:
+                self._remove(file)
+            self._sync_names()
+
+    def sync_names(self) -> None:
+        """Return when what was removed will not come back after a power cut; raises SyncFailedError."""
+        with self._removing:
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        if self._owes_sync:
             self._fs.sync_directory(self.directory)
+            self._owes_sync = False
 
     def _remove(self, file: MappedFile) -> None:
         """Remove one file. Where that fails it is one of ours again: nothing that stands behind it may go before it."""

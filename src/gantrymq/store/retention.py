@@ -154,6 +154,7 @@ class CleanConsumeQueueService:
         """Look whether the log begins later than it did."""
         min_offset = self._log.min_offset
         if min_offset > self._last_min_offset:
+            self._log.queue.sync_names()  # what comes back after a power cut must find its units
             self._last_min_offset = min_offset
             for queue in self._queues:
                 queue.remove_expired(min_offset)
