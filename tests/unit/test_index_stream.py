@@ -14,7 +14,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store import index_stream
 from gantrymq.store.index_service import IndexService
-from store_cases import ROOT
+from store_cases import ROOT, await_dispatch, bodies, numbered, open_store
 
 PAGE = 4096
 
@@ -115,6 +115,29 @@ def test_room_that_was_promised_and_is_not_there_is_told_again_and_again() -> No
         index.end_rewriting()
     index.close()
     assert not threads()
+
+
+def test_an_open_that_fails_leaves_nobody_who_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is given back, and whoever takes it next has the index for himself."""
+    disk = MemoryFileSystem()
+    with open_store(disk) as store:
+        for message in numbered(300):
+            store.put(message)
+        await_dispatch(store)
+        disk = disk.kill_clone()
+    for entry in disk.scan(ROOT / "index"):
+        disk.remove(ROOT / "index" / entry.name)
+
+    def full(*_: object, **__: object) -> None:
+        raise DiskFullError(ROOT / "consumequeue", 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexService, "end_rewriting", full)
+        with pytest.raises(DiskFullError) as told:
+            open_store(disk)
+    assert not threads(), told  # whose frames hold the store that was not opened
+    with open_store(disk) as again:
+        assert len(bodies(again)) == 300
 
 
 def test_a_disk_without_room_for_all_of_it_gets_what_fits() -> None:

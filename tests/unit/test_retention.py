@@ -344,6 +344,35 @@ def test_queues_keep_what_a_power_cut_may_give_back_to_the_log() -> None:
         assert log.min_offset > 0
 
 
+def test_queues_keep_what_a_held_file_of_the_log_has() -> None:
+    """Whoever closes and opens the store while a file waits for its reader finds every unit of it."""
+    clock = ManualClock(NOON_MS)
+    fs = MemoryFileSystem(clock=clock)
+    with open_store(fs, clock=clock) as store:
+        for message in numbered(600):
+            store.put(message)
+        await_dispatch(store)
+        log, queues, index = store._log, store._queues, store._index
+        log.queue.flush_all()
+        queues.flush()
+        cleaner = CleanConsumeQueueService(log, queues, index, store.config)
+        held = log.queue.files[0].select(0, 100)
+        assert held is not None
+        assert not log.queue.remove_first(clock.now_ms(), 120_000)
+        assert log.min_offset > 0
+        units = StorePaths(ROOT).consume_queue / "orders" / "0"
+        before = fs.scan(units)
+        cleaner.step(clock.now_ms())
+        assert fs.scan(units) == before
+        with open_store(fs.kill_clone(), clock=clock) as left:
+            assert left.min_phy_offset == 0
+            assert len(bodies(left)) == 600
+        held.release()
+        assert log.queue.remove_first(clock.now_ms(), 120_000)
+        cleaner.step(clock.now_ms())
+        assert len(fs.scan(units)) < len(before)
+
+
 # The whole store
 
 

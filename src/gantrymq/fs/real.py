@@ -167,10 +167,13 @@ class RealFile:
     def close(self) -> None:
         """Give the descriptor back."""
         self._mapping = self._shared = None  # views keep them alive
-        for fd in (self._fd, self._direct_fd):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._fd = self._direct_fd = -1
+        direct_fd, self._direct_fd = self._direct_fd, -1
+        if direct_fd is not None and direct_fd >= 0:
+            with suppress(OSError):  # the sync by the other one tells
+                os.close(direct_fd)
+        fd, self._fd = self._fd, -1  # also where closing fails: the number may be somebody else's by then
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         """A file that was dropped gives its descriptor back too."""

@@ -1,7 +1,8 @@
 """One index file, and what a query takes from it.
 
 File format: ``gantrymq.format.index``. Invariant: entries are numbered from 1; a chain goes from newer to older
-entries only; the header in the file says what it holds whenever nobody is writing.
+entries only; the header in the file says what it holds whenever nobody is writing. A file that is streamed has no
+header before the end of that, and nobody queries it.
 
 Thread rule: one dispatcher writes; queries may run meanwhile and see a file that is whole up to some entry.
 

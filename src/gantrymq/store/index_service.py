@@ -123,7 +123,8 @@ class IndexService:
         """Index entries from ``start`` on (int64 arrays of one length) until a file is full; returns how many.
 
         A new file is named after ``now_ms``, or after its first entry's store time where that is None, so that
-        rebuilding is repeatable. Raises DiskFullError, before anything of this call is in.
+        rebuilding is repeatable. Raises DiskFullError, before anything of this call is in, or where a file is lost
+        that was streamed.
         """
         if not self._files or self._files[-1].is_full:
             self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms, hashes[start:])
@@ -145,6 +146,8 @@ class IndexService:
             raise
         if is_old:
             self._doubtful.pop(0).begin_again()
+        elif self._streams:
+            fresh.stream()
         if last is not None:
             fresh.begin_after(last.header)
         self._files = (*self._files, fresh)
@@ -161,8 +164,6 @@ class IndexService:
             file.resize(file_size(self._slots, self._entries))
             fresh = IndexFile(file, self._slots, self._entries, is_new=True)
             fresh.reserve(hashes)
-            if self._streams:
-                fresh.stream()
         except Exception:
             self._take_back(file)
             raise

@@ -1,4 +1,4 @@
-"""The disk space of one index file, which is written through its mapping and so must have space before it is written.
+"""The disk space of one index file, which is written through its mapping, mostly, and must have space before that.
 
 A file takes all of its space when it is begun. Where the disk has no room for that, a large one (that of RocketMQ's
 default geometry is 420 MB) takes the pages that its entries touch, as they come. Either leaves the last of the disk to

@@ -129,7 +129,7 @@ class IndexStream:
 
     def close(self) -> None:
         """Wait for the thread; what was not written is lost."""
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _pages(size_bytes: int) -> Bytes:

@@ -288,10 +288,14 @@ class MappedFileQueue:
                 self._remove(file)
             self._sync_names()
 
-    def sync_names(self) -> None:
-        """Return when what was removed will not come back after a power cut; raises SyncFailedError."""
+    def sync_names(self) -> int:
+        """Where the first file begins that is still there, or would be after a power cut; raises SyncFailedError.
+
+        What is held by somebody, or is going away, is there.
+        """
         with self._removing:
             self._sync_names()
+            return self.min_offset
 
     def _sync_names(self) -> None:
         if self._owes_sync:

@@ -152,7 +152,12 @@ class MessageStore(WritingStore):
             dropped,
             progress,
         )
-        self.recovery: RecoveryReport = recovery.run()
+        try:
+            self.recovery: RecoveryReport = recovery.run()
+        except BaseException:
+            if index is not None:
+                index.close()  # a thread may write into it, and the lock goes next
+            raise
         self._log.queue.reserve_rest()
         self._log.queue.flush_all()
         self._confirm_offset = (

@@ -154,13 +154,13 @@ class CleanConsumeQueueService:
         """Look whether the log begins later than it did."""
         min_offset = self._log.min_offset
         if min_offset > self._last_min_offset:
-            self._log.queue.sync_names()  # what comes back after a power cut must find its units
-            self._last_min_offset = min_offset
+            # What is held still, or comes back after a power cut, must find its units and entries.
+            self._last_min_offset = there_from = self._log.queue.sync_names()
             for queue in self._queues:
-                queue.remove_expired(min_offset)
+                queue.remove_expired(there_from)
                 queue.correct_min_offset(min_offset)
             if self._index is not None:
-                self._index.remove_expired(min_offset)
+                self._index.remove_expired(there_from)
         return False
 
     def drain(self) -> None:

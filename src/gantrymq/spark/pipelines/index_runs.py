@@ -129,17 +129,18 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
     opened = fs.open(target / run.name, writable=True, create=True)
     opened.resize(file_size(slots, entries))
     file = IndexFile(opened, slots, entries, is_new=True)
-    file.reserve(np.empty(0, np.int64))
-    file.stream()
-    file.begin_after(run.before)
-    for chunk in _chunks(run):
-        columns = [np.ascontiguousarray(column) for column in chunk.T]
-        file.reserve(columns[0])
-        file.put(columns[0], columns[1], columns[2], 0)
-    file.flush()
-    ended_ms = file.header.end_timestamp_ms
-    file.close()
-    return target / run.name, ended_ms
+    try:
+        file.reserve(np.empty(0, np.int64))
+        file.stream()
+        file.begin_after(run.before)
+        for chunk in _chunks(run):
+            columns = [np.ascontiguousarray(column) for column in chunk.T]
+            file.reserve(columns[0])
+            file.put(columns[0], columns[1], columns[2], 0)
+        file.flush()
+        return target / run.name, file.header.end_timestamp_ms
+    finally:
+        file.close()
 
 
 def _chunks(run: IndexRun) -> Iterator[NDArray[np.int64]]:
