@@ -320,6 +320,8 @@ class ConsumeQueue:
 
     def begin_flush(self) -> None:
         """Let the disk begin with what :meth:`flush` will wait for."""
+        if self._ext is not None:
+            self._ext.files.begin_flush()
         self.files.begin_flush()
 
     def flush(self, least_pages: int = 0) -> None:

@@ -76,7 +76,7 @@ class IndexFile:
     def settle(self) -> None:
         """End what :meth:`begin_again` or :meth:`stream` began; without effect where nothing is to end."""
         if self._stream is not None:
-            self._stream.end(self.header, self.size)
+            self._stream.end(self.header)
             self._stream = None
         if self._held is not None:
             numbers = _numbers(self.header)

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_header
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_header, file_size
 from gantrymq.fs.api import Bytes, File
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_put
@@ -76,7 +76,7 @@ class IndexStream:
         self._table_is_there.result()
         begin, stop = start, len(hashes)
         while start < stop and numbers[codes.INDEX_COUNT] < self._entries:
-            room = -(-(self._at + _BUFFER_BYTES - self._end(numbers)) // ENTRY_SIZE)
+            room = -(-(self._at + _BUFFER_BYTES - self._end(int(numbers[codes.INDEX_COUNT]))) // ENTRY_SIZE)
             if room <= 0:
                 self._turn()
                 continue
@@ -85,8 +85,9 @@ class IndexStream:
             start += int(index_put(self._table, self._slots, self._buffer, body_at, self._entries, *rest))
         return start - begin
 
-    def _end(self, numbers: Longs) -> int:
-        return self._first_entry + int(numbers[codes.INDEX_COUNT]) * ENTRY_SIZE
+    def _end(self, count: int) -> int:
+        """Where the next entry goes when the header counts so many."""
+        return self._first_entry + count * ENTRY_SIZE
 
     def _turn(self) -> None:
         """Write the buffer away and go on with the next one, which begins with what ended behind this one."""
@@ -111,19 +112,20 @@ class IndexStream:
         if whole < len(data):
             self._file.write_at(position + whole, data[whole:].data)
 
-    def end(self, header: IndexHeader, size_bytes: int) -> None:
-        """Return when all of it stands in the file of this size, which is not synced by that; raises as put does."""
+    def end(self, header: IndexHeader) -> None:
+        """Return when all of it stands in the file, which is not synced by that; raises as put does."""
         with self._losing():
-            self._end_with(header, size_bytes)
+            self._end_with(header)
         self.close()
 
-    def _end_with(self, header: IndexHeader, size_bytes: int) -> None:
+    def _end_with(self, header: IndexHeader) -> None:
         self._table_is_there.result()
         self._complete_table()
         self._table[:HEADER_SIZE] = np.frombuffer(encode_header(header), np.uint8)
-        used = self._first_entry + header.index_count * ENTRY_SIZE - self._at
+        used = self._end(header.index_count) - self._at
         self._written.append((self._buffer, self._pool.submit(self._write, self._at, self._buffer[: max(used, 0)])))
-        self._written.append((self._table, self._pool.submit(self._write, 0, self._table[:size_bytes])))
+        table = self._table[: file_size(self._slots, self._entries)]  # a small file ends within its last page
+        self._written.append((table, self._pool.submit(self._write, 0, table)))
         for _, written in self._written:
             written.result()
 
