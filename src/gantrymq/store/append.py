@@ -75,8 +75,9 @@ class MessageAppender:
 
     def next_timestamp_ms(self, now_ms: int) -> int:
         """The store time of the next record: it never goes back, or finding by time would break."""
-        self._last_timestamp_ms = max(self._last_timestamp_ms, now_ms)
-        return self._last_timestamp_ms
+        last_ms = self._last_timestamp_ms
+        timestamp_ms = self._last_timestamp_ms = now_ms if now_ms > last_ms else last_ms
+        return timestamp_ms
 
     def append(self, outgoing: OutgoingMessage, now_ms: int) -> PutMessageResult:
         """Append one message; raises DiskFullError, with nothing changed but perhaps a blank."""
@@ -85,7 +86,8 @@ class MessageAppender:
         source, topic, queue_id = outgoing.source, outgoing.topic, outgoing.queue_id
         phy_offset = file.file_from_offset + file.wrote_position
         timestamp_ms = self.next_timestamp_ms(now_ms)
-        queue, consumable = (topic, queue_id), flags.is_consumable(source.sys_flag)
+        queue = topic, queue_id
+        consumable = source.sys_flag == 0 or flags.is_consumable(source.sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
         body = source.body
         raw = outgoing.around.encode(

@@ -19,7 +19,7 @@ from gantrymq.format import record
 from gantrymq.format.record import CheckCRC, Layout, RecordStop
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import StoredMessage
-from gantrymq.store.mapped_file import MappedFile, SelectMappedBufferResult
+from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 from gantrymq.store.mapped_file_queue import MappedFileQueue
 
 _LONG = struct.Struct(">q")
@@ -76,7 +76,7 @@ class CommitLog:
         if size + record.BLANK_SIZE > file.size - file.wrote_position:
             self.fill_blank(file)
             file = self.queue.last_for_append()
-        if file.wrote_position + size > file.brought_in:
+        if file.wrote_position + size + PAGE_SIZE > file.brought_in:
             file.bring_in(size)
         return file
 

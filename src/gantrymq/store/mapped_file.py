@@ -24,7 +24,7 @@ from gantrymq.fs.api import Bytes, File
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
-_ZEROS = memoryview(bytes(256 << 10))
+MEMORY_AHEAD = memoryview(bytes(256 << 10))  # what is brought in at once
 
 
 class MappedFile:
@@ -120,19 +120,21 @@ class MappedFile:
         self.brought_in = 0
 
     def bring_in(self, length: int) -> None:
-        """Have memory for the next ``length`` bytes, up to ``brought_in``: zeros are written where they will stand.
+        """Have memory for the next ``length`` bytes and a page more, up to ``brought_in``: zeros are written there.
 
         Where a store into the mapping finds no page, Linux reads ahead: megabytes of a hole, in pages of the largest
-        kind, which here cost nine times as much as the small ones that a write takes. Raises DiskFullError.
+        kind, which here cost nine times as much as the small ones that a write takes, and goes on so for ever. A load
+        does the same: the page more is for kernels, which look a few bytes beyond the newest record. Raises
+        DiskFullError.
         """
         if self.is_buffered:
             return
-        end = min(self.wrote_position + length, self.size)
-        begin = max(self.brought_in, -(-self.wrote_position // PAGE_SIZE) * PAGE_SIZE)
-        for at in range(begin, end, len(_ZEROS)):
-            zeros = _ZEROS[: self.size - at]
+        end = min(self.wrote_position + length + PAGE_SIZE, self.size)
+        at = max(self.brought_in, self.wrote_position)
+        while at < end:
+            zeros = MEMORY_AHEAD[: min(len(MEMORY_AHEAD) - at % len(MEMORY_AHEAD), self.size - at)]
             self.file.write_at(at, zeros)
-            self.brought_in = at + len(zeros)
+            at = self.brought_in = at + len(zeros)
 
     def append(self, data: bytes | memoryview) -> None:
         """Write behind the last byte; the caller has checked that there is room. Raises DiskFullError."""

@@ -142,8 +142,9 @@ class MappedFileQueue:
 
         The very first file is the one that holds ``start_offset``. Raises DiskFullError.
         """
-        last = self.last
-        if last is not None and not last.is_full:
+        files = self._files
+        last = files[-1] if files else None
+        if last is not None and last.wrote_position < last.size:
             return last
         offset = last.file_from_offset + self.file_size if last else start_offset - start_offset % self.file_size
         return self._create(offset)

@@ -18,7 +18,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
 from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.group_commit import FlushRequest
-from gantrymq.store.outgoing import prepare
+from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.put_lock import PutLock
 from gantrymq.store.reading import ReadingStore
@@ -104,10 +104,10 @@ class WritingStore(ReadingStore):
 
     def _append(self, message: Message) -> PutMessageResult:
         outgoing = prepare(message, self.config, self._store_host)
-        if not isinstance(outgoing, PutMessageStatus) and not self.is_writable:
-            outgoing = PutMessageStatus.SERVICE_NOT_AVAILABLE
-        if isinstance(outgoing, PutMessageStatus):
+        if not isinstance(outgoing, OutgoingMessage):
             return PutMessageResult(outgoing, message.topic, message.queue_id)
+        if not self.is_writable:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, message.topic, message.queue_id)
         lock = self._put_lock
         try:
             if not lock.acquire(False):
