@@ -1,6 +1,9 @@
 """One consume queue: its units go on over many files, end where the log ends, and begin where the log begins."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -283,6 +286,70 @@ def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> Non
     queue.truncate(LOG_LIMIT)
     assert units(queue) == [entry_of(number) for number in range(12)]
     assert reopened(fs).max_offset == 12
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_when(disk: FileSystem, is_time: Callable[[list[tuple[str, Path]]], bool]) -> FaultyFileSystem:
+    """The disk of a process that ends where ``is_time`` says so of its operations up to the one it begins."""
+
+    def see(_: int) -> None:
+        if is_time(fs.operations):
+            raise Killed
+
+    fs = FaultyFileSystem(disk, see=see)
+    return fs
+
+
+def made_again(fs: FileSystem, first: int, count: int, vouched: int = 0) -> ConsumeQueue:
+    """What a recovery does where nothing vouches for any unit, or for no more than ``vouched``."""
+    queue = new_queue(fs)
+    queue.load()
+    queue.recover(LOG_LIMIT)
+    queue.drop_from(vouched * RECORD, lambda queue, offset: True)
+    put(queue, first, count)
+    queue.truncate(LOG_LIMIT)
+    return queue
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_a_queue_that_lost_its_head_is_made_again_whatever_ends_a_recovery(chance: float) -> None:
+    """Its later files are set aside meanwhile; left behind an empty first one they would count as its units."""
+    for operation in itertools.count():
+        disk = MemoryFileSystem()
+        filled(disk, 90, first=5).flush()
+        disk.open(DIRECTORY / offset_name(0), writable=True).write_at(0, bytes(FILE_SIZE))
+        try:
+            made_again(killed_when(disk, partial(_are_more, operation)), 5, 90)
+            break
+        except Killed:
+            left = disk.crash_clone(chance, operation)
+        assert units(made_again(left, 5, 90), range(5, 95)) == [entry_of(number) for number in range(5, 95)]
+    assert operation > 10
+
+
+def _are_more(than: int, operations: list[tuple[str, Path]]) -> bool:
+    return len(operations) > than
+
+
+@pytest.mark.parametrize("kept", [0, 60, 72])
+def test_a_file_whose_maker_was_killed_before_he_synced_its_name_keeps_what_is_flushed(kept: int) -> None:
+    disk = MemoryFileSystem()
+    if kept:
+        filled(disk, kept).flush()
+    with suppress(Killed):
+        put(reopened(killed_when(disk, _is_a_name_synced), wipe=False), kept, 30)
+    killed = disk.kill_clone()
+    queue = made_again(killed, kept, 10, vouched=kept)
+    queue.flush()
+    assert queue.max_offset == kept + 10
+    assert reopened(killed.crash_clone(0.0, 1)).max_offset == kept + 10
+
+
+def _is_a_name_synced(operations: list[tuple[str, Path]]) -> bool:
+    return operations[-1][0] == "sync_directory" and "resize" in [name for name, _ in operations]
 
 
 # Where it begins

@@ -8,10 +8,15 @@ import os
 import random
 from pathlib import Path
 
+import pytest
+
 from gantrymq import Message, MessageStore, MessageStoreConfig
+from gantrymq.format.names import offset_name
 from gantrymq.fs.holes import read_data
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.mapped_file import MEMORY_AHEAD
 from gantrymq.store.reader import StoreReader
+from store_cases import await_dispatch, open_store
 
 PAGE = mmap.PAGESIZE
 
@@ -32,8 +37,8 @@ def test_bytes_are_the_same_with_the_hole_and_without(rng: random.Random, tmp_pa
     file.close()
 
 
-def pages_in_memory(path: Path) -> int:
-    """How many pages of a file are in the page cache."""
+def pages_in_memory(path: Path, begin: int = 0) -> int:
+    """How many pages of a file, from the byte ``begin`` on, are in the page cache."""
     size = path.stat().st_size
     held = (ctypes.c_ubyte * -(-size // PAGE))()
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapping:
@@ -41,7 +46,7 @@ def pages_in_memory(path: Path) -> int:
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.mincore(ctypes.byref(start), ctypes.c_size_t(size), held) == 0, os.strerror(ctypes.get_errno())
         del start
-    return sum(page & 1 for page in held)
+    return sum(page & 1 for page in held[begin // PAGE :])
 
 
 def test_a_recovery_reads_no_hole(tmp_path: Path) -> None:
@@ -59,3 +64,21 @@ def test_a_recovery_reads_no_hole(tmp_path: Path) -> None:
     assert (plan.max_phy_offset > phy_offset, plan.stop_reason) == (True, "zeros")
     assert pages_in_memory(ahead) == 0
     assert pages_in_memory(store / "consumequeue" / "t" / "0" / f"{0:020}") < 8
+
+
+@pytest.mark.parametrize("short_of_boundary", [0, 1, 8, 40])
+def test_no_read_of_the_newest_record_makes_the_system_read_a_hole(tmp_path: Path, short_of_boundary: int) -> None:
+    """Kernels look a few bytes beyond a record: without a page there Linux would read megabytes of zeros ahead."""
+    log_bytes = 32 << 20
+    config = MessageStoreConfig(mapped_file_size_commit_log=log_bytes)
+    with open_store(path=tmp_path, config=config) as store:
+        boundary = len(MEMORY_AHEAD)
+        for end in range(boundary, 20 * boundary, boundary):
+            around = store.put(Message("orders", b"", keys=["k"])).size_bytes
+            room = end - short_of_boundary - store.max_phy_offset
+            assert store.put(Message("orders", bytes(room - around), keys=["k"])).is_stored
+            assert store.max_phy_offset == end - short_of_boundary
+            await_dispatch(store)
+        log = tmp_path / "commitlog" / offset_name(0)
+        assert pages_in_memory(log)
+        assert not pages_in_memory(log, store.max_phy_offset + 2 * boundary)

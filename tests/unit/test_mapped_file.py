@@ -1,7 +1,5 @@
 """One file of a queue of files: memory for what comes, and pages that are let go of."""
 
-import ctypes
-import mmap
 import random
 from collections.abc import Callable
 from functools import partial
@@ -11,13 +9,12 @@ import numpy as np
 import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.names import offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.batch_columns import of_messages
-from gantrymq.store.mapped_file import MEMORY_AHEAD, MappedFile
+from gantrymq.store.mapped_file import MappedFile
 from store_cases import await_dispatch, bodies, odd_message, open_store
 
 SIZE = 1 << 20
@@ -70,35 +67,6 @@ def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], Ma
     file.set_positions(10)
     assert file.brought_in == 0, "what was cut may be a hole again"
     file.close()
-
-
-@pytest.mark.parametrize("short_of_boundary", [0, 1, 8, 40])
-def test_no_read_of_the_newest_record_makes_the_system_read_a_hole(tmp_path: Path, short_of_boundary: int) -> None:
-    """Kernels look a few bytes beyond a record: without a page there Linux would read megabytes of zeros ahead."""
-    log_bytes = 32 << 20
-    config = MessageStoreConfig(mapped_file_size_commit_log=log_bytes)
-    with open_store(path=tmp_path, config=config) as store:
-        boundary = len(MEMORY_AHEAD)
-        for end in range(boundary, 20 * boundary, boundary):
-            around = store.put(Message("orders", b"", keys=["k"])).size_bytes
-            room = end - short_of_boundary - store.max_phy_offset
-            assert store.put(Message("orders", bytes(room - around), keys=["k"])).is_stored
-            assert store.max_phy_offset == end - short_of_boundary
-            await_dispatch(store)
-        cached = pages_in_cache(tmp_path / "commitlog" / offset_name(0))
-        ahead = store.max_phy_offset + 2 * boundary
-        assert cached[0]
-        assert not cached[ahead // mmap.PAGESIZE :].any()
-
-
-def pages_in_cache(path: Path) -> np.ndarray:
-    """For each page of a file, whether the system has it in memory: a read would tell too, but reads ahead itself."""
-    data = np.memmap(path, np.uint8, mode="r")
-    found = np.zeros(len(data) // mmap.PAGESIZE, np.uint8)
-    mincore = ctypes.CDLL(None, use_errno=True).mincore
-    mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    assert mincore(data.ctypes.data, len(data), found.ctypes.data) == 0
-    return found & 1
 
 
 def test_what_a_buffer_collects_needs_no_memory_of_the_file(make: Callable[[], MappedFile]) -> None:

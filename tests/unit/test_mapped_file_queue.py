@@ -364,7 +364,7 @@ def test_the_next_file_is_made_once_ahead_and_taken() -> None:
     queue.last_for_append().append(bytes(SIZE - 10))
     queue.last_for_append().append(b"second")
     assert names(fs) == [offset_name(0), offset_name(SIZE)]
-    queue.drop_prepared()
+    queue.drop_ahead()
     assert names(fs) == [offset_name(0), offset_name(SIZE)]
 
 
@@ -372,7 +372,7 @@ def test_what_was_made_ahead_and_not_used_goes_again() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10)
     queue.prepare_next(warm=True)
-    queue.drop_prepared()
+    queue.drop_ahead()
     assert names(fs) == [offset_name(0)]
     queue.last_for_append().append(bytes(SIZE - 10))
     assert queue.last_for_append().file_from_offset == SIZE
@@ -393,7 +393,7 @@ def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
         queue.last_for_append().append(bytes([number + 1]) * SIZE)
         for allocator in allocators:
             allocator.join()
-    queue.drop_prepared()
+    queue.drop_ahead()
     queue.flush_all()
     assert names(fs) == [offset_name(number * SIZE) for number in range(4)]
     left = new_queue(fs)
@@ -444,3 +444,44 @@ def test_where_a_file_cannot_be_removed_none_behind_it_goes(way: str) -> None:
     remove()
     assert names(disk) == [offset_name(number * SIZE) for number in range(1 if way == "one" else 2, 4)]
     assert [file.path.name for file in queue.files] == names(disk)
+
+
+# Files that are set aside
+
+
+def test_what_was_set_aside_is_written_over_and_the_rest_of_it_goes() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 4 * SIZE - 10)
+    queue.truncate_dirty(10, wipe=False, sets_aside=True)
+    assert (queue.max_offset, len(queue.files), len(names(fs))) == (10, 1, 4)
+    for length in (SIZE - 10, 100):
+        queue.last_for_append().append(b"n" * length)
+    assert contents(queue) == b"\1" * 10 + b"n" * SIZE + b"n" * 90 + b"\2" * (SIZE - 100)
+    queue.truncate_dirty(queue.max_offset, wipe=True)
+    queue.drop_ahead()
+    queue.flush_all()
+    for one in (queue, durable(fs, 0)):
+        assert contents(one) == b"\1" * 10 + b"n" * SIZE + b"n" * 90 + bytes(SIZE - 100)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_removal_of_files_set_aside_that_fails_leaves_no_gap(failing: int) -> None:
+    disk = MemoryFileSystem()
+    filled(disk, 4 * SIZE)
+    faulty = FaultyFileSystem(disk, error=broken_disk)
+    queue = new_queue(faulty)
+    queue.load()
+    queue.truncate_dirty(10, wipe=False, sets_aside=True)
+    faulty.fail_at = len(faulty.operations) + failing + 1
+    with pytest.raises(DiskError):
+        queue.drop_ahead()
+    assert names(disk) == [offset_name(number * SIZE) for number in range(4 - failing)]
+    assert (queue.max_offset, len(queue.files)) == (10, 1)
+
+
+def test_a_queue_that_is_destroyed_takes_what_was_set_aside_with_it() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 3 * SIZE)
+    queue.truncate_dirty(10, wipe=False, sets_aside=True)
+    queue.destroy()
+    assert not fs.exists(DIRECTORY)

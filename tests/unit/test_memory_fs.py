@@ -215,6 +215,11 @@ def test_what_a_failed_sync_gave_up_is_not_made_durable_by_a_later_one() -> None
     file.map()[0] = 9
     file.sync()
     assert after(fs, 0.0)[:PAGE_SIZE] == bytes([9]) + bytes([7]) * (PAGE_SIZE - 1), "written again, it is dirty again"
+    file.map()[:PAGE_SIZE] = 5
+    file.give_up()
+    file.write_at(0, bytes([5]) * PAGE_SIZE)
+    file.sync()
+    assert after(fs, 0.0)[:PAGE_SIZE] == bytes([5]) * PAGE_SIZE, "also where the very same bytes are written"
 
 
 def test_a_kill_between_a_name_and_its_removal() -> None:

@@ -10,6 +10,8 @@ _PAGE_BYTES = 4096
 def data_end(file: File, begin: int, end: int) -> int:
     """Where the hole begins that ``end`` lies in, to the page: ``begin`` if all is one, ``end`` if there is none."""
     low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # from page ``high`` on nothing is known to be data
+    if low < high and file.data_from(max((high - 1) * _PAGE_BYTES, begin)) < end:
+        return end  # as mostly
     while low < high:
         middle = (low + high) // 2
         if file.data_from(max(middle * _PAGE_BYTES, begin)) < end:

@@ -64,6 +64,11 @@ class _Inode:
         for page in np.flatnonzero((live != durable).any(axis=1)).tolist():
             self.given_up[page] = self.live[_page(page)].tobytes()
 
+    def wrote(self, position: int, end: int) -> None:
+        """These bytes were written: their pages are dirty again, be they the same bytes."""
+        for page in range(position // PAGE_SIZE, -(-end // PAGE_SIZE)):
+            self.given_up.pop(page, None)
+
     def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
         """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
         content = _resized(self.durable, length)
@@ -112,6 +117,7 @@ class MemoryFile:
         if position + len(data) > self.size():
             self.resize(position + len(data))
         self._inode.live[position : position + len(data)] = np.frombuffer(data, np.uint8)
+        self._inode.wrote(position, position + len(data))
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
         """As :meth:`write_at`: there is no cache here."""
@@ -121,6 +127,7 @@ class MemoryFile:
         """Zero the bytes; whole pages of them give their space back."""
         end = min(position + length, self.size())
         self._written().live[position:end] = 0
+        self._inode.wrote(position, end)
         last = len(self._inode.reserved) if end == self.size() else end // PAGE_SIZE
         self._inode.reserved[-(-position // PAGE_SIZE) : last] = False
 

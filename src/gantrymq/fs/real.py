@@ -104,13 +104,15 @@ class RealFile:
         self.write_at(position, view)
 
     def zero(self, position: int, length: int) -> None:
-        """Punch a hole where the file system can, else write zeros."""
-        if length <= 0:
+        """Punch a hole where the file system can and there is none, else write zeros."""
+        end = position + length
+        next_page = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+        if next_page < end <= self.data_from(next_page):
+            end = next_page
+        if end <= self.data_from(position) or punch_hole(self._fd, position, end - position):
             return
-        if punch_hole(self._fd, position, length):
-            return
-        for start in range(position, position + length, len(_ZERO_CHUNK)):
-            self.write_at(start, memoryview(_ZERO_CHUNK)[: position + length - start])
+        for start in range(position, end, len(_ZERO_CHUNK)):
+            self.write_at(start, memoryview(_ZERO_CHUNK)[: end - start])
 
     def resize(self, size_bytes: int) -> None:
         """Set the length."""

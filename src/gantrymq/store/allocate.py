@@ -40,7 +40,7 @@ class AllocateMappedFileService:
 
     def drain(self) -> None:
         """A file that was made and not used goes again."""
-        self._log.queue.drop_prepared()
+        self._log.queue.drop_ahead()
 
 
 def lend_buffer(pool: TransientStorePool, file: MappedFile, *, fail_fast: bool) -> None:

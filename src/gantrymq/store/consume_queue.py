@@ -108,8 +108,8 @@ class ConsumeQueue:
         points in front is durable and in order. The first unit of a file, which no border divides, says whether it
         begins with such; ``is_true`` looks into the log for the last one that is kept where a border divides it.
 
-        Mostly they are put again, so in the last file the bytes stay until they are written over, or :meth:`truncate`
-        wipes them. That they are the same is no reason not to write: a sync that failed may have given them up.
+        Mostly they are put again, so the bytes stay until they are written over, or :meth:`truncate` wipes them and
+        removes files. That they are the same is no reason not to write: a sync that failed may have given them up.
         """
         files = self.files.files
         if not files:
@@ -128,7 +128,9 @@ class ConsumeQueue:
             files[-1].wipe_rest()
             self._doubted_end = self.files.max_offset
         # What points to extended units goes at once, as they do.
-        self.files.truncate_dirty(end, wipe=self._ext is not None)
+        self.files.truncate_dirty(end, wipe=self._ext is not None, sets_aside=self._ext is None)
+        if files[-1].wrote_position == 0:  # its maker may have been killed before he synced its name
+            self.files.sync_names()
         self._note_last()
         self._truncate_ext()
 
@@ -139,6 +141,7 @@ class ConsumeQueue:
 
     def truncate(self, phy_offset: int) -> None:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
+        self.files.drop_ahead()
         if self.max_physic_offset > phy_offset:
             self._cut_to(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
             self._note_last()
@@ -264,6 +267,7 @@ class ConsumeQueue:
         target = queue_offset * UNIT_SIZE
         if self.files.max_offset <= max(self.files.min_offset, 0):
             # Nothing is in the queue: the address space begins with the file that holds the first unit (fillPreBlank).
+            self.files.drop_ahead()
             self.files.clear()
             start = target - target % self.files.file_size
             self._min_logic_offset = target

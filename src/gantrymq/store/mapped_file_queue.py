@@ -49,7 +49,7 @@ class MappedFileQueue:
         self._fs = fs
         self._reserve_space = reserve_space
         self._equip = equip
-        self._prepared: Path | None = None
+        self._ahead: dict[int, MappedFile] = {}  # by where they begin: on the disk, and not in the row (yet)
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
@@ -150,18 +150,14 @@ class MappedFileQueue:
         return self._create(offset)
 
     def _create(self, offset: int) -> MappedFile:
-        path = self.directory / offset_name(offset)
         with self._making:
-            if self._prepared == path:
-                self._prepared = None
-            else:
-                self._make(path)
-            # Not before the file is in the list may anybody think about the one to be made ahead.
-            mapped = self._mapped(offset)
+            mapped = self._ahead.get(offset) or self._make(offset)
             if self._equip is not None:
                 self._equip(mapped)
+            # Not before the file is in the list may anybody think about the one to be made ahead.
             with self._guard:
                 self._files = (*self._files, mapped)
+            self._ahead.pop(offset, None)
         return mapped
 
     def prepare_next(self, *, warm: bool) -> bool:
@@ -171,35 +167,35 @@ class MappedFileQueue:
         """
         with self._making:
             last = self.last
-            if last is None or self._prepared is not None:
+            if last is None or self._ahead:
                 return False
-            path = self.directory / offset_name(last.file_from_offset + self.file_size)
-            self._make(path)
+            mapped = self._make(last.file_from_offset + self.file_size)
             if warm:
-                file = self._fs.open(path, writable=True)
+                file = self._fs.open(mapped.path, writable=True)
                 file.map()[::PAGE_SIZE] = 0
                 file.close()
-            self._prepared = path
+            self._ahead[mapped.file_from_offset] = mapped
             return True
 
-    def drop_prepared(self) -> None:
-        """Remove the file that was made ahead and is not needed any more."""
+    def drop_ahead(self) -> None:
+        """Remove the files that were made ahead, or set aside, and are not needed any more."""
         with self._making:
-            if self._prepared is not None:
-                self._fs.remove(self._prepared)
-                self._prepared = None
+            ahead, self._ahead = self._ahead, {}
+            self._drop([ahead[offset] for offset in sorted(ahead, reverse=True)])
 
-    def _make(self, path: Path) -> None:
+    def _make(self, offset: int) -> MappedFile:
+        mapped = self._mapped(offset)
         self._fs.make_directory(self.directory)
-        file = self._fs.open(path, writable=True, create=True)
+        file = self._fs.open(mapped.path, writable=True, create=True)
         try:
             self._prepare(file)
         except Exception:
             file.close()
-            self._fs.remove(path)
+            self._fs.remove(mapped.path)
             raise
         file.close()
         self._fs.sync_directory(self.directory)
+        return mapped
 
     def _prepare(self, file: File) -> None:
         # The size first: a crash on the way leaves an empty file or a whole one, and load() knows both.
@@ -213,12 +209,15 @@ class MappedFileQueue:
         if last is not None and self._reserve_space:
             last.file.reserve(last.wrote_position, self.file_size - last.wrote_position)
 
-    def truncate_dirty(self, offset: int, *, wipe: bool) -> list[Path]:
-        """Cut everything from ``offset`` on (truncateDirtyFiles); returns the paths of the files removed.
+    def truncate_dirty(self, offset: int, *, wipe: bool, sets_aside: bool = False) -> list[Path]:
+        """Cut everything from ``offset`` on (truncateDirtyFiles); returns the paths of the files that left the row.
 
         With ``wipe`` the rest of the file that holds ``offset`` reads as zeros afterwards, so that what was cut can
         never be taken for written once the end has moved past it. In the log they must be durable (:meth:`flush_all`)
         before a record stands in front of them: a power cut would bring back behind it what was cut.
+
+        With ``sets_aside`` they stay on the disk, and are written over where the row comes to them again, as they are;
+        :meth:`drop_ahead` removes the others. That comes before anything in front of them is removed.
         """
         removed = [file for file in self._files if file.file_from_offset > offset]
         file = self.find(offset)
@@ -226,10 +225,20 @@ class MappedFileQueue:
             file.cut_to(offset - file.file_from_offset)
             if wipe:
                 file.wipe_rest()
-        self._drop(removed[::-1])
+        if not sets_aside:
+            self._drop(removed[::-1])
+        else:
+            self._set_aside(removed)
         self.committed_where = min(offset, self.max_offset) if self._files else offset
         self.flushed_where = min(self.flushed_where, self.committed_where) if self._files else offset
         return [file.path for file in removed]
+
+    def _set_aside(self, files: Sequence[MappedFile]) -> None:
+        with self._guard:
+            self._files = self._files[: len(self._files) - len(files)]
+        for file in files:
+            file.set_positions(0)
+            self._ahead[file.file_from_offset] = file
 
     def drop_unused(self) -> None:
         """Remove the last file where nothing stands in it, unless it alone says how far the row had come."""
@@ -305,16 +314,18 @@ class MappedFileQueue:
 
     def _remove(self, file: MappedFile) -> None:
         """Remove one file. Where that fails it is one of ours again: nothing that stands behind it may go before it."""
+        was_in_row = file in self._files
         with self._guard:
             self._files = tuple(other for other in self._files if other is not file)
         file.shutdown(0, _DESTROY_AT_ONCE_MS)
         try:
             self._fs.remove(file.path)
         except (GantrymqError, OSError):
-            again = self._mapped(file.file_from_offset)
-            again.set_positions(file.wrote_position)
-            with self._guard:
-                self._files = tuple(sorted((*self._files, again), key=lambda one: one.file_from_offset))
+            if was_in_row:
+                again = self._mapped(file.file_from_offset)
+                again.set_positions(file.wrote_position)
+                with self._guard:
+                    self._files = tuple(sorted((*self._files, again), key=lambda one: one.file_from_offset))
             raise
 
     def commit(self, least_pages: int = 0) -> bool:
@@ -365,6 +376,7 @@ class MappedFileQueue:
 
     def destroy(self) -> list[Path]:
         """Remove every file and the directory; returns the paths of the files."""
+        self.drop_ahead()
         removed = self.clear()
         self._fs.remove_directory(self.directory)
         return removed
