@@ -1,20 +1,18 @@
 """One consume queue: its units go on over many files, end where the log ends, and begin where the log begins."""
 
 import itertools
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.faulty import FaultyFileSystem
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
@@ -288,19 +286,9 @@ def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> Non
     assert reopened(fs).max_offset == 12
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def killed_when(disk: FileSystem, is_time: Callable[[list[tuple[str, Path]]], bool]) -> FaultyFileSystem:
-    """The disk of a process that ends where ``is_time`` says so of its operations up to the one it begins."""
-
-    def see(_: int) -> None:
-        if is_time(fs.operations):
-            raise Killed
-
-    fs = FaultyFileSystem(disk, see=see)
-    return fs
+def ends_at(disk: FileSystem, operation: int) -> FaultyFileSystem:
+    """The disk of a process that does nothing more from that operation on."""
+    return FaultyFileSystem(disk, operation, broken_disk, keeps_failing=True)
 
 
 def made_again(fs: FileSystem, first: int, count: int, vouched: int = 0) -> ConsumeQueue:
@@ -317,39 +305,35 @@ def made_again(fs: FileSystem, first: int, count: int, vouched: int = 0) -> Cons
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 def test_a_queue_that_lost_its_head_is_made_again_whatever_ends_a_recovery(chance: float) -> None:
     """Its later files are set aside meanwhile; left behind an empty first one they would count as its units."""
-    for operation in itertools.count():
+    for operation in itertools.count(1):
         disk = MemoryFileSystem()
         filled(disk, 90, first=5).flush()
         disk.open(DIRECTORY / offset_name(0), writable=True).write_at(0, bytes(FILE_SIZE))
         try:
-            made_again(killed_when(disk, partial(_are_more, operation)), 5, 90)
+            made_again(ends_at(disk, operation), 5, 90)
             break
-        except Killed:
+        except DiskError:
             left = disk.crash_clone(chance, operation)
         assert units(made_again(left, 5, 90), range(5, 95)) == [entry_of(number) for number in range(5, 95)]
     assert operation > 10
 
 
-def _are_more(than: int, operations: list[tuple[str, Path]]) -> bool:
-    return len(operations) > than
-
-
 @pytest.mark.parametrize("kept", [0, 60, 72])
 def test_a_file_whose_maker_was_killed_before_he_synced_its_name_keeps_what_is_flushed(kept: int) -> None:
-    disk = MemoryFileSystem()
-    if kept:
-        filled(disk, kept).flush()
-    with suppress(Killed):
-        put(reopened(killed_when(disk, _is_a_name_synced), wipe=False), kept, 30)
-    killed = disk.kill_clone()
-    queue = made_again(killed, kept, 10, vouched=kept)
-    queue.flush()
-    assert queue.max_offset == kept + 10
-    assert reopened(killed.crash_clone(0.0, 1)).max_offset == kept + 10
-
-
-def _is_a_name_synced(operations: list[tuple[str, Path]]) -> bool:
-    return operations[-1][0] == "sync_directory" and "resize" in [name for name, _ in operations]
+    for operation in itertools.count(1):
+        disk = MemoryFileSystem()
+        if kept:
+            filled(disk, kept).flush()
+        try:
+            put(reopened(ends_at(disk, operation), wipe=False), kept, 30)
+            break
+        except DiskError:
+            killed = disk.kill_clone()
+        queue = made_again(killed, kept, 10, vouched=kept)
+        queue.flush()
+        assert queue.max_offset == kept + 10
+        assert reopened(killed.crash_clone(0.0, 1)).max_offset == kept + 10
+    assert operation > 5
 
 
 # Where it begins

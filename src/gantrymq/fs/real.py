@@ -32,6 +32,7 @@ from gantrymq.fs.descriptors import (
     punch_hole,
     sync_errors,
 )
+from gantrymq.fs.holes import data_end
 
 _SMALL = 1 << 16
 _ZERO_CHUNK = bytes(1 << 20)
@@ -104,12 +105,9 @@ class RealFile:
         self.write_at(position, view)
 
     def zero(self, position: int, length: int) -> None:
-        """Punch a hole where the file system can and there is none, else write zeros."""
-        end = position + length
-        next_page = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
-        if next_page < end <= self.data_from(next_page):
-            end = next_page
-        if end <= self.data_from(position) or punch_hole(self._fd, position, end - position):
+        """Punch a hole up to where the file has one, or write zeros where the file system cannot."""
+        end = data_end(self, position, position + length)
+        if end <= position or punch_hole(self._fd, position, end - position):
             return
         for start in range(position, end, len(_ZERO_CHUNK)):
             self.write_at(start, memoryview(_ZERO_CHUNK)[: end - start])

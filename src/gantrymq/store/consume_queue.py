@@ -267,7 +267,6 @@ class ConsumeQueue:
         target = queue_offset * UNIT_SIZE
         if self.files.max_offset <= max(self.files.min_offset, 0):
             # Nothing is in the queue: the address space begins with the file that holds the first unit (fillPreBlank).
-            self.files.drop_ahead()
             self.files.clear()
             start = target - target % self.files.file_size
             self._min_logic_offset = target

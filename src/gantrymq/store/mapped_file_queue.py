@@ -225,10 +225,10 @@ class MappedFileQueue:
             file.cut_to(offset - file.file_from_offset)
             if wipe:
                 file.wipe_rest()
-        if not sets_aside:
-            self._drop(removed[::-1])
-        else:
+        if sets_aside:
             self._set_aside(removed)
+        else:
+            self._drop(removed[::-1])
         self.committed_where = min(offset, self.max_offset) if self._files else offset
         self.flushed_where = min(self.flushed_where, self.committed_where) if self._files else offset
         return [file.path for file in removed]
@@ -368,7 +368,8 @@ class MappedFileQueue:
             visit(file)
 
     def clear(self) -> list[Path]:
-        """Remove every file; returns their paths."""
+        """Remove every file, those ahead first; returns the paths of the others."""
+        self.drop_ahead()
         files = self._files
         self._drop(files[::-1])
         self.flushed_where = self.committed_where = 0
@@ -376,7 +377,6 @@ class MappedFileQueue:
 
     def destroy(self) -> list[Path]:
         """Remove every file and the directory; returns the paths of the files."""
-        self.drop_ahead()
         removed = self.clear()
         self._fs.remove_directory(self.directory)
         return removed
