@@ -67,13 +67,15 @@ async def test_a_second_life_has_both_again(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
-    with listening() as taken:
+    with ReservedPorts("127.0.0.1", 0) as free:
+        assert free.vip is not None
+        free.vip.listen()
         case = BrokerCase(tmp_path)
-        listen_on(case, taken + 2)
+        listen_on(case, free.port)  # ours until the broker has it: a test beside this one cannot be given it
         with capture_logs() as logs:
             await case.start()
         try:
-            assert await ask(case, taken + 2) == ResponseCode.SUCCESS
+            assert await ask(case, free.port) == ResponseCode.SUCCESS
         finally:
             await case.stop()
     warnings = [entry["event"] for entry in logs if entry["log_level"] == "warning"]
