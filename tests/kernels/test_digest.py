@@ -36,11 +36,10 @@ def one_by_one(raw: bytes, start: int, check: int, columns: np.ndarray):
     tags_codes(buf, some, n, LEVELS, found_tags)
     assert assign_queues(buf, some, 0, n, new_table(), found_ordinals)[0] == n
     ordinals[right], tags[right] = found_ordinals, found_tags
-    hashes, records = np.empty(2 * LIMIT_OF_HASHES, np.int64), np.empty(2 * LIMIT_OF_HASHES, np.int64)
+    hashes, records = np.empty((2, 2 * LIMIT_OF_HASHES), np.int32)
     found, done = index_hashes(buf, some, 0, n, 1, hashes, records)
     assert done == n
-    of = records[:found]
-    entries = [hashes[:found], some[codes.PHY_OFFSET, of], some[codes.STORE_TIMESTAMP, of]]
+    entries = [hashes[:found], np.flatnonzero(right)[records[:found]]]
     return (count, code, position, *firsts), columns[: codes.N_DISPATCH_COLUMNS], ordinals, tags, entries
 
 
@@ -50,10 +49,10 @@ def few_columns(capacity: int) -> np.ndarray:
 
 def assert_same(raw: bytes, start: int, check: int, capacity: int) -> None:
     columns, ordinals, tags = few_columns(capacity), np.empty(10_000, np.int64), np.empty(10_000, np.int64)
-    entries = np.empty((3, 2 * LIMIT_OF_HASHES), np.int64)
+    entries = np.empty((2, 2 * LIMIT_OF_HASHES), np.int32)
     expected = one_by_one(raw, start, check, new_columns(columns.shape[1]))
     where = (read_only(raw), BASE, start, len(raw), len(raw), check, new_columns(1))
-    count, code, position, found, *firsts = digest(*where, columns, new_table(), ordinals, LEVELS, tags, entries)
+    count, code, position, found, *firsts = digest(*where, columns, new_table(), ordinals, LEVELS, tags, *entries)
     assert (count, code, position, *firsts) == expected[0]
     np.testing.assert_array_equal(columns[:, :count], expected[1])
     np.testing.assert_array_equal(ordinals[:count], expected[2])
@@ -76,18 +75,18 @@ def test_random_and_broken_logs(seed: int, rng: random.Random) -> None:
 
 
 def in_steps(raw: bytes, table: QueueTable, tags_room: int, entries_room: int):
-    """(counts, last code, last position, ordinals, entries) of a log in as many calls as it takes."""
+    """(counts, last code, last position, ordinals, entries of all records) of a log in as many calls as it takes."""
     columns, ordinals, tags = few_columns(256), np.empty(256, np.int64), np.empty(tags_room, np.int64)
-    entries = np.empty((3, entries_room), np.int64)
+    entries = np.empty((2, entries_room), np.int32)
     counts, queues, parts, position, code = [], [], [], 0, codes.STOP_FULL
     while code in (codes.STOP_FULL, codes.STOP_TABLE_FULL):
         where = (read_only(raw), BASE, position, len(raw), len(raw), codes.CHECK_OFF, new_columns(1))
-        count, code, position, found, *_ = digest(*where, columns, table, ordinals, LEVELS, tags, entries)
+        count, code, position, found, *_ = digest(*where, columns, table, ordinals, LEVELS, tags, *entries)
         if code == codes.STOP_TABLE_FULL:
             table = grow(table)
         counts.append(count)
         queues.append(ordinals[:count].copy())
-        parts.append(entries[:, :found].copy())
+        parts.append(entries[:, :found] + np.array([[0], [sum(counts[:-1])]], np.int32))
     return counts, code, position, np.concatenate(queues), np.concatenate(parts, axis=1)
 
 

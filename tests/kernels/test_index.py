@@ -50,7 +50,7 @@ def assert_hashes(raw: bytes, room: int = MAX_HASHES_OF_RECORD) -> None:
     for with_tags in (True, False):
         found, done = [], 0
         while done < n:
-            hashes, record_of = np.zeros(room, np.int64), np.zeros(room, np.int64)
+            hashes, record_of = np.zeros((2, room), np.int32)
             count, done = index_hashes(buf, columns, done, n, int(with_tags), hashes, record_of)
             found += zip(record_of[:count].tolist(), hashes[:count].tolist(), strict=True)
         assert found == plain_hashes(raw, with_tags=with_tags)
@@ -147,16 +147,17 @@ def filled(rng, slots: int, entries: int, count: int):
         plain.header = IndexHeader(1_700_000_000_000, 1_700_000_000_000, 77, 77)
     file, header = np.frombuffer(bytearray(plain.raw), np.uint8), int64s(numbers(plain.header))
     clock, keys = 1_700_000_000_000, [0, 1, 2**31 - 1] + [rng.randrange(2**31) for _ in range(8)]
-    hashes = int64s([rng.choice(keys) for _ in range(count)])
+    hashes = np.array([rng.choice(keys) for _ in range(count)], np.int32)
+    records = np.array(sorted(rng.randrange(count) for _ in range(count)), np.int32)
     offsets = int64s([rng.randrange(2**45) for _ in range(count)])
     times = int64s([clock + rng.choice([-3000, 0, 999, 1000, 10**7, 10**14]) for _ in range(count)])
+    said = list(zip(hashes.tolist(), offsets[records].tolist(), times[records].tolist(), strict=True))
     start = 0
     while start < count:
         stop = min(start + rng.randrange(1, 9), count)
-        put = index_put(
-            file, slots, file, HEADER_SIZE + 4 * slots, entries, header, hashes, offsets, times, start, stop
-        )
-        expected = sum(plain.put(int(hashes[i]), int(offsets[i]), int(times[i])) for i in range(start, stop))
+        where = (file, slots, file, HEADER_SIZE + 4 * slots, entries, header)
+        put = index_put(*where, hashes, records, offsets, times, start, stop)
+        expected = sum(plain.put(*one) for one in said[start:stop])
         assert put == expected
         start = stop
     assert file.tobytes() == bytes(plain.raw)
@@ -186,8 +187,9 @@ def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
     plain.raw, file = bytearray(raw), np.frombuffer(bytearray(raw), np.uint8)
     plain.header.index_count = rng.choice([1, 7, 30])
     header[5] = plain.header.index_count
-    hashes, offsets = int64s([rng.randrange(99) for _ in range(40)]), int64s(range(40))
-    put = index_put(file, 20, file, HEADER_SIZE + 80, 60, header, hashes, offsets, offsets, 0, 40)
+    hashes, offsets = np.array([rng.randrange(99) for _ in range(40)], np.int32), int64s(range(40))
+    records = offsets.astype(np.int32)
+    put = index_put(file, 20, file, HEADER_SIZE + 80, 60, header, hashes, records, offsets, offsets, 0, 40)
     assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
     assert file.tobytes() == bytes(plain.raw)
     assert header.tolist() == numbers(plain.header)

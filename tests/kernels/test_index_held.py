@@ -14,6 +14,7 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
 from gantrymq.store import held_entries
 from gantrymq.store.held_entries import HeldEntries
+from gantrymq.store.record_batch import IndexEntries
 
 STORED_MS = 1_700_000_000_000
 Entries = list[tuple[int, int]]  # hash and place
@@ -37,11 +38,12 @@ def confirmed(raw: bytes, held: int, fresh: PlainIndexFile, said: Entries, parts
     file = np.frombuffer(bytearray(raw), np.uint8)
     old = HeldEntries(file, fresh.slots, fresh.entries, held)
     header = int64s(numbers(PlainIndexFile(fresh.slots, fresh.entries).header))
-    hashes, offsets = int64s([code for code, _ in said]), int64s([offset for _, offset in said])
-    times, done = int64s([STORED_MS] * len(said)), 0
+    codes, offsets = int64s([code for code, _ in said]), int64s([offset for _, offset in said])
+    hashes, *rest = IndexEntries.of_each(codes, offsets, int64s([STORED_MS] * len(said)))
+    done = 0
     for stop in [*range(0, len(said), max(len(said) // parts, 1)), len(said)]:
         if done < stop:
-            done += old.confirm(header, hashes[:stop], offsets[:stop], times[:stop], done)
+            done += old.confirm(header, IndexEntries(hashes[:stop], *rest), done)
     old.end(header)
     return file.tobytes(), done, header.tolist()
 

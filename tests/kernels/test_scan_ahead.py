@@ -60,13 +60,13 @@ def facts(batch: RecordBatch) -> list[tuple[Any, ...]]:
     assert batch.digest is not None
     columns = batch.columns[:, : batch.count].copy()
     columns[codes.POS] += batch.base
-    entries: dict[int, list[tuple[int, int]]] = {}
-    for key_hash, offset, stored in zip(*batch.digest.entries, strict=True):
-        entries.setdefault(int(offset), []).append((int(key_hash), int(stored)))
+    hashes: list[tuple[int, ...]] = [()] * batch.count
+    for key_hash, number in zip(batch.digest.hashes.tolist(), batch.digest.hashed.tolist(), strict=True):
+        hashes[number] += (key_hash,)
     names = [*batch.digest.queues.names, None]  # -1: it enters none
     records = zip(columns.T.tolist(), batch.digest.ordinals.tolist(), batch.digest.tags_codes.tolist(), strict=True)
     return [
-        (*fields, names[queue], tags, tuple(entries.get(fields[codes.POS], ())), i == batch.digest.whole)
+        (*fields, names[queue], tags, hashes[i], i == batch.digest.whole)
         for i, (fields, queue, tags) in enumerate(records)
     ]
 

@@ -8,6 +8,7 @@ from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.record_batch import IndexEntries
 from store_cases import ROOT, SMALL, await_dispatch, bodies, open_store
 
 PAGE = 4096
@@ -20,7 +21,8 @@ def service(fs: MemoryFileSystem, slots: int, entries: int) -> IndexService:
 
 def put(index: IndexService, first: int, count: int) -> None:
     numbers = np.arange(first, first + count, dtype=np.int64)
-    assert index.put(numbers * 40_503 * 1_013 % 199_999, numbers * 100, numbers, 0, 1) == count
+    entries = IndexEntries.of_each(numbers * 40_503 * 1_013 % 199_999, numbers * 100, numbers)
+    assert index.put(entries, 0, 1) == count
 
 
 def put_on(index: IndexService, first: int) -> None:

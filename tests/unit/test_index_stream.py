@@ -14,6 +14,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store import index_stream
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.record_batch import IndexEntries
 from store_cases import ROOT, await_dispatch, bodies, numbered, open_store
 
 PAGE = 4096
@@ -38,9 +39,10 @@ def mapped_and_streamed(fs: FileSystem, folder: Path, slots: int, entries: int) 
 
 def put(index: IndexService, numbers: np.ndarray) -> None:
     """Entries whose keys, places and times follow from their numbers, from 1 on."""
+    entries = IndexEntries.of_each(numbers * 40_503 * 1_013 % 199_999, numbers * 100, numbers * 1_000)
     start = 0
     while start < len(numbers):
-        start += index.put(numbers * 40_503 * 1_013 % 199_999, numbers * 100, numbers * 1_000, start, None)
+        start += index.put(entries, start, None)
 
 
 def contents(fs: FileSystem, index: IndexService) -> list[tuple[str, bytes]]:

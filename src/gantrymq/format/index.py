@@ -101,6 +101,11 @@ def index_keys(properties: Mapping[str, str]) -> Iterator[str]:
         yield f"{TAG_INDEX_TYPE}#{properties[PROPERTY_TAGS]}"
 
 
+def entry_at(slots: int, number: int) -> int:
+    """Where an entry stands in a file of so many slots."""
+    return HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
+
+
 def file_size(slots: int, entries: int) -> int:
     """How long a file of this geometry is: maxHashSlotNum slots, maxIndexNum entries."""
-    return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
+    return entry_at(slots, entries)

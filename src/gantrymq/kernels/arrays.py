@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 MAX_ENTRIES = 8192  # of one record: 32767 bytes hold no more properties that count
 MAX_REPAIRED = 3 * 32767

@@ -10,7 +10,7 @@ What was written of each record was more than its memory had room for, too, so o
 Source: CommitLog.checkMessageAndReturnSize, DefaultMessageStore.doDispatch.
 """
 
-from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import (
     CHECK_MARK,
     CHECK_MARK_WHOLE_RECORD,
@@ -60,7 +60,8 @@ def digest(
     ordinals: Int64s,
     delay_levels_ms: Int64s,
     tags: Int64s,
-    entries: Int64s,
+    hashes: Int32s,
+    hashed: Int32s,
 ) -> tuple[int, int, int, int, int, int]:
     """``scan``, and for each record what its queue and the index take; returns (count, stop code, stop position,
     index entries, first torn record, first misplaced record).
@@ -68,17 +69,16 @@ def digest(
     ``columns`` has the first ``N_DISPATCH_COLUMNS`` rows; ``record`` is a whole matrix of one record, to work with.
     ``ordinals[:count]`` are the records' queues in ``table`` (``assign_queues``), ``tags[:count]`` their tags codes
     (``tags_codes``). PHY_OFFSET is where a record lies, ``base`` being the offset of ``buf``'s first byte; the first
-    record that says something else is misplaced. The rows of ``entries`` take the index entries of all records in
-    RocketMQ's order: key hashes (``index_hashes``, with tags), physical offsets and store timestamps. A marking check
-    marks a torn record too (``first_torn``), and nothing that is marked enters a queue or the index.
+    record that says something else is misplaced. ``hashes`` and ``hashed`` take what all records are indexed under and
+    which record it is (``index_hashes``, with tags). A marking check marks a torn record too (``first_torn``), and
+    nothing that is marked enters a queue or the index.
 
-    STOP_FULL also where ``entries`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one record),
+    STOP_FULL also where ``hashes`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one record),
     STOP_TABLE_FULL where the table must grow. Without a torn record, or a misplaced one, its number is ``count``.
     ``buf`` begins at a sector.
     """
     limit = min(limit, buf.size)
     capacity = min(columns.shape[1], tags.size, ordinals.size)
-    hashes, offsets, timestamps = entries[0], entries[1], entries[2]
     position, count, found, torn, misplaced = start, 0, 0, -1, -1
     topic, code = no_topic(), STOP_RANGE
     while position < stop:
@@ -102,8 +102,7 @@ def digest(
                 if after < 0:
                     code = STOP_FULL
                     break
-                offsets[found:after] = place
-                timestamps[found:after] = record[STORE_TIMESTAMP, 0]
+                hashed[found:after] = count
                 found = after
             ordinal = queue_of_record(buf, record, 0, table)
             if ordinal == NO_ROOM:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, MAX_TIME_DIFF_S, SLOT_SIZE
-from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import (
     BEGIN_PHY_OFFSET,
     BEGIN_TIMESTAMP,
@@ -47,7 +47,7 @@ def _positive(code: Any) -> int:
 
 
 @helper
-def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: Int64s, count: int) -> int:
+def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: Int32s, count: int) -> int:
     """Write the hashes of a record with these properties, which go on from ``prefix``, to ``hashes[count:]``.
 
     Returns the count with them, or -1 where they do not fit.
@@ -99,13 +99,13 @@ def hashed_topic(buf: Bytes, columns: Int64s, i: int, before: HashedTopic) -> Ha
 
 @kernel
 def index_hashes(
-    buf: Bytes, columns: Int64s, start: int, n: int, with_tags: int, hashes: Int64s, record_of: Int64s
+    buf: Bytes, columns: Int64s, start: int, n: int, with_tags: int, hashes: Int32s, record_of: Int32s
 ) -> tuple[int, int]:
     """What records ``start`` to ``n`` are indexed under; returns (count, done).
 
-    ``hashes[:count]`` are the key hashes (0 .. 2**31 - 1) in RocketMQ's order: for each record UNIQ_KEY, every key,
-    and with ``with_tags`` (0 or 1) T#tags; rollback records have none. ``record_of[:count]`` are the records they
-    belong to. ``done`` is n, or the record to go on from when ``hashes`` was full; room for
+    ``hashes[:count]`` (int32) are the key hashes (0 .. 2**31 - 1) in RocketMQ's order: for each record UNIQ_KEY, every
+    key, and with ``with_tags`` (0 or 1) T#tags; rollback records have none. ``record_of[:count]`` (int32) are the
+    records they belong to. ``done`` is n, or the record to go on from when ``hashes`` was full; room for
     ``MAX_HASHES_OF_RECORD`` is always enough for one record. Malformed UTF-8 counts as what it reads as.
     """
     count, topic = 0, no_topic()
@@ -166,14 +166,17 @@ def index_put(
     body_at: int,
     entries: int,
     header: Int64s,
-    hashes: Int64s,
+    hashes: Int32s,
+    records: Int32s,
     phy_offsets: Int64s,
     store_timestamps: Int64s,
     start: int,
     stop: int,
 ) -> int:
-    """Put entries ``start`` to ``stop`` of the three int64 arrays until the file is full; returns how many went in.
+    """Put entries ``start`` to ``stop`` until the file is full; returns how many went in.
 
+    Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32 both), which lies at
+    ``phy_offsets[records[i]]`` and was stored at ``store_timestamps[records[i]]`` (ms; int64 both).
     ``file`` is writable and has the slots at least. Entries are written to ``body``, which is the file too, or a part
     of it: number 0 would begin at ``body_at`` there. ``header`` is brought up to date; its bytes in the file are the
     caller's to write.
@@ -187,13 +190,13 @@ def index_put(
         previous = load_i32(file, slot_at)
         if previous <= 0 or previous > count:
             previous = 0
-        at = body_at + count * ENTRY_SIZE
+        at, record = body_at + count * ENTRY_SIZE, records[i]
         store_i32(body, at, hashes[i])
-        store_i64(body, at + 4, phy_offsets[i])
-        store_i32(body, at + 12, time_diff(header, store_timestamps[i]))
+        store_i64(body, at + 4, phy_offsets[record])
+        store_i32(body, at + 12, time_diff(header, store_timestamps[record]))
         store_i32(body, at + 16, previous)
         store_i32(file, slot_at, count)
-        count_entry(header, previous == 0, phy_offsets[i], store_timestamps[i])
+        count_entry(header, previous == 0, phy_offsets[record], store_timestamps[record])
     return int(max(stop - start, 0))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
-from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import INDEX_COUNT
 from gantrymq.kernels.entries import same_bytes
 from gantrymq.kernels.index import count_entry, room_for, slot_of, time_diff
@@ -53,7 +53,8 @@ def index_confirm(
     slots: int,
     entries: int,
     header: Int64s,
-    hashes: Int64s,
+    hashes: Int32s,
+    records: Int32s,
     phy_offsets: Int64s,
     store_timestamps: Int64s,
     start: int,
@@ -61,7 +62,7 @@ def index_confirm(
     seed: int,
     balance: int,
 ) -> tuple[int, int]:
-    """Look for entries ``start`` to ``stop`` of the three int64 arrays where ``header`` says that the next ones stand.
+    """Look for entries ``start`` to ``stop`` (see ``index_put``) where ``header`` says that the next ones stand.
 
     Returns how many are there, up to the first that is not or to the end of the file, and the balance with them.
     ``header`` is brought up to date as ``index_put`` does it.
@@ -71,12 +72,12 @@ def index_confirm(
     left = np.uint64(balance)
     for i in range(start, stop):
         number = header[INDEX_COUNT]
-        at = first_entry + number * ENTRY_SIZE
+        at, record = first_entry + number * ENTRY_SIZE, records[i]
         previous = load_i32(file, at + 16)
         if (
             load_i32(file, at) != hashes[i]
-            or load_i64(file, at + 4) != phy_offsets[i]
-            or load_i32(file, at + 12) != time_diff(header, store_timestamps[i])
+            or load_i64(file, at + 4) != phy_offsets[record]
+            or load_i32(file, at + 12) != time_diff(header, store_timestamps[record])
             or not 0 <= previous < number
         ):
             return i - start, int(np.int64(left))
@@ -84,7 +85,7 @@ def index_confirm(
         left += _mark(seed, slot, number)
         if previous:
             left -= _mark(seed, slot, previous)
-        count_entry(header, previous == 0, phy_offsets[i], store_timestamps[i])
+        count_entry(header, previous == 0, phy_offsets[record], store_timestamps[record])
     return int(max(stop - start, 0)), int(np.int64(left))
 
 

@@ -24,6 +24,7 @@ from gantrymq.format.index import (
     IndexHeader,
     decode_entry,
     decode_header,
+    entry_at,
     file_size,
     key_hash,
 )
@@ -110,7 +111,7 @@ class _IndexFile:
         return decode_header(self._data[:HEADER_SIZE])
 
     def _entry(self, number: int) -> IndexEntry:
-        at = HEADER_SIZE + self._slots * SLOT_SIZE + number * ENTRY_SIZE
+        at = entry_at(self._slots, number)
         return decode_entry(self._data[at : at + ENTRY_SIZE], 0)
 
     def _slot(self, slot: int) -> int:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.format.index import SLOT_SIZE
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_repair
-
-Longs = NDArray[np.int64]
+from gantrymq.store.record_batch import IndexEntries, Longs
 
 
 class HeldEntries:
@@ -33,10 +31,10 @@ class HeldEntries:
         self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets brings in all of OpenSSL
         self._balance: int = index_balance(array, slots, self._seed)
 
-    def confirm(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
-        """How many entries of these arrays, from ``start`` on, come next in the file; ``numbers`` then count them."""
-        rest = (numbers, hashes, phy_offsets, store_timestamps, start, len(hashes), self._seed, self._balance)
-        done, self._balance = index_confirm(self._array, self._slots, self._entries, *rest)
+    def confirm(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+        """How many of ``entries`` from ``start`` on come next in the file; ``numbers`` then count them."""
+        where, known = (self._array, self._slots, self._entries, numbers), (self._seed, self._balance)
+        done, self._balance = index_confirm(*where, *entries, start, len(entries.hashes), *known)
         return int(done)
 
     def end(self, numbers: Longs) -> None:

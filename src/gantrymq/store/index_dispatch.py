@@ -67,7 +67,7 @@ class IndexDispatcher:
     def _put(self, batch: RecordBatch, now_ms: int | None) -> None:
         entries = self._finder.find(batch)
         while self._done < len(entries.hashes):
-            put = self.index.put(*entries, self._done, now_ms)
+            put = self.index.put(entries, self._done, now_ms)
             self._done += put
             self.added += put
         self._done -= len(entries.hashes)

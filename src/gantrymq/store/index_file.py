@@ -14,17 +14,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, IndexHeader, decode_header, encode_header, file_size
+from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, entry_at, file_size
 from gantrymq.fs.api import File
 from gantrymq.kernels.api import index_put, index_select
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
 from gantrymq.store.index_stream import IndexStream
-
-Longs = NDArray[np.int64]
+from gantrymq.store.record_batch import IndexEntries, Ints, Longs
 
 
 class IndexFile:
@@ -52,7 +50,7 @@ class IndexFile:
         """Whether nothing more goes in."""
         return self.header.index_count >= self.entries
 
-    def reserve(self, hashes: Longs) -> None:
+    def reserve(self, hashes: Ints) -> None:
         """Take the space that these entries need, for another program may have left a hole; raises DiskFullError."""
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 
@@ -104,24 +102,23 @@ class IndexFile:
             self._write_header()
             self.flush()
 
-    def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
-        """Put entries from ``start`` on until the file is full; returns how many went in (int64 arrays)."""
+    def put(self, entries: IndexEntries, start: int) -> int:
+        """Put entries from ``start`` on until the file is full; returns how many went in."""
         numbers, held, done = _numbers(self.header), self._held, 0
         if held is not None:
-            done = held.confirm(numbers, hashes, phy_offsets, store_timestamps, start)
-            if start + done < len(hashes) and numbers[-1] < self.entries:
+            done = held.confirm(numbers, entries, start)
+            if start + done < len(entries.hashes) and numbers[-1] < self.entries:
                 self._end_held(held, numbers)
         if self._held is None:
-            done += self._append(numbers, hashes, phy_offsets, store_timestamps, start + done)
+            done += self._append(numbers, entries, start + done)
         self._take_numbers(numbers)
         return done
 
-    def _append(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+    def _append(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
         if self._stream is not None:
-            return self._stream.put(numbers, hashes, phy_offsets, store_timestamps, start)
-        body_at = HEADER_SIZE + self.slots * SLOT_SIZE
-        rest = (numbers, hashes, phy_offsets, store_timestamps, start, len(hashes))
-        return int(index_put(self._array, self.slots, self._array, body_at, self.entries, *rest))
+            return self._stream.put(numbers, entries, start)
+        where = (self._array, self.slots, self._array, entry_at(self.slots, 0), self.entries)
+        return int(index_put(*where, numbers, *entries, start, len(entries.hashes)))
 
     def _take_numbers(self, numbers: Longs) -> None:
         self.header = IndexHeader(*numbers.tolist())

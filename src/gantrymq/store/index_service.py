@@ -15,7 +15,8 @@ from gantrymq.errors import GantrymqError, WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import File, FileSystem
-from gantrymq.store.index_file import IndexFile, Longs
+from gantrymq.store.index_file import IndexFile
+from gantrymq.store.record_batch import IndexEntries, Ints
 
 EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -119,19 +120,21 @@ class IndexService:
         finally:
             file.close()
 
-    def put(self, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int, now_ms: int | None) -> int:
-        """Index entries from ``start`` on (int64 arrays of one length) until a file is full; returns how many.
+    def put(self, entries: IndexEntries, start: int, now_ms: int | None) -> int:
+        """Index entries from ``start`` on until a file is full; returns how many.
 
         A new file is named after ``now_ms``, or after its first entry's store time where that is None, so that
         rebuilding is repeatable. Raises DiskFullError, before anything of this call is in, or where a file is lost
         that was streamed.
         """
+        hashes = entries.hashes[start:]
         if not self._files or self._files[-1].is_full:
-            self._begin_file(int(store_timestamps[start]) if now_ms is None else now_ms, hashes[start:])
-        self._files[-1].reserve(hashes[start:])
-        return self._files[-1].put(hashes, phy_offsets, store_timestamps, start)
+            first_ms = int(entries.store_timestamps_ms[entries.records[start]])
+            self._begin_file(first_ms if now_ms is None else now_ms, hashes)
+        self._files[-1].reserve(hashes)
+        return self._files[-1].put(entries, start)
 
-    def _begin_file(self, timestamp_ms: int, hashes: Longs) -> None:
+    def _begin_file(self, timestamp_ms: int, hashes: Ints) -> None:
         last = self._files[-1] if self._files else None
         is_old = bool(self._doubtful)
         fresh = self._doubtful[0] if is_old else self._new_file(timestamp_ms, last, hashes)
@@ -152,7 +155,7 @@ class IndexService:
             fresh.begin_after(last.header)
         self._files = (*self._files, fresh)
 
-    def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Longs) -> IndexFile:
+    def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Ints) -> IndexFile:
         self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
         if last is not None and name <= last.path.name:

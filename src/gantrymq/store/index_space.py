@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import DiskFullError
-from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, file_size
+from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, entry_at, file_size
 from gantrymq.fs.api import File
+from gantrymq.store.record_batch import Ints
 
 _PAGE_SIZE = 4096
 _LEFT_BYTES = 1 << 20
@@ -25,12 +26,11 @@ class IndexSpace:
     def __init__(self, file: File, slots: int, entries: int) -> None:
         self._file = file
         self._slots = slots
-        self._first_entry = HEADER_SIZE + slots * SLOT_SIZE
         self._size = file_size(slots, entries)
         self.has_all = False  # whether all of the file has its space
         self._pages: NDArray[np.bool_] | None = None  # which pages have their space, where not all could be had
 
-    def take(self, hashes: NDArray[np.int64], first: int) -> None:
+    def take(self, hashes: Ints, first: int) -> None:
         """Take what entry ``first`` and those behind it, with these key hashes, will touch; raises DiskFullError."""
         if self.has_all:
             return
@@ -46,10 +46,9 @@ class IndexSpace:
                 return
         self._take_pages(self._pages, hashes, first)
 
-    def _take_pages(self, pages: NDArray[np.bool_], hashes: NDArray[np.int64], first: int) -> None:
-        begin = self._first_entry + first * ENTRY_SIZE
-        end = min(begin + len(hashes) * ENTRY_SIZE, self._size)
-        slots = (HEADER_SIZE + hashes % self._slots * SLOT_SIZE) // _PAGE_SIZE
+    def _take_pages(self, pages: NDArray[np.bool_], hashes: Ints, first: int) -> None:
+        begin, end = entry_at(self._slots, first), min(entry_at(self._slots, first + len(hashes)), self._size)
+        slots = (HEADER_SIZE + hashes.astype(np.int64) % self._slots * SLOT_SIZE) // _PAGE_SIZE
         wanted = np.unique(np.concatenate(([0], slots, np.arange(begin // _PAGE_SIZE, -(-end // _PAGE_SIZE)))))
         for page in wanted[~pages[wanted]].tolist():
             length = min(_PAGE_SIZE, self._size - page * _PAGE_SIZE)

@@ -24,14 +24,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_header, file_size
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, IndexHeader, encode_header, entry_at, file_size
 from gantrymq.fs.api import Bytes, File
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_put
+from gantrymq.store.record_batch import IndexEntries, Longs
 
-Longs = NDArray[np.int64]
 _PAGE_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
 _BUFFERS = 4
@@ -42,7 +41,7 @@ class IndexStream:
 
     def __init__(self, file: File, slots: int, entries: int) -> None:
         self._file, self._slots, self._entries = file, slots, entries
-        self._first_entry = HEADER_SIZE + slots * SLOT_SIZE
+        self._first_entry = entry_at(slots, 0)
         self._begin = self._at = self._first_entry - self._first_entry % _PAGE_BYTES
         self._pool = ThreadPoolExecutor(1, "IndexStream")
         self._table = _pages(self._begin + _PAGE_BYTES)
@@ -52,14 +51,14 @@ class IndexStream:
         self._written: deque[tuple[Bytes, Future[None]]] = deque()
         self._lost: Exception | None = None
 
-    def put(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
-        """Put entries from ``start`` on (int64 arrays) until the file is full; returns how many went in.
+    def put(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+        """Put entries from ``start`` on until the file is full; returns how many went in.
 
         ``numbers`` are those of the header, and count them. Raises DiskError, and DiskFullError where a file system
         has no room for what was reserved; the file is lost then, and every later call raises the same.
         """
         with self._losing():
-            return self._put(numbers, hashes, phy_offsets, store_timestamps, start)
+            return self._put(numbers, entries, start)
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
@@ -72,22 +71,21 @@ class IndexStream:
             self._lost = error
             raise
 
-    def _put(self, numbers: Longs, hashes: Longs, phy_offsets: Longs, store_timestamps: Longs, start: int) -> int:
+    def _put(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
         self._table_is_there.result()
-        begin, stop = start, len(hashes)
+        begin, stop = start, len(entries.hashes)
         while start < stop and numbers[codes.INDEX_COUNT] < self._entries:
             room = -(-(self._at + _BUFFER_BYTES - self._end(int(numbers[codes.INDEX_COUNT]))) // ENTRY_SIZE)
             if room <= 0:
                 self._turn()
                 continue
-            body_at = self._first_entry - self._at
-            rest = (numbers, hashes, phy_offsets, store_timestamps, start, min(start + room, stop))
-            start += int(index_put(self._table, self._slots, self._buffer, body_at, self._entries, *rest))
+            where = (self._table, self._slots, self._buffer, self._first_entry - self._at, self._entries)
+            start += int(index_put(*where, numbers, *entries, start, min(start + room, stop)))
         return start - begin
 
     def _end(self, count: int) -> int:
         """Where the next entry goes when the header counts so many."""
-        return self._first_entry + count * ENTRY_SIZE
+        return entry_at(self._slots, count)
 
     def _turn(self) -> None:
         """Write the buffer away and go on with the next one, which begins with what ended behind this one."""

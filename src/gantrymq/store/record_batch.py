@@ -12,16 +12,33 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.store.seen_queues import SeenQueues
 
+Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 _HASHES_A_RECORD = 4
 
 
 class IndexEntries(NamedTuple):
-    """What records are indexed under, in RocketMQ's order: three int64 arrays of one length."""
+    """What records are indexed under, in RocketMQ's order.
 
-    hashes: Longs
+    Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32, of one length), whose place and
+    time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries and more.
+    """
+
+    hashes: Ints
+    records: Ints
     phy_offsets: Longs
     store_timestamps_ms: Longs
+
+    @classmethod
+    def of_each(cls, hashes: Longs, phy_offsets: Longs, store_timestamps_ms: Longs) -> IndexEntries:
+        """Entries whose hash, place and time (ms) stand in three int64 arrays, as if each had a record of its own."""
+        numbers = np.arange(len(hashes), dtype=np.int32)
+        offsets, times = np.ascontiguousarray(phy_offsets), np.ascontiguousarray(store_timestamps_ms)
+        return cls(hashes.astype(np.int32), numbers, offsets, times)
+
+    def each(self) -> tuple[Longs, Longs, Longs]:
+        """Hash, physical offset and store time (ms) of each entry, as new int64 arrays."""
+        return self.hashes.astype(np.int64), self.phy_offsets[self.records], self.store_timestamps_ms[self.records]
 
 
 def most_entries(records: int) -> int:
@@ -33,22 +50,27 @@ class Digest(NamedTuple):
     """What dispatch wants to know of a batch, where the scan has found it out already; its places are believed.
 
     ``ordinals`` (a record's queue in ``queues``, -1 where it enters none) and ``tags_codes`` are int64, one for each
-    record. None of the first ``whole`` records is torn, none of the first ``placed`` says that it lies elsewhere.
+    record; ``hashes`` and ``hashed`` are the first two of :class:`IndexEntries`. None of the first ``whole`` records is
+    torn, none of the first ``placed`` says that it lies elsewhere.
     """
 
     queues: SeenQueues
     ordinals: Longs
     tags_codes: Longs
-    entries: IndexEntries
+    hashes: Ints
+    hashed: Ints
     whole: int
     placed: int
 
-    def take(self, keep: NDArray[np.bool_], phy_offsets: Longs) -> Digest:
-        """That of the records where ``keep`` says so; ``phy_offsets`` are those of all."""
-        kept = keep[np.searchsorted(phy_offsets, self.entries.phy_offsets)]
-        entries = IndexEntries(*(each[kept] for each in self.entries))
+    def take(self, keep: NDArray[np.bool_]) -> Digest:
+        """That of the records where ``keep`` says so."""
+        kept = keep[self.hashed]
+        numbers = np.cumsum(keep, dtype=np.int32) - 1
         whole, placed = int(keep[: self.whole].sum()), int(keep[: self.placed].sum())
-        return Digest(self.queues, self.ordinals[keep], self.tags_codes[keep], entries, whole, placed)
+        return Digest(
+            self.queues, self.ordinals[keep], self.tags_codes[keep],
+            self.hashes[kept], numbers[self.hashed[kept]], whole, placed,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -94,5 +116,5 @@ class RecordBatch:
         """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
         whole = self.columns[:, : self.count]
         columns = np.ascontiguousarray(whole[:, keep])
-        digest = self.digest.take(keep, whole[codes.PHY_OFFSET]) if self.digest is not None else None
+        digest = self.digest.take(keep) if self.digest is not None else None
         return RecordBatch(self.base, self.buffer, columns, columns.shape[1], digest)

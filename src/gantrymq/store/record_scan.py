@@ -15,7 +15,7 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import digest, scan
 from gantrymq.kernels.arrays import new_columns
-from gantrymq.store.record_batch import Digest, IndexEntries, RecordBatch, most_entries
+from gantrymq.store.record_batch import Digest, RecordBatch, most_entries
 from gantrymq.store.seen_queues import SeenQueues
 
 BATCH_RECORDS = 4096
@@ -97,14 +97,15 @@ class DigestScan:
         while code == codes.STOP_TABLE_FULL and not count:
             count, code, position, found, torn, misplaced = digest(
                 buffer, base, start, stop, limit, self._check, self._record,
-                to.columns, queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.entries,
+                to.columns, queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.hashes, to.hashed,
             )  # fmt: skip
             if code == codes.STOP_TABLE_FULL:
                 queues.grow()
         queues.note()
         self._turn = (self._turn + bool(count)) % self._most_sets
-        entries = IndexEntries(*to.entries[:, :found])
-        known = Digest(queues, to.ordinals[:count], to.tags_codes[:count], entries, torn, misplaced)
+        known = Digest(
+            queues, to.ordinals[:count], to.tags_codes[:count], to.hashes[:found], to.hashed[:found], torn, misplaced
+        )
         code = codes.STOP_FULL if code == codes.STOP_TABLE_FULL else code
         return Scanned(RecordBatch(base, buffer, to.columns, count, known), code, position)
 
@@ -113,4 +114,4 @@ class _Memory:
     def __init__(self, batch_records: int) -> None:
         self.columns = new_columns(batch_records, codes.N_DISPATCH_COLUMNS)
         self.ordinals, self.tags_codes = np.empty((2, self.columns.shape[1]), np.int64)
-        self.entries = np.empty((3, most_entries(batch_records)), np.int64)
+        self.hashes, self.hashed = np.empty((2, most_entries(batch_records)), np.int32)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from gantrymq.format.index import (
     ENTRY_SIZE,
     HEADER_SIZE,
-    SLOT_SIZE,
     IndexEntry,
     IndexHeader,
     decode_entry,
     decode_header,
+    entry_at,
 )
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
@@ -60,7 +60,7 @@ class CheckedIndexFile:
 
     def at(self, number: int) -> int:
         """Where an entry stands in the file."""
-        return HEADER_SIZE + self.slots * SLOT_SIZE + number * ENTRY_SIZE
+        return entry_at(self.slots, number)
 
     def entry(self, number: int) -> IndexEntry:
         """One entry."""
@@ -272,7 +272,7 @@ class IndexCheck:
         if seen.all() or not self._is_closed:
             return
         # Only since 5.5.0 there is an entry for the tags, the last one of a record.
-        some, of = (np.empty(len(hashes) + codes.MAX_HASHES_OF_RECORD, np.int64) for _ in range(2))
+        some, of = np.empty((2, len(hashes) + codes.MAX_HASHES_OF_RECORD), np.int32)
         count, _ = index_hashes(batch.buffer, batch.columns, 0, batch.count, 0, some, of)
         with_keys = batch.columns[codes.PHY_OFFSET][of[:count]]
         rank = np.arange(len(hashes)) - np.searchsorted(phy_offsets, phy_offsets)
@@ -336,7 +336,7 @@ class IndexCheck:
         records = batch.take(batch.columns[codes.SIZE, : batch.count] > 0)
         done = 0
         while done < records.count:
-            some, of = (np.empty(codes.MAX_HASHES_OF_RECORD, np.int64) for _ in range(2))
+            some, of = np.empty((2, codes.MAX_HASHES_OF_RECORD), np.int32)
             count, done = index_hashes(records.buffer, records.columns, done, records.count, 1, some, of)
             for code, record in zip(some[:count].tolist(), of[:count].tolist(), strict=True):
                 hashes[int(whole[record])].add(code)

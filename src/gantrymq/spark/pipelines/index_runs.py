@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskFullError
@@ -25,7 +24,7 @@ from gantrymq.format.names import following_index_name, index_name
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.index_file import IndexFile
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.record_batch import IndexEntries, Longs, RecordBatch
 
 _FIELDS = 3  # hash, physical offset, store time
 _ENTRY_BYTES = _FIELDS * 8
@@ -130,20 +129,20 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
     opened.resize(file_size(slots, entries))
     file = IndexFile(opened, slots, entries, is_new=True)
     try:
-        file.reserve(np.empty(0, np.int64))
+        file.reserve(np.empty(0, np.int32))
         file.stream()
         file.begin_after(run.before)
         for chunk in _chunks(run):
-            columns = [np.ascontiguousarray(column) for column in chunk.T]
-            file.reserve(columns[0])
-            file.put(columns[0], columns[1], columns[2], 0)
+            found = IndexEntries.of_each(*chunk.T)
+            file.reserve(found.hashes)
+            file.put(found, 0)
         file.flush()
         return target / run.name, file.header.end_timestamp_ms
     finally:
         file.close()
 
 
-def _chunks(run: IndexRun) -> Iterator[NDArray[np.int64]]:
+def _chunks(run: IndexRun) -> Iterator[Longs]:
     for path, first, count in run.pieces:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), first * _ENTRY_BYTES, count * _ENTRY_BYTES, os.POSIX_FADV_SEQUENTIAL)
