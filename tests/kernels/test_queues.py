@@ -10,7 +10,7 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import QueueEntry, encode_entry, tags_code
 from gantrymq.format.record import CheckCRC, RecordStop, check_record, decode_record
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import assign_queues, encode_units, scan, tags_codes
+from gantrymq.kernels.api import assign_queues, encode_units, missing_units, scan, tags_codes
 from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, read_only
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.flags import is_consumable
@@ -88,6 +88,22 @@ def assert_units(records, columns, n, ordinals, found, queues) -> None:
             encode_entry(QueueEntry(message.phy_offset, message.size_bytes, int(found[i])))
             for i, message in zip(mine, messages, strict=True)
         )
+
+
+@seeds(20)
+def test_which_units_are_missing(rng: random.Random) -> None:
+    buf, columns, n = scanned(random_log(rng, 60))
+    ordinals, table = assign_all(buf, columns, n, new_table())
+    numbers = int64s([rng.choice([-1, 0, 1, 2]) for _ in range(queue_count(table))])
+    ends = int64s([rng.choice([-1, *(columns[codes.PHY_OFFSET] + columns[codes.SIZE])[:n].tolist()]) for _ in range(3)])
+    wanted = np.full(n + 3, -9, np.int64)
+    last = missing_units(columns, n, ordinals, numbers, ends, wanted)
+    expected = []
+    for ordinal, offset, size in zip(ordinals, columns[codes.PHY_OFFSET], columns[codes.SIZE], strict=False):
+        number = int(numbers[ordinal]) if ordinal >= 0 else -1
+        expected.append(number if number >= 0 and offset + size > ends[number] else -1)
+    assert wanted.tolist() == [*expected, -9, -9, -9]
+    assert last == max((i for i, number in enumerate(expected) if number >= 0), default=-1)
 
 
 @pytest.mark.parametrize("name", NAMES)

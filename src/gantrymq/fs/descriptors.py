@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -105,15 +106,22 @@ def punch_hole(fd: int, position: int, length: int) -> bool:
 
 
 def bring_in(pages: Bytes) -> bool:
-    """Have the pages of a mapping read, of which these are; False where that fails, or on a Linux before 5.14.
+    """Have the pages of a mapping read, of which these are; False where that fails, or on a Linux before 5.14."""
+    return _advise(pages, _MADV_POPULATE_READ)
 
-    Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile.
-    """
+
+def let_go(pages: Bytes) -> None:
+    """Take the pages of a shared mapping out of it; the system has them, and brings them back for who asks."""
+    _advise(pages, mmap.MADV_DONTNEED)
+
+
+def _advise(pages: Bytes, advice: int) -> bool:
+    """Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile."""
     call = _of_libc("madvise")
     if call is None:
         return False
     call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return bool(call(pages.ctypes.data, len(pages), _MADV_POPULATE_READ) == 0)
+    return bool(call(pages.ctypes.data, len(pages), advice) == 0)
 
 
 def begin_writing(fd: int) -> None:

@@ -27,6 +27,7 @@ from gantrymq.fs.descriptors import (
     bring_in,
     data_from,
     direct_descriptor,
+    let_go,
     named_errors,
     open_descriptor,
     punch_hole,
@@ -153,7 +154,7 @@ class RealFile:
         length = end - end % mmap.PAGESIZE - begin
         shared = self._shared
         if shared is not None and length > 0:
-            shared.madvise(mmap.MADV_DONTNEED, begin, length)
+            let_go(np.frombuffer(shared, np.uint8)[begin : begin + length])
 
     def begin_sync(self) -> None:
         """Linux's sync_file_range, which waits for nothing; elsewhere there is no beginning."""

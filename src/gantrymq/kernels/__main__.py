@@ -30,6 +30,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.walk, (buf, 0, 0, 1, longs)
     yield api.assign_queues, (buf, matrix, 0, 0, table, longs)
     yield api.tags_codes, (buf, matrix, 0, longs, longs)
+    yield api.missing_units, (matrix, 0, longs, longs, longs, longs)
     yield api.encode_units, (matrix, 0, longs, longs, 1, out, matrix, longs)
     yield api.first_torn, (buf, matrix, 0)
     yield api.digest, (buf, 0, 0, 0, 0, 0, matrix, matrix, table, longs, longs, longs, offsets, offsets)

@@ -188,6 +188,25 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
 
 
 @kernel
+def missing_units(columns: Int64s, n: int, ordinals: Int64s, numbers: Int64s, ends: Int64s, wanted: Int64s) -> int:
+    """Which of n records still have to enter their queues; returns the last of them, or -1.
+
+    The queue of record i has the number ``numbers[ordinals[i]]``, or none where either is -1; it has the units of all
+    records that end at ``ends[number]`` or in front of it. ``wanted[:n]`` takes the numbers, and -1 for a record that
+    has no queue or whose unit is there.
+    """
+    last = -1
+    for i in range(n):
+        number = numbers[ordinals[i]] if ordinals[i] >= 0 else NO_QUEUE
+        if number >= 0 and columns[PHY_OFFSET, i] + columns[SIZE, i] <= ends[number]:
+            number = NO_QUEUE
+        wanted[i] = number
+        if number >= 0:
+            last = i
+    return last
+
+
+@kernel
 def encode_units(
     columns: Int64s,
     n: int,

@@ -26,7 +26,7 @@ from gantrymq.store.paths import StorePaths
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
-_SAMPLED_FIRST = 256  # of what is configured: each entry that is looked at costs a page or two of the file
+_SAMPLED_FIRST = 64  # of what is configured: each entry that is looked at costs a page or two of the file
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 

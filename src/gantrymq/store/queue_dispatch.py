@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import missing_units
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
-from gantrymq.store.queue_numbers import QueueNumbers
+from gantrymq.store.queue_numbers import Longs, QueueNumbers
 from gantrymq.store.queue_offsets import believable
 from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
 from gantrymq.store.record_batch import RecordBatch
@@ -57,6 +57,7 @@ class QueueDispatcher:
         self._numbers = QueueNumbers()
         self._encoder = QueueUnitsEncoder()
         self._by_number: list[ConsumeQueue | None] = []
+        self._wanted: Longs = np.empty(0, np.int64)
         self.added = 0
 
     def dispatch(self, batch: RecordBatch, *, fill_gaps: bool = True) -> None:
@@ -66,28 +67,27 @@ class QueueDispatcher:
         QueueGapError before anything of its queue is written. Raises DiskFullError; the same batch may come again.
         """
         batch.believe_places()
-        numbers = self._numbers.assign(batch, self._add_queue)
-        missing = self._missing(batch, numbers)
-        if not missing.all():
-            batch, numbers = batch.take(missing), numbers[missing]
-        if not batch.count:
+        wanted, last = self._missing(batch)
+        if last < 0:
             return
-        grouped = self._encoder.encode(batch, numbers, len(self._by_number), self._delay_levels_ms)
+        grouped = self._encoder.encode(batch, wanted, len(self._by_number), self._delay_levels_ms)
         starts = grouped.starts
         for number in np.flatnonzero(starts[1:] != starts[:-1]).tolist():
             queue = self._by_number[number]
             if queue is not None:
                 self._append(queue, grouped, int(starts[number]), int(starts[number + 1]), fill_gaps)
-        last = batch.count - 1
         self._checkpoint.note_queue_entry(
             int(batch.columns[codes.STORE_TIMESTAMP, last]), int(batch.columns[codes.PHY_OFFSET, last])
         )
 
-    def _missing(self, batch: RecordBatch, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which records are consumable and not yet in their queue."""
-        have = np.array([queue.max_physic_offset if queue else -1 for queue in self._by_number] or [-1], np.int64)
-        ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
-        return (numbers >= 0) & (ends > have[np.maximum(numbers, 0)])
+    def _missing(self, batch: RecordBatch) -> tuple[Longs, int]:
+        """The queue's number of each record that is consumable and not yet there, -1 of all others, and the last."""
+        ordinals, numbers = self._numbers.find(batch, self._add_queue)
+        if batch.count > len(self._wanted):
+            self._wanted = np.empty(batch.count, np.int64)
+        ends = np.array([queue.max_physic_offset if queue else -1 for queue in self._by_number], np.int64)
+        last: int = missing_units(batch.columns, batch.count, ordinals, numbers, ends, self._wanted)
+        return self._wanted, last
 
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         before = queue.max_offset

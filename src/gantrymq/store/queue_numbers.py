@@ -34,7 +34,15 @@ class QueueNumbers:
     def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Longs:
         """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
 
-        The next call writes over them. ``add_queue(topic, queue_id)`` is called for each new number, in their order.
+        ``add_queue(topic, queue_id)`` is called for each new number, in their order.
+        """
+        ordinals, numbers = self.find(batch, add_queue)
+        return numbers[ordinals]
+
+    def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Longs, Longs]:
+        """The records' ordinals, whoever's scan gave them (``batch.count`` long), and the number for each ordinal.
+
+        The ordinal -1 is that of a record that enters no queue. The next call writes over them.
         """
         if batch.digest is None:
             queues, ordinals = self._own, self._own_ordinals(batch)
@@ -44,7 +52,7 @@ class QueueNumbers:
         if len(numbers) <= len(queues.names):
             seen = int(ordinals.max(initial=-1)) + 1  # what records that do not count say of their queues makes none
             numbers = self._number(queues, numbers, seen, add_queue)
-        return numbers[ordinals]
+        return ordinals, numbers
 
     def _own_ordinals(self, batch: RecordBatch) -> Longs:
         if batch.count > len(self._ordinals):
