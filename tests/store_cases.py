@@ -14,6 +14,7 @@ from typing import Any
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.record import Layout, RecordStop, read_layout
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -22,6 +23,8 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
+from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 
@@ -267,3 +270,25 @@ def missing_acknowledged(acknowledged: Iterable[Line], lines: Iterable[Line]) ->
 
     there = {place(line) for line in lines if line["kind"] == "message"}
     return [line for line in acknowledged if flags.is_consumable(line["sysFlag"]) and place(line) not in there]
+
+
+def physical(log: CommitLog, offset: int, end: int) -> Iterator[tuple[int, Layout | RecordStop, MappedFile | None]]:
+    """Every physical thing from ``offset`` to ``end``: (phy_offset, a layout or what stops, file).
+
+    Goes on behind a blank with the next file and ends with the first other stop, which is yielded too; the end of the
+    last file is yielded with no file. A CRC is not looked at.
+    """
+    while True:
+        file = log.queue.find(offset)
+        if file is None:
+            yield offset, RecordStop.NO_BLANK, None
+            return
+        limit = min(file.size, end - file.file_from_offset)
+        found = read_layout(file.array.data, offset - file.file_from_offset, limit)
+        yield offset, found, file
+        if isinstance(found, Layout):
+            offset += found.size
+        elif found is RecordStop.BLANK:
+            offset = log.roll_next_file(offset)
+        else:
+            return

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-COMMAND = (sys.executable, "-c", "from gantrymq.cli import run; run()")
+COMMAND = (sys.executable, "-m", "gantrymq")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.message_store import MessageStore
+from store_cases import physical
 
 NUMBER = "N"
 _QUESTIONS = 10
@@ -119,7 +120,7 @@ class Ledger:
         """Every record of the log, which must be unbroken from its first byte to its last."""
         log, records = store._log, []
         reached = max(log.min_offset, 0)
-        for offset, found, file in log.walk(reached, log.max_offset) if log.queue.files else ():
+        for offset, found, file in physical(log, reached, log.max_offset) if log.queue.files else ():
             reached = offset
             if isinstance(found, Layout) and file is not None:
                 record = decode_record(file.array.data, offset - file.file_from_offset, found)

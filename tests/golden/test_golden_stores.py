@@ -18,7 +18,7 @@ from gantrymq.store.opening import load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from golden_stores import NAMES, unpack
-from store_cases import dump, message_fields, tree
+from store_cases import dump, message_fields, physical, tree
 
 Line = dict[str, Any]
 
@@ -154,7 +154,7 @@ def physical_lines(store: Path) -> Iterator[Line]:
     """Every record of the commit log, before anybody recovers it."""
     parts = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), ())
     log = parts.log
-    for offset, found, file in log.walk(log.min_offset, log.max_offset):
+    for offset, found, file in physical(log, log.min_offset, log.max_offset):
         if file is None or not isinstance(found, Layout | RecordStop):
             break
         buffer, position = file.array.data, offset - file.file_from_offset

@@ -1,12 +1,11 @@
 """Index kernels against a plain loop over format.index, written after IndexFile."""
 
-import json
 import random
 import struct
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_folder, golden_logs, random_log, seeds, with_properties
+from kernel_cases import NAMES, broken, golden_logs, random_log, seeds, with_properties
 from test_queues import plain_records, scanned
 
 from gantrymq.format.index import (
@@ -14,7 +13,6 @@ from gantrymq.format.index import (
     IndexEntry,
     IndexHeader,
     decode_entry,
-    decode_header,
     encode_entry,
     file_size,
     index_keys,
@@ -22,8 +20,6 @@ from gantrymq.format.index import (
 )
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels.api import (
-    index_geometry_check,
-    index_geometry_score,
     index_hashes,
     index_put,
     index_select,
@@ -193,36 +189,6 @@ def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
     assert put == sum(plain.put(int(code), i, i) for i, code in enumerate(hashes))
     assert file.tobytes() == bytes(plain.raw)
     assert header.tolist() == numbers(plain.header)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_index_files_of_golden_stores(name: str) -> None:
-    config = json.loads((golden_folder(name) / "about.json").read_text())["config"]
-    geometry = config["maxHashSlotNum"], config["maxIndexNum"]
-    for path in (golden_folder(name) / "store" / "index").glob("[0-9]*"):
-        raw = path.read_bytes()
-        count = decode_header(raw).index_count
-        words = (len(raw) - HEADER_SIZE) // 4
-        pairs = [(slots, (words - slots) // 5) for slots in range(words % 5 or 5, words, 5)]
-        assert [pair for pair in pairs if index_geometry_check(read_only(raw), *pair, count) > 1] == [geometry]
-        good, used = index_geometry_score(read_only(raw), *geometry)
-        assert good == used >= decode_header(raw).hash_slot_count > 0
-
-
-@seeds(30)
-def test_geometry_of_random_files(rng: random.Random) -> None:
-    plain, file, _, _ = filled(rng, 50, 100, rng.choice([0, 20, 110]))
-    count = plain.header.index_count
-    used = len({number for number in struct.unpack_from(">50i", plain.raw, HEADER_SIZE) if number})
-    assert index_geometry_check(read_only(file), 50, 100, count) == 1 + used
-    assert index_geometry_score(read_only(file), 50, 100) == (used, used)
-    if used:
-        at = HEADER_SIZE + 4 * next(i for i in range(50) if file[HEADER_SIZE + 4 * i :][:4].any())
-        file[at : at + 4] = 0xFF
-        assert index_geometry_check(read_only(file), 50, 100, count) == 0
-        assert index_geometry_score(read_only(file), 50, 100) == (used - 1, used)
-    assert index_geometry_check(read_only(file), 51, 100, count) == 0
-    assert index_geometry_check(read_only(file), 50, count - 1, count) == 0
 
 
 def test_numbers_that_point_out_of_the_file_end_a_query() -> None:

@@ -41,7 +41,7 @@ def test_once_compiled_they_run_without_numba() -> None:
 def test_who_waits_for_a_compilation_is_told_once(tmp_path: Path) -> None:
     program = (
         "from gantrymq.kernels import api; from gantrymq.kernels.arrays import read_only; buf = read_only(b'')\n"
-        "api.truncate_units(buf, 0, 0, 0); api.rising_units(buf, 0, 0, 0, 0)"
+        "api.valid_units(buf, 0, 0, 0); api.rising_units(buf, 0, 0, 0, 0)"
     )
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     said = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gantrymq.format.queue_entry import QueueEntry, encode_entry
-from gantrymq.kernels.api import assign_queues, crc32, truncate_units
+from gantrymq.kernels.api import assign_queues, crc32, valid_units
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.kernels.queue_table import QueueTable, grow, new_table
 
@@ -25,7 +25,7 @@ def test_numbers_and_arrays_may_change_from_call_to_call() -> None:
         (ten, 200, 7, 7), (ten, 200, 4, 4), (ten, 60, 7, 3), (three, 60, 7, 3), (ten, 200, 9, 9), (three, 60, 2, 2),
         (units(5), 100, 9, 5), (units(6), 120, 9, 6),
     ]:  # fmt: skip
-        assert truncate_units(buffer, 0, np.int64(stop), limit)[0] == wanted * 20
+        assert valid_units(buffer, 0, np.int64(stop), limit) == wanted * 20
 
 
 def test_a_table_that_grew_is_another_table() -> None:
@@ -38,15 +38,15 @@ def test_a_table_that_grew_is_another_table() -> None:
 
 def test_what_no_kernel_takes_is_refused_also_after_a_call() -> None:
     buffer = units(10)
-    assert truncate_units(buffer, 0, 200, 5)[0] == 100
+    assert valid_units(buffer, 0, 200, 5) == 100
     with pytest.raises(TypeError, match="C-contiguous"):
-        truncate_units(buffer[::2], 0, 100, 5)
-    assert truncate_units(buffer, 0, 200, 5)[0] == 100
+        valid_units(buffer[::2], 0, 100, 5)
+    assert valid_units(buffer, 0, 200, 5) == 100
 
 
 def test_arrays_are_not_kept_alive() -> None:
     buffer = units(10)
-    assert truncate_units(buffer, 0, 200, 5)[0] == 100
+    assert valid_units(buffer, 0, 200, 5) == 100
     gone = weakref.ref(buffer)
     del buffer
     gc.collect()

@@ -1,6 +1,5 @@
-"""scan and walk against a plain loop over format.record."""
+"""scan against a plain loop over format.record."""
 
-import itertools
 import random
 import struct
 import zlib
@@ -22,7 +21,7 @@ from gantrymq.format.record import (
     read_layout,
 )
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import read_each, scan, walk
+from gantrymq.kernels.api import read_each, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
@@ -207,41 +206,3 @@ def test_scan_resumes_where_it_was_full() -> None:
         assert (part[:, :count] == whole[:, done : done + count]).all()
         done += count
     assert done == 50
-
-
-def plain_walk(raw: bytes, start: int, limit: int, step: int, room: int):
-    position, marks = start, []
-    while True:
-        found = read_layout(memoryview(raw), position, limit)
-        if isinstance(found, RecordStop) and found is not RecordStop.HALF:
-            return marks, STOPS[found], position
-        if position >= (marks[-1] if marks else start) + step:
-            if len(marks) == room:
-                return marks, codes.STOP_FULL, position
-            marks.append(position)
-        position += int.from_bytes(raw[position : position + 4], "big")
-
-
-@seeds(40)
-def test_walk(seed: int, rng: random.Random) -> None:
-    raw = broken(rng, random_log(rng, 30)) if seed % 2 else random_log(rng, 30)
-    for step, room in itertools.product((1, 500, 4000), (0, 4, 64)):
-        marks = np.zeros(room, np.int64)
-        expected, code, position = plain_walk(raw, 0, len(raw), step, room)
-        assert walk(read_only(raw), 0, len(raw), step, marks) == (len(expected), code, position)
-        assert marks[: len(expected)].tolist() == expected
-
-
-def test_a_file_cut_at_its_marks_scans_to_the_same_records() -> None:
-    rng = random.Random(5)
-    raw = b"".join(random_record(rng, 0) for _ in range(60))
-    buf, marks, columns = read_only(raw), np.empty(8, np.int64), new_columns(64)
-    count, _, end = walk(buf, 0, len(raw), len(raw) // 3, marks)
-    cuts = [0, *marks[:count].tolist(), end]
-    assert count == 2
-    found = 0
-    for start, stop in itertools.pairwise(cuts):
-        n, code, position = scan(buf, start, stop, len(raw), codes.CHECK_OFF, columns)
-        assert (code, position) == (codes.STOP_RANGE, stop)
-        found += n
-    assert found == 60

@@ -1,6 +1,5 @@
 """Reading units against a plain loop over format.queue_entry."""
 
-import bisect
 import random
 
 import pytest
@@ -9,30 +8,25 @@ from hypothesis import strategies as st
 from kernel_cases import NAMES, golden_folder, seeds
 
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
-from gantrymq.kernels.api import first_unit_at_or_after, recover_units, rising_units, truncate_units
+from gantrymq.kernels.api import rising_units, valid_units
 from gantrymq.kernels.arrays import read_only
 
 EXT_ADDRESSES = [-(2**31) - 1, -(2**31), -(2**63), 5, -1]
 
 
-def plain_run(raw: bytes, start: int, stop: int, bound: int | None):
-    last, real, ext, position = -1, -1, 1, start
+def plain_run(raw: bytes, start: int, stop: int, bound: int) -> int:
+    position = start
     while position + UNIT_SIZE <= stop:
         entry = decode_entry(raw, position)
-        if not entry.is_valid or (bound is not None and entry.phy_offset >= bound):
+        if not entry.is_valid or entry.phy_offset >= bound:
             break
-        last = (entry.phy_offset + entry.size_bytes + 2**63) % 2**64 - 2**63  # as Java's long
-        real = real if (entry.phy_offset, entry.size_bytes) == (0, 0x7FFFFFFF) else last
-        ext = entry.tags_code if entry.tags_code < -(2**31) else ext
         position += UNIT_SIZE
-    return position - start, last, real, ext
+    return position - start
 
 
 def assert_same(raw: bytes, start: int, stop: int, bounds: list[int]) -> None:
-    buf = read_only(raw)
-    assert recover_units(buf, start, stop) == plain_run(raw, start, stop, None)
     for bound in bounds:
-        assert truncate_units(buf, start, stop, bound) == plain_run(raw, start, stop, bound)
+        assert valid_units(read_only(raw), start, stop, bound) == plain_run(raw, start, stop, bound)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,15 +53,6 @@ def test_random_runs(rng: random.Random) -> None:
 @given(st.binary(max_size=100))
 def test_anything(raw: bytes) -> None:
     assert_same(raw, 0, len(raw), [2**40])
-
-
-@seeds(40)
-def test_first_unit_at_or_after(rng: random.Random) -> None:
-    offsets = sorted([0] * rng.randrange(3) + [rng.randrange(1000) for _ in range(rng.randrange(20))])
-    raw = bytes(40) + b"".join(encode_entry(QueueEntry(offset, 1, 0)) for offset in offsets) + bytes(7)
-    for bound in [-1, 0, 1, 2**62, *offsets, *(offset + 1 for offset in offsets)]:
-        expected = 40 + UNIT_SIZE * bisect.bisect_left(offsets, bound)
-        assert first_unit_at_or_after(read_only(raw), 40, len(raw), bound) == expected
 
 
 def plain_rise(raw: bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:

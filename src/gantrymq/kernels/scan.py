@@ -228,29 +228,3 @@ def read_each(buf: Bytes, positions: Int64s, n: int, limit: int, columns: Int64s
         else:
             columns[SIZE, i] = 0
     return whole
-
-
-@kernel
-def walk(buf: Bytes, start: int, limit: int, step: int, marks: Int64s) -> tuple[int, int, int]:
-    """Hop from record to record by their sizes alone; returns (count, stop code, stop position).
-
-    ``marks[:count]``, ascending, takes the positions of records that are at least ``step`` bytes (> 0) apart,
-    counted from ``start``: a file can be cut at them. Where ``marks`` is full the stop code is STOP_FULL. A record
-    that is hopped over may still turn out broken inside: only its size and magic code have been looked at.
-    """
-    limit = min(limit, buf.size)
-    position, count = start, 0
-    due = start + step
-    while True:
-        code = _head_stop(buf, position, limit)
-        if code != STOP_DONE:
-            return count, code, position
-        if position >= due:
-            if count == marks.size:
-                return count, STOP_FULL, position
-            marks[count] = position
-            count += 1
-            due = position + step
-        size = load_i32(buf, position)
-        prefetch(buf, position + _GUESSED_RECORDS * size)
-        position += size

@@ -11,7 +11,7 @@ Source: CommitLog, in its parts that are about bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.errors import CorruptRecordError
@@ -131,27 +131,6 @@ class CommitLog:
             if not isinstance(layout, Layout):
                 return -1
             return int(_LONG.unpack_from(held.array.data, layout.store_timestamp_at)[0])
-
-    def walk(self, offset: int, end: int) -> Iterator[tuple[int, Layout | RecordStop, MappedFile | None]]:
-        """Every physical thing from ``offset`` to ``end``: (phy_offset, a layout or what stops, file).
-
-        Goes on behind a blank with the next file and ends with the first other stop, which is yielded too; the end
-        of the last file is yielded with no file. A CRC is not looked at.
-        """
-        while True:
-            file = self.queue.find(offset)
-            if file is None:
-                yield offset, RecordStop.NO_BLANK, None
-                return
-            limit = min(file.size, end - file.file_from_offset)
-            found = record.read_layout(file.array.data, offset - file.file_from_offset, limit)
-            yield offset, found, file
-            if isinstance(found, Layout):
-                offset += found.size
-            elif found is RecordStop.BLANK:
-                offset = self.roll_next_file(offset)
-            else:
-                return
 
     def check(self, offset: int, check: CheckCRC) -> Layout | RecordStop:
         """What stands at ``offset``; a file that is not there counts as one that ended without a blank."""

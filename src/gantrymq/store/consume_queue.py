@@ -23,7 +23,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, Q
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.fs.api import Bytes, FileSystem
 from gantrymq.fs.holes import read_data
-from gantrymq.kernels.api import rising_units, truncate_units
+from gantrymq.kernels.api import rising_units, valid_units
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
@@ -358,7 +358,7 @@ def _valid_units(file: MappedFile, log_limit: int) -> int:
     """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
     count = 0
     for units in _chunks(file):
-        length, *_ = truncate_units(units, 0, len(units), log_limit)
+        length = valid_units(units, 0, len(units), log_limit)
         count += length // UNIT_SIZE
         if length < len(units):
             break
