@@ -12,10 +12,9 @@ from kernel_cases import TOPICS, random_host, random_properties, seeds
 from gantrymq.format.properties import encode_properties
 from gantrymq.format.record import body_crc, encode_record
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import encode_batch, fill_map, scan, size_map
+from gantrymq.kernels.api import encode_batch, fill_map, fill_property, scan, size_map
 from gantrymq.kernels.arrays import int64s, new_columns, read_only
 from gantrymq.kernels.encode import HOST_SIZE
-from gantrymq.kernels.encode_properties import PropertyColumn, encode_properties_batch
 from gantrymq.model.message import StoredMessage
 
 
@@ -145,36 +144,20 @@ def test_one_host_serves_every_row() -> None:
     assert out[:end].tobytes() == plain_batch(rows, 0, 20_000, 0, 0, False)[0]
 
 
-def bitmap(present: list[bool], shift: int) -> bytes:
-    number = sum(1 << (i + shift) for i, is_there in enumerate(present) if is_there)
-    return number.to_bytes((len(present) + shift) // 8 + 1, "little")
-
-
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_size=90)
 
 
-@given(st.lists(st.tuples(st.none() | TEXTS, TEXTS, st.none() | TEXTS), max_size=20), st.integers(0, 9))
-def test_properties_of_columns(rows: list[tuple[str | None, str, str | None]], shift: int) -> None:
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=20))
+def test_properties_of_columns(rows: list[tuple[str, str, str]]) -> None:
     names = ["TAGS", "KEYS", "ключ"]
-    columns = []
+    expected = [encode_properties({n: v for n, v in zip(names, row, strict=True) if v}) for row in rows]
+    ends = np.cumsum([0, *map(len, expected)])
+    cursors, out = ends[:-1].copy(), np.empty(int(ends[-1]), np.uint8)
     for name, values in zip(names, zip(*rows, strict=True) if rows else [(), (), ()], strict=True):
-        present = [value is not None for value in values]
-        parts = [b"what a null hides" if value is None else value.encode() for value in values]
-        # Arrow leaves the validity out where nothing is null.
-        validity = {} if all(present) else {"validity": read_only(bitmap(present, shift)), "validity_offset": shift}
-        columns.append(PropertyColumn(name.encode(), *arrow(parts), **validity))
-    values, offsets = encode_properties_batch(columns, len(rows))
-    for i, row in enumerate(rows):
-        expected = encode_properties({name: value for name, value in zip(names, row, strict=True) if value})
-        assert values[offsets[i] : offsets[i + 1]].tobytes() == expected
-    assert (offsets.size, offsets[-1]) == (len(rows) + 1, values.size)
-
-
-def test_separators_in_properties_are_refused() -> None:
-    with pytest.raises(ValueError, match="'KEYS' in row 1 holds"):
-        encode_properties_batch([PropertyColumn(b"KEYS", *arrow([b"a\x01", b"b\x02", b"c"]))], 3)
-    with pytest.raises(ValueError, match="holds a separator"):
-        encode_properties_batch([PropertyColumn(b"A\x01", *arrow([b"a"]))], 1)
+        column = arrow([value.encode() for value in values])
+        fill_property(read_only(name.encode()), *column, len(rows), cursors, out)
+    assert out.tobytes() == b"".join(expected)
+    assert cursors.tolist() == ends[1:].tolist()
 
 
 @given(st.lists(st.dictionaries(TEXTS, TEXTS, max_size=5), min_size=1, max_size=9), st.integers(0, 1))

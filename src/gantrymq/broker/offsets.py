@@ -135,10 +135,6 @@ class ConsumerOffsetManager:
         for table in (self._offsets, self._pulled, self._reset):
             self._remove(table, lambda one, _: one == topic)
 
-    def clear_pulled(self, group: str, topic: str) -> None:
-        """Forget how far a group has pulled a topic."""
-        self._pulled.pop(offset_key(topic, group), None)
-
     def least_of_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], without: Iterable[str] = ()
     ) -> dict[int, int]:

@@ -39,9 +39,6 @@ def new_columns(capacity: int, rows: int = N_COLUMNS) -> Int64s:
     return np.empty((rows, (lines | 1) * 8), np.int64)
 
 
-ALL_VALID = read_only(b"")  # Arrow's validity bitmap of a column without nulls
-
-
 class Scratch(NamedTuple):
     """Working memory of ``columns.properties_map``: four numbers for each entry of a record, and its repaired bytes."""
 

@@ -52,7 +52,6 @@ STOP_NO_BLANK = 9
 STOP_TABLE_FULL = 10  # the queue table must grow
 STOP_FULL_FILE = 11  # the next record does not fit into the file
 STOP_LENGTH = 12  # a topic or properties too long for a record
-STOP_SEPARATOR = 13  # a property's value holds 0x02
 
 CHAIN_LOOP = 1  # an entry's previous one is itself or a newer one
 CHAIN_BROKEN = 2  # it is not the one that was the slot's newest before

@@ -1,4 +1,4 @@
-"""Outcomes, with RocketMQ's exact names (PutMessageStatus, AppendMessageStatus, GetMessageStatus)."""
+"""Outcomes, with RocketMQ's exact names (PutMessageStatus, GetMessageStatus)."""
 
 from enum import Enum
 
@@ -15,16 +15,6 @@ class PutMessageStatus(Enum):
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
     OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
-    UNKNOWN_ERROR = "UNKNOWN_ERROR"
-
-
-class AppendMessageStatus(Enum):
-    """What became of an append to one mapped file."""
-
-    PUT_OK = "PUT_OK"
-    END_OF_FILE = "END_OF_FILE"
-    MESSAGE_SIZE_EXCEEDED = "MESSAGE_SIZE_EXCEEDED"
-    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
 

@@ -19,8 +19,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import fill_map, fill_property, size_map, size_property
-from gantrymq.kernels.arrays import ALL_VALID, new_columns, read_only
+from gantrymq.kernels.api import fill_map, fill_property, size_map
+from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.message import LOOPBACK, PROPERTY_KEYS, PROPERTY_TAGS, Message
 from gantrymq.store.consume_queues import is_topic_storable
 
@@ -171,7 +171,8 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     given = [(PROPERTY_TAGS, "tags"), (PROPERTY_KEYS, "keys")]
     texts = [(read_only(name.encode()), _joined(table.column(column))) for name, column in given if column in names]
     for name, text in texts:
-        size_property(len(name), text.values, text.offsets, ALL_VALID, 0, count, sizes[1:])
+        lengths = np.diff(text.offsets)
+        sizes[1:] += np.where(lengths > 0, len(name) + lengths + len(_SEPARATORS), 0)
     checked = [text for _, text in texts] + ([entries[1], entries[2]] if entries is not None else [])
     if any(_has_separator(text) for text in checked):
         return None
@@ -180,7 +181,7 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     if entries is not None:
         fill_map(rows, keys.values, keys.offsets, items.values, items.offsets, count, cursors, out)
     for name, text in texts:
-        fill_property(name, text.values, text.offsets, ALL_VALID, 0, count, cursors, out)
+        fill_property(name, text.values, text.offsets, count, cursors, out)
     return Texts(read_only(out.data), ends)
 
 

@@ -35,10 +35,6 @@ class StoreCheckpoint:
         finally:
             file.close()
 
-    def min_timestamp_ms(self) -> int:
-        """Everything stored up to this time is in the log and in the queues on the disk (getMinTimestamp)."""
-        return max(min(self.page.physic_msg_timestamp_ms, self.page.logics_msg_timestamp_ms) - 3_000, 0)
-
     def note_queue_entry(self, store_timestamp_ms: int, phy_offset: int) -> None:
         """The dispatcher has put the unit of this record into its queue."""
         self.tmp_logics_msg_timestamp_ms = store_timestamp_ms

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from gantrymq.errors import CorruptRecordError
 from gantrymq.format import record
 from gantrymq.format.record import CheckCRC, Layout, RecordStop
 from gantrymq.fs.api import FileSystem
@@ -109,15 +108,6 @@ class CommitLog:
             return message if message.phy_offset == offset else None
         finally:
             file.release()
-
-    def read_or_raise(self, offset: int) -> StoredMessage:
-        """The message at ``offset``; raises CorruptRecordError."""
-        message = self.read(offset)
-        if message is None:
-            file = self.queue.find(offset)
-            path = file.path if file else self.queue.directory
-            raise CorruptRecordError(path, offset, "not the start of a whole record")
-        return message
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
         """The storeTimestamp of the record at ``offset``; -1 where it is gone (pickupStoreTimestamp)."""

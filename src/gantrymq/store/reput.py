@@ -55,11 +55,6 @@ class ReputMessageService:
         found, self._found = self._found, 0
         return min(max(_REST_A_RECORD_MS * found, _LEAST_REST_MS), _MOST_REST_MS)
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether nothing waits."""
-        return self.reput_from_offset >= self._end_offset()
-
     def step(self, now_ms: int) -> bool:
         """Dispatch one batch; True where more waits."""
         self._now_ms = now_ms
