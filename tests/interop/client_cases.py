@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .java import Line, Setting, run_java
-from .java_cluster import JavaCluster, port_with_vip
+from .java_cluster import JavaCluster
 
 RECORDED = Path(__file__).with_name("java_client_facts.json")
 # Delays of a second or two, so that a retry and a delayed message come while a test waits; no refusal by a broker that
@@ -54,11 +54,7 @@ def recorded() -> dict[str, Any]:
 
 
 def record(only: list[str]) -> None:
-    port = port_with_vip()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        JavaCluster(Path(folder) / "store", SETTINGS, listen_port=port) as cluster,
-    ):
+    with tempfile.TemporaryDirectory() as folder, JavaCluster(Path(folder) / "store", SETTINGS) as cluster:
         lines = play(cluster.namesrv, only or None)
     failed = {name: line["error"] for name, line in lines.items() if not line["ok"]}
     if failed:

@@ -6,6 +6,7 @@ with JavaCluster(tmp_path / "store") as cluster:
 """
 
 import json
+import random
 import socket
 import subprocess
 import tempfile
@@ -29,13 +30,17 @@ FOR_TESTS: dict[str, Setting] = {
 SPARING: dict[str, Setting] = {"transactionMetricFlushInterval": 500, "flushConsumerOffsetInterval": 500}
 
 
-def port_with_vip() -> int:
-    """A free port for a broker whose VIP channel, two below, is free as well: the real one takes any if it chooses."""
+# Below those that Linux gives to whoever leaves the choice to it: the tests beside this one, while a JVM starts.
+_QUIET_PORTS = range(20_002, 32_000)
+
+
+def quiet_port() -> int:
+    """A free port for a server that comes later, or again; two below, a broker's VIP channel, is free too."""
     while True:
+        port = random.SystemRandom().choice(_QUIET_PORTS)
         with socket.socket() as own, socket.socket() as vip:
-            own.bind(("127.0.0.1", 0))
-            port: int = own.getsockname()[1]
             try:
+                own.bind(("127.0.0.1", port))
                 vip.bind(("127.0.0.1", port - 2))
             except OSError:
                 continue
@@ -43,11 +48,11 @@ def port_with_vip() -> int:
 
 
 class JavaCluster:
-    """A name server and a broker named broker-a, on free ports of 127.0.0.1 unless told.
+    """A name server and a broker named broker-a, on free ports of 127.0.0.1.
 
     ``settings`` are keys of the broker and its store, ``auth`` those of RocketMQ's AuthConfig. ``namesrv``, an address,
-    registers the broker there and starts no name server; ``broker=False`` starts no broker. ``listen_port`` is for who
-    needs the VIP channel, see ``port_with_vip``.
+    registers the broker there and starts no name server; ``broker=False`` starts no broker. ``namesrv_port`` is for who
+    must know it before.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class JavaCluster:
         auth: Mapping[str, str] | None = None,
         namesrv: str | None = None,
         broker: bool = True,
-        listen_port: int = 0,
+        namesrv_port: int = 0,
     ) -> None:
         self._settings, self._auth = FOR_TESTS | SPARING | dict(settings or {}), dict(auth or {})
         self.store, self._external, self._has_broker = store, namesrv, broker
@@ -66,7 +71,7 @@ class JavaCluster:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
         self._home = tempfile.TemporaryDirectory(prefix="gantrymq-cluster-", ignore_cleanup_errors=True)
         self.namesrv = self.broker = ""
-        self._listen_port = listen_port
+        self._namesrv_port, self._listen_port = namesrv_port or quiet_port(), quiet_port()
 
     def __enter__(self) -> Self:
         try:
@@ -140,13 +145,9 @@ class JavaCluster:
             words.append("--no-broker")
         if self._external is not None:
             words += ["--namesrv", self._external]
-        elif self.namesrv:
-            words += ["--namesrv-port", self.namesrv.rpartition(":")[2]]
-        if self.broker:
-            words += ["--listen-port", self.broker.rpartition(":")[2]]
-        elif self._listen_port:
-            words += ["--listen-port", str(self._listen_port)]
-        return words
+        else:
+            words += ["--namesrv-port", str(self._namesrv_port)]
+        return [*words, "--listen-port", str(self._listen_port)]
 
     def _reap(self) -> None:
         assert self._process is not None

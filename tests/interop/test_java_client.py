@@ -8,7 +8,7 @@ from gantrymq import EmbeddedBroker
 
 from .client_cases import SETTINGS, names, play, recorded
 from .java import Line
-from .java_cluster import JavaCluster, port_with_vip
+from .java_cluster import JavaCluster
 from .our_broker import OurBroker
 
 CASES = sorted(recorded())
@@ -24,7 +24,7 @@ def test_every_case_is_recorded() -> None:
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Line]]:
     """Every case once against the real name server and broker, with one kind of headers."""
     store = tmp_path_factory.mktemp("real") / "store"
-    with JavaCluster(store, SETTINGS, listen_port=port_with_vip()) as cluster:
+    with JavaCluster(store, SETTINGS) as cluster:
         yield play(cluster.namesrv, binary=request.param == "binary")
 
 

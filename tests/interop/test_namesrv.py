@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -52,7 +51,7 @@ from gantrymq.remoting.transport.client import RemotingClient
 
 from .client_cases import play, recorded
 from .java import Line, run_java
-from .java_cluster import JavaCluster
+from .java_cluster import JavaCluster, quiet_port
 
 STEPS = 150
 PATIENCE_SECONDS = 20
@@ -132,11 +131,9 @@ def both(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
         await client.close()
         await server.shutdown()
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        theirs = f"127.0.0.1:{free.getsockname()[1]}"
-    cluster = JavaCluster(home / "store", {"namesrvAddr": f"{server.address};{theirs}"})
-    cluster.namesrv = theirs
+    port = quiet_port()
+    theirs = f"127.0.0.1:{port}"
+    cluster = JavaCluster(home / "store", {"namesrvAddr": f"{server.address};{theirs}"}, namesrv_port=port)
     try:
         with cluster:
             yield Both(server.address, theirs, loop, client, cluster)
