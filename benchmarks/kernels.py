@@ -33,16 +33,16 @@ from gantrymq.kernels.api import (
     index_put,
     message_ids,
     properties_map,
-    recover_units,
     scan,
     tags_codes,
-    walk,
+    valid_units,
 )
 from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, new_scratch, read_only
 from gantrymq.kernels.codes import MAX_HOST_TEXT
 from gantrymq.kernels.crc import HAS_CLMUL
 from gantrymq.kernels.encode import HOST_SIZE
 from gantrymq.kernels.queue_table import new_table, queue_count
+from gantrymq.store.record_batch import IndexEntries
 
 CHUNK = 16_384  # records of one batch, as the store has it
 LOG_BYTES = 300_000_000
@@ -155,8 +155,6 @@ def bench_scan(log: Log) -> None:
     for name, check, plain in (("no check", codes.CHECK_OFF, CheckCRC.OFF), ("body", codes.CHECK_BODY, CheckCRC.BODY)):
         seconds = best(partial(whole, check))
         report(f"scan, {name}", seconds, log.records, end, plain_scan(log, plain))
-    marks = np.empty(16, np.int64)
-    report("walk", best(lambda: walk(log.buf, 0, end, end // 2, marks)), log.records, end)
 
 
 def bench_dispatch(log: Log) -> None:
@@ -179,8 +177,8 @@ def bench_dispatch(log: Log) -> None:
         best(lambda: encode_units(columns, n, ordinals, tags, queues, units, fields, starts)),
         n,
     )
-    report("recover_units", best(lambda: recover_units(read_only(units), 0, units.size)), n)
-    hashes, record_of = np.empty(8 * n, np.int64), np.empty(8 * n, np.int64)
+    report("valid_units", best(lambda: valid_units(read_only(units), 0, units.size, 2**62)), n)
+    hashes, record_of = np.empty((2, 8 * n), np.int32)
     plain = best(lambda: [[key_hash(m.topic, key) for key in index_keys(m.properties)] for m in messages], 1)
     seconds = best(lambda: index_hashes(buf, columns, 0, n, 1, hashes, record_of))
     report("index_hashes (3 a record)", seconds, n, 0, plain * scale)
@@ -194,9 +192,10 @@ def bench_index() -> None:
     hashes = np.random.default_rng(1).integers(0, 2**31, n)
     offsets, header = np.arange(n), np.array([0, 0, 0, 0, 0, 1])
     body_at = HEADER_SIZE + slots * SLOT_SIZE
-    index_put(file, slots, file, body_at, entries, header.copy(), hashes, offsets, offsets, 0, 1)
+    found = IndexEntries.of_each(hashes, offsets, offsets)
+    index_put(file, slots, file, body_at, entries, header.copy(), *found, 0, 1)
     begun = time.perf_counter()
-    index_put(file, slots, file, body_at, entries, header, hashes, offsets, offsets, 0, n)
+    index_put(file, slots, file, body_at, entries, header, *found, 0, n)
     report("index_put (an entry)", time.perf_counter() - begun, n)
 
 

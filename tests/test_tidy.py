@@ -260,6 +260,36 @@ def test_pure_layers_touch_nothing() -> None:
     tell(findings)
 
 
+def bound(module: Module) -> set[str]:
+    """The names that a module binds at its top."""
+    names: set[str] = set()
+    for node in module.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        else:
+            names |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return names
+
+
+def test_scripts_import_what_there_is() -> None:
+    """Benchmarks and examples, which no test runs: what they use of ours may be renamed."""
+    findings = []
+    for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
+        script = Module(path.stem, path, ast.parse(path.read_text("utf-8")))
+        for name, taken, line in raw_imports(script):
+            if name.split(".")[0] != "gantrymq":
+                continue
+            known = bound(modules()[name]) if name in modules() else set()
+            missing = {one for one in taken if f"{name}.{one}" not in modules()} - known
+            if name not in modules() or (missing and "__getattr__" not in known):
+                findings.append(
+                    f"{script.shown}:{line}: there is no {name} with {', '.join(sorted(missing)) or 'that name'}"
+                )
+    tell(findings)
+
+
 # Names and docstrings
 
 

@@ -111,7 +111,7 @@ def bring_in(pages: Bytes) -> bool:
 
 
 def let_go(pages: Bytes) -> None:
-    """Take the pages of a shared mapping out of it; the system has them, and brings them back for who asks."""
+    """Take the pages of a shared mapping out of it, if that can be; the system brings them back for who asks."""
     _advise(pages, mmap.MADV_DONTNEED)
 
 

@@ -18,7 +18,7 @@ class IndexEntriesFinder:
         self._hashes = self._records = np.empty(0, np.int32)
 
     def find(self, batch: RecordBatch) -> IndexEntries:
-        """What ``batch``, whose places are believed, is indexed under. The next call writes over it."""
+        """What ``batch``, whose places are believed, is indexed under; lives as the batch, and until the next call."""
         hashes, records = self._find(batch) if batch.digest is None else (batch.digest.hashes, batch.digest.hashed)
         return IndexEntries(hashes, records, batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP])
 

@@ -42,7 +42,7 @@ class QueueNumbers:
     def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Longs, Longs]:
         """The records' ordinals, whoever's scan gave them (``batch.count`` long), and the number for each ordinal.
 
-        The ordinal -1 is that of a record that enters no queue. The next call writes over them.
+        The ordinal -1 is that of a record that enters no queue. The next call writes over the ordinals.
         """
         if batch.digest is None:
             queues, ordinals = self._own, self._own_ordinals(batch)
@@ -70,8 +70,8 @@ class QueueNumbers:
         fresh = queues.names[len(known) - 1 : seen]
         for name in fresh:
             if name not in self._numbers:
+                add_queue(*name)  # first: a number without a queue would lead the kernels astray
                 self._numbers[name] = len(self._numbers)
-                add_queue(*name)
         added = np.array([self._numbers[name] for name in fresh], np.int64)
         numbers = np.concatenate((known[:-1], added, _NONE))
         self._numbers_of[queues] = numbers

@@ -17,7 +17,7 @@ _FIELDS = 4
 class QueueUnits(NamedTuple):
     """``units`` (uint8, 20 bytes each) and what belongs to them (int64), in the order of the log within each queue.
 
-    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``.
+    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``; behind the last of them nothing is said.
     """
 
     units: NDArray[np.uint8]
@@ -42,7 +42,7 @@ class QueueUnitsEncoder:
     def encode(
         self, batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
     ) -> QueueUnits:
-        """The units of ``batch``, whose queues ``numbers`` (none is negative) gives; the next call writes over them."""
+        """The units of ``batch``, whose queues ``numbers`` gives (-1: none); the next call writes over them."""
         count = batch.count
         if count > len(self._tags):
             self._take_room(count)

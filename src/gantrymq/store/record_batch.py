@@ -21,7 +21,7 @@ class IndexEntries(NamedTuple):
     """What records are indexed under, in RocketMQ's order.
 
     Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32, of one length), whose place and
-    time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries and more.
+    time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries, mostly.
     """
 
     hashes: Ints
