@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,15 @@ _BODY_SIZE = 1024
 _SECONDS, _WARM_UP_SECONDS = 10, 5
 _PUSHED = 1_000_000
 _PUSH_WITHIN_SECONDS = 300
-_RATE = 1000
+_RATES = (1_000, 5_000)
+_PERCENTS = (50, 99)
 _GOAL = 1.3
 _TOPIC = "bench"
 _TOLERATED = 0.001
 
 
 def races(track: Track) -> Iterator[Race]:
-    """Sends of each kind, push, and latency at a fixed rate."""
+    """Sends of each kind, push, and latency at fixed rates."""
     if track.java is None:
         return  # the client is Java's
     yield _send(track, "sync", f"broker sync send {_BODY_SIZE} B, 16 threads", threads=16)
@@ -38,8 +39,8 @@ def races(track: Track) -> Iterator[Race]:
     yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
     yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
     yield _push(track)
-    for percent in (50, 99):
-        yield _latency(track, percent)
+    for rate, percent in product(_RATES, _PERCENTS):
+        yield _latency(track, rate, percent)
 
 
 class Brokers:
@@ -104,15 +105,15 @@ def _push(track: Track) -> Race:
     return _race(track, f"broker push consume {_BODY_SIZE} B", "messages/s", filling, turn, goal=_GOAL, note=note)
 
 
-def _latency(track: Track, percent: int) -> Race:
-    work: dict[str, Any] = {"mode": "latency", "rate": _RATE, **_times(track)}
+def _latency(track: Track, rate: int, percent: int) -> Race:
+    work: dict[str, Any] = {"mode": "latency", "rate": rate, **_times(track)}
     topics = (f"{_TOPIC}-{number}" for number in count())
 
     def turn(brokers: Brokers, side: str) -> float:
         return float(brokers.load(side, **{**work, "topic": next(topics)})[f"p{percent}Micros"])
 
     note = "from the moment a message is due to the consumer's listener"
-    name = f"broker latency p{percent} at {_RATE:,}/s"
+    name = f"broker latency p{percent} at {rate:,}/s"
     return _race(track, name, "µs", work, turn, less_is_better=True, note=note)
 
 
