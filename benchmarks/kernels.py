@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, file_size, index_keys, key_hash
+from gantrymq.format.index import entry_at, file_size, index_keys, key_hash
 from gantrymq.format.queue_entry import UNIT_SIZE, tags_code
 from gantrymq.format.record import CheckCRC, Layout, check_record, decode_record, encode_record
 from gantrymq.kernels import codes
@@ -191,7 +191,7 @@ def bench_index() -> None:
     file[:] = 0
     hashes = np.random.default_rng(1).integers(0, 2**31, n)
     offsets, header = np.arange(n), np.array([0, 0, 0, 0, 0, 1])
-    body_at = HEADER_SIZE + slots * SLOT_SIZE
+    body_at = entry_at(slots, 0)
     found = IndexEntries.of_each(hashes, offsets, offsets)
     index_put(file, slots, file, body_at, entries, header.copy(), *found, 0, 1)
     begun = time.perf_counter()

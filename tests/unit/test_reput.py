@@ -68,6 +68,7 @@ def test_it_follows_over_many_files(log: Log) -> None:
     log.append(500)
     while log.reput.step(0):
         pass
+    assert log.reput.reput_from_offset >= log.log.max_offset
     assert log.dispatched() == 500
 
 
@@ -98,6 +99,7 @@ def test_the_end_of_a_file_is_the_end_of_the_log(log: Log, has_next_file: bool) 
     if has_next_file:
         log.log.queue.last_for_append()
     log.reput.step(0)
+    assert log.reput.reput_from_offset >= log.log.max_offset
     log.append(400)
     log.reput.drain()
     assert log.dispatched() == count + 400

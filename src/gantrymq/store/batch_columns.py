@@ -188,8 +188,7 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     given = [(PROPERTY_TAGS, "tags"), (PROPERTY_KEYS, "keys")]
     texts = [(read_only(name.encode()), _joined(table.column(column))) for name, column in given if column in names]
     for name, text in texts:
-        lengths = np.diff(text.offsets)
-        sizes[1:] += np.where(lengths > 0, len(name) + lengths + len(_SEPARATORS), 0)
+        sizes[1:] += np.where(text.lengths > 0, len(name) + text.lengths + len(_SEPARATORS), 0)
     checked = [text for _, text in texts] + ([entries[1], entries[2]] if entries is not None else [])
     if any(_has_separator(text) for text in checked):
         return None

@@ -6,7 +6,8 @@ import numpy as np
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_hashes
-from gantrymq.store.record_batch import IndexEntries, Ints, Longs, RecordBatch, most_entries
+from gantrymq.kernels.arrays import Int32s
+from gantrymq.store.record_batch import IndexEntries, Longs, RecordBatch, most_entries
 
 _WITH_TAGS = 1
 
@@ -22,7 +23,7 @@ class IndexEntriesFinder:
         hashes, records = self._find(batch) if batch.digest is None else (batch.digest.hashes, batch.digest.hashed)
         return IndexEntries(hashes, records, batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP])
 
-    def _find(self, batch: RecordBatch) -> tuple[Ints, Ints]:
+    def _find(self, batch: RecordBatch) -> tuple[Int32s, Int32s]:
         self._take_room(most_entries(batch.count))
         count, done = self._find_from(batch, 0)
         hashes, records = self._hashes[:count], self._records[:count]

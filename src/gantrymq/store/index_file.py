@@ -18,11 +18,11 @@ import numpy as np
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, entry_at, file_size
 from gantrymq.fs.api import File
 from gantrymq.kernels.api import index_put, index_select
-from gantrymq.kernels.arrays import read_only
+from gantrymq.kernels.arrays import Int32s, read_only
 from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
 from gantrymq.store.index_stream import IndexStream
-from gantrymq.store.record_batch import IndexEntries, Ints, Longs
+from gantrymq.store.record_batch import IndexEntries, Longs
 
 
 class IndexFile:
@@ -50,7 +50,7 @@ class IndexFile:
         """Whether nothing more goes in."""
         return self.header.index_count >= self.entries
 
-    def reserve(self, hashes: Ints) -> None:
+    def reserve(self, hashes: Int32s) -> None:
         """Take the space that these entries need, for another program may have left a hole; raises DiskFullError."""
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 

@@ -15,8 +15,9 @@ from gantrymq.errors import GantrymqError, WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import File, FileSystem
+from gantrymq.kernels.arrays import Int32s
 from gantrymq.store.index_file import IndexFile
-from gantrymq.store.record_batch import IndexEntries, Ints
+from gantrymq.store.record_batch import IndexEntries
 
 EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
 
@@ -134,7 +135,7 @@ class IndexService:
         self._files[-1].reserve(hashes)
         return self._files[-1].put(entries, start)
 
-    def _begin_file(self, timestamp_ms: int, hashes: Ints) -> None:
+    def _begin_file(self, timestamp_ms: int, hashes: Int32s) -> None:
         last = self._files[-1] if self._files else None
         is_old = bool(self._doubtful)
         fresh = self._doubtful[0] if is_old else self._new_file(timestamp_ms, last, hashes)
@@ -155,7 +156,7 @@ class IndexService:
             fresh.begin_after(last.header)
         self._files = (*self._files, fresh)
 
-    def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Ints) -> IndexFile:
+    def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Int32s) -> IndexFile:
         self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
         if last is not None and name <= last.path.name:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import DiskFullError
 from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE, entry_at, file_size
 from gantrymq.fs.api import File
-from gantrymq.store.record_batch import Ints
+from gantrymq.kernels.arrays import Int32s
 
 _PAGE_SIZE = 4096
 _LEFT_BYTES = 1 << 20
@@ -30,7 +30,7 @@ class IndexSpace:
         self.has_all = False  # whether all of the file has its space
         self._pages: NDArray[np.bool_] | None = None  # which pages have their space, where not all could be had
 
-    def take(self, hashes: Ints, first: int) -> None:
+    def take(self, hashes: Int32s, first: int) -> None:
         """Take what entry ``first`` and those behind it, with these key hashes, will touch; raises DiskFullError."""
         if self.has_all:
             return
@@ -46,7 +46,7 @@ class IndexSpace:
                 return
         self._take_pages(self._pages, hashes, first)
 
-    def _take_pages(self, pages: NDArray[np.bool_], hashes: Ints, first: int) -> None:
+    def _take_pages(self, pages: NDArray[np.bool_], hashes: Int32s, first: int) -> None:
         begin, end = entry_at(self._slots, first), min(entry_at(self._slots, first + len(hashes)), self._size)
         slots = (HEADER_SIZE + hashes.astype(np.int64) % self._slots * SLOT_SIZE) // _PAGE_SIZE
         wanted = np.unique(np.concatenate(([0], slots, np.arange(begin // _PAGE_SIZE, -(-end // _PAGE_SIZE)))))

@@ -17,7 +17,7 @@ _FIELDS = 4
 class QueueUnits(NamedTuple):
     """``units`` (uint8, 20 bytes each) and what belongs to them (int64), in the order of the log within each queue.
 
-    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``; behind the last of them nothing is said.
+    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``.
     """
 
     units: NDArray[np.uint8]
@@ -53,7 +53,7 @@ class QueueUnitsEncoder:
             tags = batch.digest.tags_codes
         else:
             tags_codes(batch.buffer, batch.columns, count, delay_levels_ms, tags)
-        encode_units(batch.columns, count, numbers, tags, n_queues, units, fields, starts)
+        count = encode_units(batch.columns, count, numbers, tags, n_queues, units, fields, starts)
         queue_offsets, phy_offsets, sizes, stored = fields[:, :count]
         return QueueUnits(units[: count * UNIT_SIZE], queue_offsets, phy_offsets, sizes, stored, starts)
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import Int32s
 from gantrymq.store.seen_queues import SeenQueues
 
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 _HASHES_A_RECORD = 4
 
@@ -24,8 +24,8 @@ class IndexEntries(NamedTuple):
     time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries, mostly.
     """
 
-    hashes: Ints
-    records: Ints
+    hashes: Int32s
+    records: Int32s
     phy_offsets: Longs
     store_timestamps_ms: Longs
 
@@ -57,8 +57,8 @@ class Digest(NamedTuple):
     queues: SeenQueues
     ordinals: Longs
     tags_codes: Longs
-    hashes: Ints
-    hashed: Ints
+    hashes: Int32s
+    hashed: Int32s
     whole: int
     placed: int
 

@@ -79,12 +79,8 @@ class QueueCheck:
     def see(self, batch: RecordBatch) -> None:
         """Look for the units of these records."""
         numbers = self._numbers.assign(batch, self._add_queue)
-        wanted = numbers >= 0
-        batch = batch.take(wanted) if not wanted.all() else batch
-        if not batch.count:
-            return
         batch.believe_places()
-        grouped = queue_units(batch, numbers[wanted], len(self._by_number), self._delay_levels_ms)
+        grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
         for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
             queue = self._by_number[number]
             if queue is not None:
