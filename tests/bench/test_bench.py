@@ -104,6 +104,19 @@ def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:
     assert {"processor", "commit", "java", "limits"} <= result["machine"].keys()
 
 
+def test_who_ends_a_run_has_the_races_before(tmp_path: Path) -> None:
+    def ended(folder: Path) -> float:
+        raise KeyboardInterrupt
+
+    races = [Race("done", "x/s", {OURS: lambda folder: 1.0}), Race("ended", "x/s", {OURS: ended})]
+    with pytest.raises(KeyboardInterrupt):
+        Session(races, 1, (), tmp_path / "scratch").run(tmp_path / "out", as_json=False)
+    result = json.loads((tmp_path / "out" / "bench.json").read_bytes())
+    assert [race["name"] for race in result["races"]] == ["done"]
+    assert {"commit", "limits"} <= result["machine"].keys()
+    assert "| done |" in (tmp_path / "out" / "bench.md").read_text()
+
+
 def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path) -> None:
     one, two = measure(tmp_path, (1, 2), quiet)
     assert (one["size_gib"], two["size_gib"]) == (1, 2)

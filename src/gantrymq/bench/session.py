@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,7 +26,7 @@ class Session:
     scratch: Path
 
     def run(self, out: Path, *, as_json: bool) -> list[Outcome]:
-        """Run everything, print and keep the result."""
+        """Run everything, print and keep the result: after each race, for who ends a long run early."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         described = machine.describe() | {"limits": machine.limits(self.scratch)}
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -36,22 +37,29 @@ class Session:
                 outcomes.append(
                     run(race, self.rounds, self.scratch, lambda text: progress.update(task, description=text))
                 )
+                self._keep(out, described, outcomes, [])
                 progress.advance(task)
             growth = measure(
                 self.scratch, self.sizes_gib, lambda text: progress.update(task, description=text, advance=1)
             )
-        whole = report.as_json(described, outcomes, growth)
-        self._keep(out, whole, outcomes, growth)
+        whole = self._keep(out, described, outcomes, growth)
+        self._plot(out, outcomes, growth)
         if as_json:
             print(whole.decode())
         else:
             self._print(outcomes, growth, described["limits"], out)
         return outcomes
 
-    def _keep(self, out: Path, whole: bytes, outcomes: Sequence[Outcome], growth: list[dict[str, float]]) -> None:
+    def _keep(
+        self, out: Path, described: dict[str, Any], outcomes: Sequence[Outcome], growth: list[dict[str, Any]]
+    ) -> bytes:
+        whole = report.as_json(described, outcomes, growth)
         out.mkdir(parents=True, exist_ok=True)
         (out / "bench.json").write_bytes(whole)
         (out / "bench.md").write_text(report.markdown(outcomes))
+        return whole
+
+    def _plot(self, out: Path, outcomes: Sequence[Outcome], growth: list[dict[str, Any]]) -> None:
         try:
             if any(one.ratio for one in outcomes):
                 report.save_plot(outcomes, out / "bench.svg")
@@ -61,7 +69,7 @@ class Session:
             print(f"no plot without the module {error.name}: pip install 'gantrymq[demo]'", file=sys.stderr)
 
     def _print(
-        self, outcomes: Sequence[Outcome], growth: list[dict[str, float]], limits: dict[str, float], out: Path
+        self, outcomes: Sequence[Outcome], growth: list[dict[str, Any]], limits: dict[str, float], out: Path
     ) -> None:
         console = Console()
         if outcomes:

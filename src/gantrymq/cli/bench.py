@@ -33,7 +33,8 @@ def bench(
     """Race against the real RocketMQ: the same work by both, in turn, in one run.
 
     Needs Java and what `make interop` builds; without them only our side runs
-    and there are no ratios. Results are kept as JSON, Markdown and SVG.
+    and there are no ratios. Results are kept as JSON and Markdown after each
+    race, so that a run may be ended early, and as SVG at the end.
 
     Examples of use:
 
