@@ -82,7 +82,7 @@ fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may ref
 
 .PHONY: bench
 bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in build/bench
-	$(BIN)/gantrymq bench --out build/bench $(BENCH_ARGS)
+	$(BIN)/gantrymq bench --out build/bench --growth 1,10,50,100 $(BENCH_ARGS)
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
 

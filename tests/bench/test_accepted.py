@@ -1,12 +1,12 @@
 """Ratios beside those accepted: only a collapse counts, and only when it comes twice."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from gantrymq.bench import accepted, machine, main
-from gantrymq.bench.race import JAVA, OURS, Race
+from gantrymq.bench.race import JAVA, OURS, Race, Row
+from gantrymq.bench.track import Track
 
 
 @pytest.fixture(autouse=True)
@@ -17,14 +17,24 @@ def the_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def race(name: str, *ours: float) -> Race:
     """A race that the other side always runs at 1; ours as given, the last for ever."""
     left = list(ours)
-    return Race(name, "x/s", {JAVA: lambda _: 1.0, OURS: lambda _: left.pop(0) if len(left) > 1 else left[0]})
+
+    def side(folder: Path) -> dict[str, float]:
+        return {"rate": left.pop(0) if len(left) > 1 else left[0]}
+
+    return Race([Row(name, "rate", "x/s")], {JAVA: lambda _: {"rate": 1.0}, OURS: side})
+
+
+def once(tmp_path: Path) -> main.Run:
+    return main.Run(Track(None), 1, (), tmp_path, tmp_path / "out", as_json=False)
 
 
 def compared(tmp_path: Path, *races: Race) -> list[str]:
-    path = tmp_path / "accepted.json"
-    path.write_text(json.dumps({"even": 4.0, "other": 2.0, "not run": 9.0}))
-    run = main.Run(1, (), tmp_path, tmp_path / "out", as_json=False)
-    return [change.name for change in main.compare(races, main.race(races, run), path, run)]
+    ratios, run = {"even": 4.0, "other": 2.0, "not run": 9.0}, once(tmp_path)
+    outcomes = main.race(races, run)
+    kept = (tmp_path / "out" / "bench.json").read_bytes()
+    collapsed = [change.name for change in main.compare(races, outcomes, ratios, run)]
+    assert (tmp_path / "out" / "bench.json").read_bytes() == kept, "racing some again lost the rest of the result"
+    return collapsed
 
 
 @pytest.mark.parametrize(
@@ -37,15 +47,14 @@ def test_half_is_a_collapse_when_it_comes_twice(tmp_path: Path, ours: list[float
 
 
 def test_a_race_that_fails_has_collapsed(tmp_path: Path) -> None:
-    def broken(folder: Path) -> float:
+    def broken(folder: Path) -> dict[str, float]:
         raise RuntimeError("no")
 
-    assert compared(tmp_path, Race("even", "x/s", {JAVA: broken, OURS: broken})) == ["even"]
+    assert compared(tmp_path, Race([Row("even", "rate", "x/s")], {JAVA: broken, OURS: broken})) == ["even"]
 
 
 def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
-    run = main.Run(1, (), tmp_path, tmp_path / "out", as_json=True)
-    main.accept(main.race([race("even", 4.0), race("other", 2.0)], run), tmp_path / "kept.json")
+    main.accept(main.race([race("even", 4.0), race("other", 2.0)], once(tmp_path)), tmp_path / "kept.json")
     assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
 
 

@@ -54,7 +54,7 @@ def load(path: Path) -> dict[str, float]:
 
 
 def save(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Accept what was reached now."""
+    """Accept what was reached now; what failed is left out."""
     ratios = {one.name: round(one.ratio, 2) for one in outcomes if one.ratio}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(ratios)) + b"\n")
 

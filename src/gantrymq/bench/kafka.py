@@ -91,13 +91,19 @@ class KafkaBroker:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(settings)), stdout=log, stderr=subprocess.STDOUT
             )
+        try:
+            self._await(port)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _await(self, port: int) -> None:
         deadline = time.monotonic() + _READY_S
         while not _answers(port):
             if time.monotonic() > deadline or self._process.poll() is not None:
-                self.__exit__()
                 raise RuntimeError((self._directory / "kafka.out").read_text()[-2000:])
             time.sleep(0.2)
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Kill it."""

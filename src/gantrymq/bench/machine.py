@@ -21,8 +21,8 @@ _BLOCK = 1 << 20
 _REPEATS = 5
 
 
-def describe() -> dict[str, Any]:
-    """Processor, cores, kernel, versions, commit, time, and the load that others made before we began."""
+def describe(folder: Path) -> dict[str, Any]:
+    """Processor, cores, kernel, file system of ``folder``, versions, commit, time, and the load before we began."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": _processor(),
@@ -31,7 +31,8 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "java": _said("java", "-version"),
-        "commit": _said("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"),
+        "fileSystem": _said("stat", "-f", "-c", "%T", str(folder)),
+        "commit": _commit(Path(__file__).parents[3]),
         "packages": {name: _version(name) for name in _PACKAGES},
         "loadBefore": [round(load, 2) for load in os.getloadavg()],
     }
@@ -113,6 +114,13 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def _commit(checkout: Path) -> str:
+    """That of the checkout this package lies in, with -dirty where there is more; empty for an installed one."""
+    if not (checkout / "src" / "gantrymq").is_dir():
+        return ""
+    return _said("git", "-C", str(checkout), "describe", "--always", "--dirty")
 
 
 def _said(*words: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from gantrymq.bench.track import Track
 class Run:
     """How races are run: ``rounds`` each, growth at ``sizes_gib``, stores below ``scratch``, results into ``out``."""
 
+    track: Track
     rounds: int
-    sizes_gib: tuple[int, ...]
+    sizes_gib: Sequence[int]
     scratch: Path | None
     out: Path
     as_json: bool
@@ -33,28 +34,42 @@ def find_java(jar: Path | None) -> JavaSide | None:
     return JavaSide.find(jar)
 
 
-def programme(java: JavaSide | None, scale: float, words: tuple[str, ...]) -> list[Race]:
+def track(java: JavaSide | None, scale: float) -> Track:
+    """What every race is built with."""
+    return Track(java, scale)
+
+
+def programme(on: Track, words: tuple[str, ...]) -> list[Race]:
     """The races whose name holds one of ``words``; all where there is none."""
-    return chosen(Track(java, scale), words)
+    return chosen(on, words)
 
 
 def race(races: Sequence[Race], run: Run) -> list[Outcome]:
     """Run them with stores in a directory of their own within ``run.scratch``."""
     with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:
-        return Session(races, run.rounds, run.sizes_gib, Path(folder)).run(run.out, as_json=run.as_json)
+        return Session(run.track, races, run.rounds, run.sizes_gib, Path(folder)).run(run.out, as_json=run.as_json)
 
 
-def compare(races: Sequence[Race], outcomes: Sequence[Outcome], against: Path, run: Run) -> list[accepted.Change]:
-    """Print what has become of the ratios in ``against``; returns what collapsed, twice. Raises AcceptedError.
+def ratios(path: Path) -> dict[str, float]:
+    """Those accepted; raises AcceptedError."""
+    return accepted.load(path)
+
+
+def compare(
+    races: Sequence[Race], outcomes: Sequence[Outcome], ratios: Mapping[str, float], run: Run
+) -> list[accepted.Change]:
+    """Print what has become of the ratios; returns what collapsed, twice.
 
     What collapsed is raced a second time before it counts: another program may have had the machine.
     """
-    ratios = accepted.load(against)
     found = accepted.changes(ratios, outcomes)
     doubtful = {one.name for one in found if one.is_collapse}
     if doubtful:
-        again = race([one for one in races if one.name in doubtful], run)
-        found = [one for one in found if not one.is_collapse] + accepted.changes(ratios, again)
+        suspects = [one for one in races if doubtful & {row.name for row in one.rows}]
+        with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:
+            again = Session(run.track, suspects, run.rounds, (), Path(folder)).again()
+        found = [one for one in found if not one.is_collapse]
+        found += [one for one in accepted.changes(ratios, again) if one.name in doubtful]
     Console(stderr=run.as_json).print(accepted.table(found))
     return [one for one in found if one.is_collapse]
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
-_STDERR = 600
+_KILLED = 137
+_SAID = 300
+_PATIENCE_S = 3600
 
 
 class SideError(RuntimeError):
-    """A side ended with an error; the text ends with what it said last."""
+    """A side did not do its work; the text has what it said first and last."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,29 @@ class JavaSide:
         found = jar or checkout
         return cls(found) if found.exists() and shutil.which("java") else None
 
+    @property
+    def version(self) -> str:
+        """RocketMQ's, by the name of its store's jar; empty where that is not there."""
+        jars = (self.jar.parent / "lib").glob("rocketmq-store-[0-9]*.jar")
+        return next((jar.stem.rpartition("-")[2] for jar in jars), "")
+
     def run(self, command: str, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Run one command on a store and return the last line it printed; raises SideError."""
         return _last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
+
+    def put(self, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
+        """Let put-bench put ``count`` messages; raises SideError also where one of them was not stored."""
+        line = self.run("put-bench", store, settings, **options)
+        if line["statuses"] != {"PUT_OK": options["count"]}:
+            raise SideError(f"RocketMQ did not store all of {options['count']} messages: {line['statuses']}")
+        return line
+
+    def kill_while_writing(self, store: Path, **options: Any) -> None:
+        """Let threads write a workload until the process is gone, as by SIGKILL; raises SideError."""
+        words = [*self._words("write", {"end": "kill-while-writing", **options}), "--store", str(store)]
+        done = _run(words)
+        if done.returncode != _KILLED:
+            raise _error(words, done.returncode, done.stderr)
 
     def load(self, namesrv: str, **options: Any) -> Line:
         """The real client at work on the cluster of a name server, and what it says of it; raises SideError."""
@@ -70,7 +92,7 @@ def serving(words: Sequence[str]) -> Iterator[Line]:
             line = process.stdout.readline()
             if not line:
                 said.seek(0)
-                raise SideError(f"{words[0]} … {words[-1]} does not start: {said.read().strip()[-_STDERR:]}")
+                raise _error(words, process.wait(), said.read())
             yield json.loads(line)
         finally:
             process.kill()
@@ -86,11 +108,11 @@ def run_command(*words: str) -> Line:
     return _last_line(our_command(*words))
 
 
-def command_ms(*words: str) -> float:
-    """How long a command of ours takes, its process with all, in ms; raises SideError."""
+def timed_command(*words: str) -> tuple[Line, float]:
+    """As :func:`run_command`, and how long the command takes, its process with all, in ms."""
     began = time.perf_counter()
-    run_command(*words)
-    return (time.perf_counter() - began) * 1000
+    line = run_command(*words)
+    return line, (time.perf_counter() - began) * 1000
 
 
 def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:
@@ -113,8 +135,20 @@ def _set(settings: Mapping[str, object]) -> list[str]:
 
 
 def _last_line(words: list[str]) -> Line:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = _run(words)
     if done.returncode:
-        raise SideError(f"{words[0]} … {words[-1]} ended with {done.returncode}: {done.stderr.strip()[-_STDERR:]}")
+        raise _error(words, done.returncode, done.stderr)
     answer: Line = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Raises subprocess.TimeoutExpired where it hangs."""
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+
+
+def _error(words: Sequence[str], code: int, said: str) -> SideError:
+    """A stack trace begins with what happened, and other programs say that last."""
+    said = said.strip()
+    cut = said if len(said) <= 2 * _SAID else f"{said[:_SAID]} … {said[-_SAID:]}"
+    return SideError(f"{words[0]} … {words[-1]} ended with {code}: {cut}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gantrymq.bench.race import Race
 from gantrymq.bench.races import brokers, puts, reads, recoveries, spark
@@ -19,5 +20,10 @@ def all_races(track: Track) -> Iterator[Race]:
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:
-    """The races whose name holds one of ``words`` (all where there is none)."""
-    return [race for race in all_races(track) if not words or any(word in race.name for word in words)]
+    """The races with those figures whose name holds one of ``words``, in any case (all where there is none)."""
+    races = []
+    for race in all_races(track):
+        rows = [row for row in race.rows if not words or any(word.casefold() in row.name.casefold() for word in words)]
+        if rows:
+            races.append(replace(race, rows=rows))
+    return races

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,41 +12,59 @@ from pathlib import Path
 JAVA = "RocketMQ"
 OURS = "gantrymq"
 
-# Does the work in a directory of its own (what ``prepare`` made is there) and says how much it did a second, or took.
-Side = Callable[[Path], float]
+# Does the work in a directory of its own (what ``prepare`` made is there) and says what it measured, by name.
+Side = Callable[[Path], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of a race.
+
+    ``measure`` is its name in what a side returns, ``unit`` that of it; with ``less_is_better`` it is a time or a size.
+    ``goal`` is the ratio to reach, ours over theirs (theirs over ours where less is better); None where there is none.
+    """
+
+    name: str
+    measure: str
+    unit: str
+    goal: float | None = None
+    less_is_better: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Race:
-    """One piece of work.
+    """One piece of work, of which every one of ``rows`` is a figure.
 
-    ``unit`` is that of what a side returns; with ``less_is_better`` it is a time or a size. ``goal`` is the ratio to
-    reach, ours over theirs (theirs over ours where less is better); None where there is none. ``prepare`` makes what
-    the sides need, once, in a directory that they must not change. ``standing`` is what runs beside them in that
-    directory from the first round to the last: servers.
+    What sides return under the names in ``agree`` must be the same for both: that they did the same work.
+    ``prepare`` makes what the sides need, once, in a directory that they must not change. ``standing`` is what runs
+    beside them in that directory from the first round to the last: servers.
     """
 
-    name: str
-    unit: str
+    rows: Sequence[Row]
     sides: Mapping[str, Side]
-    goal: float | None = None
-    less_is_better: bool = False
+    agree: Sequence[str] = ()
     prepare: Callable[[Path], None] = lambda folder: None
-    note: str = ""
     standing: Callable[[Path], AbstractContextManager[object]] = nullcontext
+
+    @property
+    def name(self) -> str:
+        """That of its first figure."""
+        return self.rows[0].name
 
 
 @dataclass
 class Outcome:
-    """What the sides of a race reached, round by round; ``error`` where the race could not be run to its end."""
+    """What the sides reached in one figure, round by round; ``error`` where the race was not run to its end."""
 
-    name: str
-    unit: str
-    goal: float | None
-    less_is_better: bool
-    note: str
+    row: Row
     samples: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
+
+    @property
+    def name(self) -> str:
+        """That of the figure."""
+        return self.row.name
 
     def median(self, side: str) -> float | None:
         """The median of a side; None where it did not run."""
@@ -55,28 +73,46 @@ class Outcome:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is; None without both sides."""
+        """How many times better ours is; None without both sides, or where the race was not run to its end."""
         java, ours = self.median(JAVA), self.median(OURS)
-        if not java or not ours:
+        if not java or not ours or self.error:
             return None
-        return java / ours if self.less_is_better else ours / java
+        return java / ours if self.row.less_is_better else ours / java
 
 
-def run(race: Race, rounds: int, scratch: Path, report: Callable[[str], None]) -> Outcome:
-    """Run all sides in turn; ``report`` is told what runs now. What was made in ``scratch`` is removed again."""
-    outcome = Outcome(race.name, race.unit, race.goal, race.less_is_better, race.note)
+class DisagreementError(RuntimeError):
+    """The sides did not do the same work."""
+
+
+def run(race: Race, rounds: int, scratch: Path, report: Callable[[str], None]) -> list[Outcome]:
+    """Run all sides in turn, an outcome for each row; ``report`` is told what runs now.
+
+    Whatever goes wrong ends this race and no other. What was made in ``scratch`` is removed again.
+    """
+    outcomes = [Outcome(row) for row in race.rows]
     folder = scratch / race.name.replace(" ", "-").replace(",", "")
     try:
         folder.mkdir(parents=True)
         report(f"{race.name}: preparing")
         race.prepare(folder)
         with race.standing(folder):
-            for number in range(rounds):
-                for name, side in race.sides.items():
-                    report(f"{race.name}: {name}, round {number + 1} of {rounds}")
-                    outcome.samples.setdefault(name, []).append(side(folder))
-    except (OSError, RuntimeError) as error:
-        outcome.error = " ".join(str(error).split())[:300]
+            for number in range(1, rounds + 1):
+                _round(race, folder, outcomes, f"round {number} of {rounds}", report)
+    except Exception as error:
+        for outcome in outcomes:
+            outcome.error = " ".join(str(error).split()) or type(error).__name__
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return outcome
+    return outcomes
+
+
+def _round(race: Race, folder: Path, outcomes: Sequence[Outcome], which: str, report: Callable[[str], None]) -> None:
+    done: dict[str, list[float]] = {}
+    for name, side in race.sides.items():
+        report(f"{race.name}: {name}, {which}")
+        figures = side(folder)
+        done[name] = [figures[measure] for measure in race.agree]
+        for outcome in outcomes:
+            outcome.samples.setdefault(name, []).append(figures[outcome.row.measure])
+    if any(one != done[OURS] for one in done.values()):
+        raise DisagreementError(f"the sides did not do the same: {', '.join(race.agree)} are {done}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 _SAID_LAST = 3000
+_ENDS_WITHIN_S = 30
 
 
 class SparkDriver:
@@ -35,8 +36,12 @@ class SparkDriver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it end."""
-        self._process.communicate()
+        """Let it end, or end it where it does not listen: an interrupted run may have left it at work."""
+        try:
+            self._process.communicate(timeout=_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
     def ask(self, **order: Any) -> dict[str, Any]:
         """Its answer to an order; raises RuntimeError with what Spark said where it ended."""

@@ -10,9 +10,10 @@ import json
 import random
 import resource
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gantrymq.config.properties import read_settings
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_batch import PutBatchResult
 from gantrymq.store.reader import StoreReader
 
 TOPIC = "bench"
@@ -37,76 +39,112 @@ def _message(number: int, body: bytes) -> Message:
     return Message(TOPIC, body, number % QUEUES, f"tag-{number % 10}", (f"key-{number}",), properties)
 
 
-def _await_dispatch(store: MessageStore) -> None:
+# Puts the messages of these numbers; raises where one is not stored.
+Producer = Callable[[range], None]
+
+
+def _timed(store: MessageStore, produce: Producer, count: int, warm_up: int, threads: int) -> dict[str, Any]:
+    """Let so many threads produce ``count`` messages between them, each every so many; some go before that."""
+    _all_stored(store, produce, QUEUES + warm_up, 1)
+    began = time.perf_counter()
+    took = _all_stored(store, produce, count, threads)
+    return {"putPerSecond": count / took, "dispatchedPerSecond": count / (time.perf_counter() - began)}
+
+
+def _all_stored(store: MessageStore, produce: Producer, count: int, threads: int) -> float:
+    """How many seconds it took until all were acknowledged; returns when all are in their queues, or raises."""
+    before = _in_queues(store)
+    with ThreadPoolExecutor(threads) as pool:
+        began = time.perf_counter()
+        for done in [pool.submit(produce, range(first, count, threads)) for first in range(threads)]:
+            done.result()
+        took = time.perf_counter() - began
     while store.dispatch_behind_bytes:
         time.sleep(0.001)
+    if (stored := _in_queues(store) - before) != count:
+        raise SystemExit(f"{stored} of {count} messages are in their queues")
+    return took
 
 
-def put(store: str, count: int, threads: int, body_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _in_queues(store: MessageStore) -> int:
+    return sum(max_offset for _, _, _, max_offset in store.queues())
+
+
+def put(store: str, count: int, threads: int, body_size: int, warm_up: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Single puts by so many producers, each of which waits for its message before it makes the next one."""
     body = random.Random(_SEED).randbytes(body_size)
     with _open(store, settings) as opened:
-        for number in range(QUEUES):
-            opened.put(_message(number, body))
 
-        def produce(first: int) -> None:
-            for number in range(first, count, threads):
+        def produce(numbers: range) -> None:
+            for number in numbers:
                 if opened.put(_message(number, body)).status is not PutMessageStatus.PUT_OK:
                     raise SystemExit("a put was not acknowledged")
 
-        return _timed(opened, count, [threading.Thread(target=produce, args=(first,)) for first in range(threads)])
+        return _timed(opened, produce, count, warm_up, threads)
 
 
-def put_async(store: str, count: int, coroutines: int, body_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+def put_async(
+    store: str, count: int, coroutines: int, body_size: int, warm_up: int, settings: dict[str, Any]
+) -> dict[str, Any]:
     """As :func:`put`, but the producers are coroutines of one event loop."""
     import asyncio
 
     body = random.Random(_SEED).randbytes(body_size)
     with _open(store, settings) as opened:
-        for number in range(QUEUES):
-            opened.put(_message(number, body))
 
-        async def produce(first: int) -> None:
-            for number in range(first, count, coroutines):
+        async def produce(numbers: range) -> None:
+            for number in numbers:
                 if (await opened.put_async(_message(number, body))).status is not PutMessageStatus.PUT_OK:
                     raise SystemExit("a put was not acknowledged")
 
-        async def produce_all() -> None:
-            await asyncio.gather(*(produce(first) for first in range(coroutines)))
+        async def produce_all(numbers: range) -> None:
+            await asyncio.gather(*(produce(numbers[first::coroutines]) for first in range(coroutines)))
 
-        return _timed(opened, count, [threading.Thread(target=asyncio.run, args=(produce_all(),))])
-
-
-def _timed(store: MessageStore, count: int, producers: Sequence[threading.Thread]) -> dict[str, Any]:
-    began = time.perf_counter()
-    for producer in producers:
-        producer.start()
-    for producer in producers:
-        producer.join()
-    took = time.perf_counter() - began
-    _await_dispatch(store)
-    dispatched = time.perf_counter() - began
-    return {"putPerSecond": count / took, "dispatchedPerSecond": count / dispatched}
+        return _timed(opened, lambda numbers: asyncio.run(produce_all(numbers)), count, warm_up, 1)
 
 
-def put_list(store: str, count: int, batch: int, body_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+def put_list(
+    store: str, count: int, batch: int, body_size: int, warm_up: int, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Lists of messages, made within the time."""
     body = random.Random(_SEED).randbytes(body_size)
     with _open(store, settings) as opened:
-        opened.put_batch([_message(number, body) for number in range(QUEUES)])
 
-        def produce() -> None:
-            for first in range(0, count, batch):
-                opened.put_batch([_message(number, body) for number in range(first, min(first + batch, count))])
+        def produce(numbers: range) -> None:
+            for first in numbers[::batch]:
+                messages = [_message(number, body) for number in numbers[first : first + batch]]
+                _require_all(opened.put_batch(messages))
 
-        return _timed(opened, count, [threading.Thread(target=produce)])
+        return _timed(opened, produce, count, warm_up, 1)
 
 
-def put_table(store: str, count: int, batch: int, body_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _require_all(result: PutBatchResult) -> None:
+    if result.status is not PutMessageStatus.PUT_OK or result.rejected:
+        raise SystemExit("a batch was not acknowledged")
+
+
+def put_table(
+    store: str, count: int, batch: int, body_size: int, warm_up: int, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Arrow tables, made before: who has columns has them already."""
+    body = random.Random(_SEED).randbytes(body_size)
+    tables = _tables(count, batch, body)
+    with _open(store, settings) as opened:
+
+        def produce(numbers: range) -> None:
+            left = len(numbers)
+            for table in cycle(tables):
+                _require_all(opened.put_batch(table.slice(0, left)))
+                left -= min(left, len(table))
+                if not left:
+                    return
+
+        return _timed(opened, produce, count, warm_up, 1)
+
+
+def _tables(count: int, batch: int, body: bytes) -> list[Any]:
     import pyarrow as pa
 
-    body = random.Random(_SEED).randbytes(body_size)
     tables = []
     for first in range(0, count, batch):
         messages = [_message(number, body) for number in range(first, min(first + batch, count))]
@@ -116,26 +154,27 @@ def put_table(store: str, count: int, batch: int, body_size: int, settings: dict
         properties = [list(one.properties.items()) for one in messages]
         columns["properties"] = pa.array(properties, pa.map_(pa.string(), pa.string()))
         tables.append(pa.table(columns))
-    with _open(store, settings) as opened:
-        opened.put_batch(tables[0].slice(0, QUEUES))
-
-        def produce() -> None:
-            for table in tables:
-                opened.put_batch(table)
-
-        return _timed(opened, count, [threading.Thread(target=produce)])
+    return tables
 
 
-def get(store: str, batch: int) -> dict[str, Any]:
-    """Every message of every queue, decoded."""
+def get(store: str, batch: int, warm_up: bool = False) -> dict[str, Any]:
+    """Every message of every queue, decoded; with ``warm_up`` all of them have been once before."""
     with _open(store, {}) as opened:
-        began, messages = time.perf_counter(), 0
-        for topic, queue_id, following, _ in opened.queues():
-            while (found := opened.get(topic, queue_id, following, max_msgs=batch)).status is GetMessageStatus.FOUND:
-                messages += len(found.messages)
-                following = found.next_begin_offset
+        if warm_up:
+            _walk(opened, batch)
+        began = time.perf_counter()
+        messages = _walk(opened, batch)
         took = time.perf_counter() - began
     return {"messages": messages, "perSecond": messages / took}
+
+
+def _walk(store: MessageStore, batch: int) -> int:
+    messages = 0
+    for topic, queue_id, following, _ in store.queues():
+        while (found := store.get(topic, queue_id, following, max_msgs=batch)).status is GetMessageStatus.FOUND:
+            messages += len(found.messages)
+            following = found.next_begin_offset
+    return messages
 
 
 def get_each(store: str, count: int) -> dict[str, Any]:
@@ -155,13 +194,14 @@ def get_each(store: str, count: int) -> dict[str, Any]:
     return {"getMicros": took / count * 1e6}
 
 
-def query(store: str, messages: int, count: int) -> dict[str, Any]:
-    """Random keys, each with the messages found under it."""
+def query(store: str, messages: int, count: int, warm_up: int) -> dict[str, Any]:
+    """Random keys, each with the messages found under it; some before the time begins."""
     rng = random.Random(_SEED)
     with _open(store, {}) as opened:
-        opened.query(TOPIC, "key-0")
         began = time.perf_counter()
-        for _ in range(count):
+        for number in range(-warm_up, count):
+            if number == 0:
+                began = time.perf_counter()
             key = f"key-{rng.randrange(messages)}"
             if not any(key in found.keys for found in opened.query(TOPIC, key, max_num=32)):
                 raise SystemExit(f"{key} is not found")

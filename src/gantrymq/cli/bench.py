@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,9 @@ from gantrymq.cli.messages import CANNOT, FINDINGS, say, warn
 
 
 def bench(
-    races: Annotated[list[str] | None, typer.Argument(help="Words: only races whose name holds one of them.")] = None,
+    races: Annotated[
+        list[str] | None, typer.Argument(help="Words: only races whose name holds one of them, in any case.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each side runs; the median counts.")] = 3,
     scale: Annotated[float, typer.Option(min=0.0001, help="How much work: 1 is the full amount.")] = 1.0,
     java_jar: Annotated[
@@ -41,31 +44,57 @@ def bench(
         gantrymq bench
         gantrymq bench "put 1024" SYNC --rounds 5
         gantrymq bench recovery --scale 0.1 --growth 1,2,10
+        gantrymq bench growth --growth 1,10,100
         gantrymq bench --scale 0.05 --against benchmarks/accepted.json
     """
     from importlib import import_module
+    from signal import SIGTERM, default_int_handler, signal
 
-    try:
-        sizes = tuple(int(size) for size in growth.split(",") if size)
-    except ValueError:
-        raise typer.BadParameter(f"{growth!r} is no list of numbers like 1,2,10", param_hint="--growth") from None
-    track = import_module("gantrymq.bench.main")
-    java = None if ours_only else track.find_java(java_jar)
-    if java is None and not ours_only:
-        warn("no RocketMQ to race against: run `make interop` in a checkout, or give --java-jar")
-    programme = track.programme(java, scale, tuple(races or ()))
+    signal(SIGTERM, default_int_handler)  # so that no server and no store is left behind
+    main = import_module("gantrymq.bench.main")
+    track = main.track(_java(main.find_java, java_jar, ours_only=ours_only), scale)
+    programme, sizes = main.programme(track, tuple(races or ())), _sizes(growth)
+    if not programme and not sizes:
+        raise typer.BadParameter(f"no race's name holds {' or '.join(map(repr, races or ()))}; --list names them all")
     if names:
-        print("\n".join(race.name for race in programme))
+        print("\n".join(row.name for race in programme for row in race.rows))
         return
-    run = track.Run(rounds, sizes, scratch, out, as_json)
-    outcomes = track.race(programme, run)
+    ratios = main.ratios(against) if against is not None else {}
+    run = main.Run(track, rounds, sizes, scratch, out, as_json)
+    outcomes = main.race(programme, run)
     if accept is not None:
-        track.accept(outcomes, accept)
-    collapsed = track.compare(programme, outcomes, against, run) if against is not None else []
+        main.accept(outcomes, accept)
+    raced = {outcome.name for outcome in outcomes}
+    for name in [name for name in ratios if name not in raced]:
+        warn(f"{name}: its ratio was accepted, and it was not raced")
+    collapsed = main.compare(programme, outcomes, ratios, run) if ratios else []
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         say(f"{outcome.name}: {outcome.error}")
     for change in collapsed:
         say(f"{change.name}: the ratio was {change.accepted:.2f} and is {change.now or 0:.2f}")
     if failed or collapsed:
-        raise typer.Exit(CANNOT if len(failed) == len(programme) else FINDINGS)
+        raise typer.Exit(CANNOT if len(failed) == len(outcomes) else FINDINGS)
+
+
+def _java(find: Callable[[Path | None], Any], jar: Path | None, *, ours_only: bool) -> Any:
+    """The real RocketMQ; None where it is left out, or is not here, which is said."""
+    if ours_only:
+        return None
+    found = find(jar)
+    if found is None and jar is not None:
+        raise typer.BadParameter(f"{jar} is not there, or no java is", param_hint="--java-jar")
+    if found is None:
+        warn("no RocketMQ to race against: run `make interop` in a checkout with Java, or give --java-jar")
+    return found
+
+
+def _sizes(text: str) -> list[int]:
+    """Sizes in GiB, from the least on: the store only grows."""
+    try:
+        sizes = sorted({int(size) for size in text.split(",") if size})
+    except ValueError:
+        sizes = [0]
+    if sizes and sizes[0] < 1:
+        raise typer.BadParameter(f"{text!r} is no list of numbers like 1,2,10", param_hint="--growth")
+    return sizes

@@ -8,14 +8,14 @@ by a first consumer that reads the whole topic).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from gantrymq.bench.process import Line, SideError, serve_ours, serving
-from gantrymq.bench.race import JAVA, OURS, Race
+from gantrymq.bench.race import JAVA, OURS, Race, Row
 from gantrymq.bench.track import Track
 
 _SETTINGS = {"flushDiskType": "ASYNC_FLUSH", "waitTimeMillsInSendQueue": 10_000}
@@ -39,8 +39,8 @@ def races(track: Track) -> Iterator[Race]:
     yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
     yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
     yield _push(track)
-    for rate, percent in product(_RATES, _PERCENTS):
-        yield _latency(track, rate, percent)
+    for rate in _RATES:
+        yield _latency(track, rate)
 
 
 class Brokers:
@@ -75,46 +75,51 @@ class Brokers:
         return line
 
 
-def _race(track: Track, name: str, unit: str, first: dict[str, Any], turn: Any, **of_race: Any) -> Race:
+def _race(track: Track, rows: Sequence[Row], first: dict[str, Any], turn: Callable[[Brokers, str], Line]) -> Race:
     brokers = Brokers(track)
-    sides = track.sides(lambda _: float(turn(brokers, JAVA)), lambda _: float(turn(brokers, OURS)))
-    return Race(name, unit, sides, standing=lambda folder: brokers(folder, **first), **of_race)
+    sides = track.sides(lambda _: turn(brokers, JAVA), lambda _: turn(brokers, OURS))
+    return Race(rows, sides, standing=lambda folder: brokers(folder, **first))
 
 
 def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float | None = _GOAL) -> Race:
     work: dict[str, Any] = {"mode": mode, "threads": threads, **_times(track)}
 
-    def turn(brokers: Brokers, side: str) -> float:
-        return float(brokers.load(side, **work)["rate"])
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **work)
 
     note = "stored" if mode == "oneway" else "acknowledged"
-    return _race(track, name, "messages/s", work, turn, goal=goal, note=note)
+    return _race(track, [Row(name, "rate", "messages/s", goal, note=note)], work, turn)
 
 
 def _push(track: Track) -> Race:
     amount = track.amount(_PUSHED)
     filling = {"mode": "batch", "count": amount, "seconds": _PUSH_WITHIN_SECONDS}
 
-    def turn(brokers: Brokers, side: str) -> float:
+    def turn(brokers: Brokers, side: str) -> Line:
         line = brokers.load(side, mode="push", count=amount, warm_up=1, seconds=_PUSH_WITHIN_SECONDS)
         if line["messages"] < amount:
             raise SideError(f"{line['messages']} of {amount} messages came from {side}")
-        return float(line["rate"])
+        return line
 
     note = "a topic filled before, from its beginning"
-    return _race(track, f"broker push consume {_BODY_SIZE} B", "messages/s", filling, turn, goal=_GOAL, note=note)
+    return _race(
+        track, [Row(f"broker push consume {_BODY_SIZE} B", "rate", "messages/s", _GOAL, note=note)], filling, turn
+    )
 
 
-def _latency(track: Track, rate: int, percent: int) -> Race:
+def _latency(track: Track, rate: int) -> Race:
     work: dict[str, Any] = {"mode": "latency", "rate": rate, **_times(track)}
     topics = (f"{_TOPIC}-{number}" for number in count())
 
-    def turn(brokers: Brokers, side: str) -> float:
-        return float(brokers.load(side, **{**work, "topic": next(topics)})[f"p{percent}Micros"])
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **{**work, "topic": next(topics)})
 
     note = "from the moment a message is due to the consumer's listener"
-    name = f"broker latency p{percent} at {rate:,}/s"
-    return _race(track, name, "µs", work, turn, less_is_better=True, note=note)
+    rows = [
+        Row(f"broker latency p{percent} at {rate:,}/s", f"p{percent}Micros", "µs", less_is_better=True, note=note)
+        for percent in _PERCENTS
+    ]
+    return _race(track, rows, work, turn)
 
 
 def _times(track: Track) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""Puts into a store: one by one, as lists and as tables, with and without waiting for the disk."""
+"""Puts into a store: one by one, as lists and as tables, with and without waiting for the disk.
+
+Both sides put some messages before the time begins, so that the JVM has compiled what it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gantrymq.bench.process import run_ours
-from gantrymq.bench.race import Race
+from gantrymq.bench.process import Line, run_ours
+from gantrymq.bench.race import Race, Row
 from gantrymq.bench.track import Track, fresh
 
 _SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60_000}
 _MESSAGES = {100: 1_000_000, 1024: 1_000_000, 16384: 100_000}
+_WARM_UP = {100: 100_000, 1024: 100_000, 16384: 10_000}
 _PRODUCERS = (1, 2, 16)
 _SYNC_MESSAGES = {1: 5_000, 2: 10_000, 16: 100_000}
+_SYNC_WARM_UP = {1: 500, 2: 1_000, 16: 10_000}
+_SYNC_BODY_SIZE = 1024
 _BATCH = 5_000
+_UNIT = "messages/s"
 
 
 def races(track: Track) -> Iterator[Race]:
@@ -23,36 +30,38 @@ def races(track: Track) -> Iterator[Race]:
     for body_size, threads in product(_MESSAGES, _PRODUCERS):
         yield _single(track, body_size, threads)
     for body_size in _MESSAGES:
-        yield _dispatch(track, body_size)
-    for body_size in _MESSAGES:
         yield _batch(track, "table", body_size)
         yield _batch(track, "list", body_size)
     for producers in (1, 2):
-        yield _sync(track, producers, "threads")
-    for ours_are in ("coroutines", "threads"):
-        yield _sync(track, 16, ours_are)
+        yield _sync(track, producers, "threads", _SYNC_BODY_SIZE)
+    for ours_are, body_size in (("coroutines", 1024), ("threads", 1024), ("coroutines", 100), ("coroutines", 16384)):
+        yield _sync(track, 16, ours_are, body_size)
+
+
+def _work(track: Track, body_size: int, threads: int) -> dict[str, Any]:
+    count = track.amount(_MESSAGES[body_size])
+    return {"count": count, "threads": threads, "body_size": body_size, "warm_up": _warm_up(_WARM_UP[body_size], count)}
+
+
+def _warm_up(full: int, count: int) -> int:
+    """What a JVM needs, but no more than a few times the work of a small race."""
+    return min(full, 4 * count)
 
 
 def _single(track: Track, body_size: int, threads: int) -> Race:
-    name = f"put {body_size} B, {_producers(threads)}"
-    return _one_by_one(track, name, "putPerSecond", body_size, threads, goal=1.0, note="acknowledged")
+    work = _work(track, body_size, threads)
 
+    def java(folder: Path) -> Line:
+        return track.other.put(fresh(folder), **work, halt=True)
 
-def _dispatch(track: Track, body_size: int) -> Race:
-    note = "put one by one, until queues and index have the last of them"
-    return _one_by_one(track, f"dispatch {body_size} B", "dispatchedPerSecond", body_size, 1, note=note)
+    def ours(folder: Path) -> Line:
+        return run_ours("put", store=fresh(folder), settings={}, **work)
 
-
-def _one_by_one(track: Track, name: str, measure: str, body_size: int, threads: int, **of_race: Any) -> Race:
-    work: dict[str, Any] = {"count": track.amount(_MESSAGES[body_size]), "threads": threads, "body_size": body_size}
-
-    def java(folder: Path) -> float:
-        return float(track.other.run("put-bench", fresh(folder), **work, halt=True)[measure])
-
-    def ours(folder: Path) -> float:
-        return float(run_ours("put", store=fresh(folder), settings={}, **work)[measure])
-
-    return Race(name, "messages/s", track.sides(java, ours), **of_race)
+    rows = [Row(f"put {body_size} B, {_producers(threads)}", "putPerSecond", _UNIT, 1.0, note="acknowledged")]
+    if threads == 1:
+        note = "put one by one, until queues and index have the last of them"
+        rows.append(Row(f"dispatch {body_size} B", "dispatchedPerSecond", _UNIT, note=note))
+    return Race(rows, track.sides(java, ours))
 
 
 def _producers(count: int) -> str:
@@ -60,36 +69,40 @@ def _producers(count: int) -> str:
 
 
 def _batch(track: Track, form: str, body_size: int) -> Race:
-    count = track.amount(_MESSAGES[body_size])
+    work = _work(track, body_size, 2)
 
-    def java(folder: Path) -> float:
-        line = track.other.run("put-bench", fresh(folder), count=count, threads=2, body_size=body_size, halt=True)
-        return float(line["dispatchedPerSecond"])
+    def java(folder: Path) -> Line:
+        return track.other.put(fresh(folder), **work, halt=True)
 
-    def ours(folder: Path) -> float:
-        work = {"count": count, "batch": _BATCH, "body_size": body_size}
-        return float(run_ours(f"put_{form}", store=fresh(folder), settings={}, **work)["dispatchedPerSecond"])
+    def ours(folder: Path) -> Line:
+        batches = {"count": work["count"], "warm_up": work["warm_up"], "batch": _BATCH, "body_size": body_size}
+        return run_ours(f"put_{form}", store=fresh(folder), settings={}, **batches)
 
-    note = "with dispatch caught up; Java puts one by one with two producers"
-    return Race(f"put {form} {body_size} B", "messages/s", track.sides(java, ours), goal=5.0, note=note)
+    of_form = {"table": "tables made before", "list": "lists whose messages are made within the time"}[form]
+    note = f"with dispatch caught up; Java puts one by one with two producers; ours are {of_form}"
+    return Race(
+        [Row(f"put {form} {body_size} B", "dispatchedPerSecond", _UNIT, 5.0, note=note)], track.sides(java, ours)
+    )
 
 
-def _sync(track: Track, producers: int, ours_are: str) -> Race:
+def _sync(track: Track, producers: int, ours_are: str, body_size: int) -> Race:
     """RocketMQ's producers are threads; ours are threads too, or coroutines, of which each awaits ``put_async``."""
-    work: dict[str, Any] = {"count": track.amount(_SYNC_MESSAGES[producers]), "body_size": 1024}
+    count = track.amount(_SYNC_MESSAGES[producers])
+    work: dict[str, Any] = {
+        "count": count,
+        "body_size": body_size,
+        "warm_up": _warm_up(_SYNC_WARM_UP[producers], count),
+    }
     worker = {"threads": "put", "coroutines": "put_async"}[ours_are]
 
-    def java(folder: Path) -> float:
-        line = track.other.run("put-bench", fresh(folder), _SYNC, **work, threads=producers, halt=True)
-        return float(line["putPerSecond"])
+    def java(folder: Path) -> Line:
+        return track.other.put(fresh(folder), _SYNC, **work, threads=producers, halt=True)
 
-    def ours(folder: Path) -> float:
-        return float(
-            run_ours(worker, store=fresh(folder), settings=_SYNC, **work, **{ours_are: producers})["putPerSecond"]
-        )
+    def ours(folder: Path) -> Line:
+        return run_ours(worker, store=fresh(folder), settings=_SYNC, **work, **{ours_are: producers})
 
     are_many = producers > 1 and ours_are == "threads"
     who = f"{producers} producer threads" if are_many else _producers(producers)
-    name = f"put SYNC_FLUSH 1024 B, {who}"
-    goal = 1.2 if producers == 16 else None
-    return Race(name, "messages/s", track.sides(java, ours), goal=goal, note=f"acknowledged; ours are {ours_are}")
+    name, goal = f"put SYNC_FLUSH {body_size} B, {who}", 1.2 if producers == 16 else None
+    note = f"acknowledged; ours are {ours_are}, RocketMQ's threads"
+    return Race([Row(name, "putPerSecond", _UNIT, goal, note=note)], track.sides(java, ours))

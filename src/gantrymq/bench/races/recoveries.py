@@ -2,7 +2,10 @@
 
 Java's time is that of its load(), and where something is dispatched only after it, until dispatch has caught up; the
 start of the JVM is not in it. Ours is the whole process of the command, its start and its clean close included. The
-races of whole processes compare like with like: Java's time begins with the JVM there, and ours is the same.
+figures of whole processes compare like with like: Java's time begins with the JVM there, and ours is the same. Both
+must find the same end of the log.
+
+What was killed was killed while two threads put, so some of it is not dispatched yet.
 
 The stores of many files are nearly all hole. Java may look at all of them there: of ten at most, as it does unless
 told, it would lose what stands in the others.
@@ -13,10 +16,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from gantrymq.bench.process import command_ms, run_command
-from gantrymq.bench.race import Race
+from gantrymq.bench.process import Line, run_command, timed_command
+from gantrymq.bench.race import Race, Row
 from gantrymq.bench.races.sparse_log import write_files
 from gantrymq.bench.track import Track, copy_of
 from gantrymq.format.names import ABORT
@@ -33,32 +35,23 @@ def races(track: Track) -> Iterator[Race]:
     """After SIGKILL, after a clean exit, without queues and index; of many files; and the rebuild command."""
     if track.java is None:
         return  # the store to recover is Java's
-    killed, closed = Preparation(track, True), Preparation(track, False)
-    yield _recovery(track, "recovery after SIGKILL", killed, goal=10.0)
-    yield _recovery(track, "recovery after kill -9, whole processes", killed, of_process=True)
+    count = track.amount(_MESSAGES)
+
+    def killed(folder: Path) -> None:
+        options = {"threads": 2, "profile": "plain", "topics": "bench:4", "body_size": _BODY_SIZE}
+        track.other.kill_while_writing(folder / "store", count=2 * count, kill_after=count, **options)
+
+    def closed(folder: Path) -> None:
+        track.other.put(folder / "store", count=count, threads=2, body_size=_BODY_SIZE)
+
+    yield _recovery(track, "recovery after SIGKILL", killed, goal=10.0, whole="recovery after kill -9, whole processes")
     yield _recovery(track, "recovery after a clean exit", closed)
     yield _recovery(track, "recovery without queues and index", killed, goal=10.0, lacks=_DERIVED)
     for files in _FILES:
         sparse = SparsePreparation(track, files)
         yield _recovery(track, f"recovery after a kill, {files} files of 1 GiB", sparse)
         yield _recovery(track, f"recovery of {files} files of 1 GiB, nothing but the log", sparse, lacks=_DERIVED)
-    yield _rebuild(track, "rebuild queues and index", closed, goal=10.0)
-    yield _rebuild(track, "queues and index anew, whole processes", closed, of_process=True)
-
-
-class Preparation:
-    """Writes the store with Java; called with the folder of the race."""
-
-    def __init__(self, track: Track, is_killed: bool) -> None:
-        self._track = track
-        self._is_killed = is_killed
-
-    def __call__(self, folder: Path) -> None:
-        """Write it."""
-        options: dict[str, Any] = {"count": self._track.amount(_MESSAGES), "threads": 2, "body_size": _BODY_SIZE}
-        if self._is_killed:
-            options["halt"] = True
-        self._track.other.run("put-bench", folder / "store", **options)
+    yield _rebuild(track, closed)
 
 
 class SparsePreparation:
@@ -90,33 +83,42 @@ def _recovery(
     *,
     goal: float | None = None,
     lacks: tuple[str, ...] = (),
-    of_process: bool = False,
+    whole: str = "",
 ) -> Race:
-    def java(folder: Path) -> float:
-        return _java_ms(track, _copy_without(folder, lacks), "ready" if lacks else "load", of_process=of_process)
+    def java(folder: Path) -> Line:
+        return _java(track, _copy_without(folder, lacks), "ready" if lacks else "load")
 
-    def ours(folder: Path) -> float:
-        return command_ms("store", "recover", str(_copy_without(folder, lacks)))
+    def ours(folder: Path) -> Line:
+        return _ours("store", "recover", str(_copy_without(folder, lacks)))
 
-    return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
-
-
-def _rebuild(
-    track: Track, name: str, prepare: Preparation, *, goal: float | None = None, of_process: bool = False
-) -> Race:
-    def java(folder: Path) -> float:
-        return _java_ms(track, _copy_without(folder, _DERIVED), "ready", of_process=of_process)
-
-    def ours(folder: Path) -> float:
-        return command_ms("store", "rebuild", str(copy_of(folder / "store")))
-
-    return Race(name, "ms", track.sides(java, ours), goal, True, prepare, _note(of_process))
+    return Race(_rows(name, goal, whole), track.sides(java, ours), ("maxPhyOffset",), prepare)
 
 
-def _java_ms(track: Track, store: Path, until: str, *, of_process: bool) -> float:
+def _rebuild(track: Track, prepare: Callable[[Path], None]) -> Race:
+    def java(folder: Path) -> Line:
+        return _java(track, _copy_without(folder, _DERIVED), "ready")
+
+    def ours(folder: Path) -> Line:
+        return _ours("store", "rebuild", str(copy_of(folder / "store")))
+
+    rows = _rows("rebuild queues and index", 10.0, "queues and index anew, whole processes")
+    return Race(rows, track.sides(java, ours), ("maxPhyOffset",), prepare)
+
+
+def _rows(name: str, goal: float | None, whole: str) -> list[Row]:
+    note = "Java without the start of its JVM, ours with all"
+    rows = [Row(name, "workMillis", "ms", goal, less_is_better=True, note=note)]
+    if whole:
+        note = "both from the start of their process"
+        rows.append(Row(whole, "processMillis", "ms", less_is_better=True, note=note))
+    return rows
+
+
+def _java(track: Track, store: Path, until: str) -> Line:
     line = track.other.run("recover-time", store, _ALL_FILES, start=True)
-    return float(line[f"{until}SinceJvmStartMillis" if of_process else f"{until}Millis"])
+    return line | {"workMillis": line[f"{until}Millis"], "processMillis": line[f"{until}SinceJvmStartMillis"]}
 
 
-def _note(of_process: bool) -> str:
-    return "both from the start of their process" if of_process else "Java without the start of its JVM, ours with all"
+def _ours(*words: str) -> Line:
+    line, took_ms = timed_command(*words)
+    return line | {"workMillis": took_ms, "processMillis": took_ms}

@@ -20,7 +20,7 @@ from typing import Any
 
 from gantrymq.bench.kafka import KafkaBroker, fetch
 from gantrymq.bench.process import serving
-from gantrymq.bench.race import JAVA, OURS, Race
+from gantrymq.bench.race import JAVA, OURS, Race, Row
 from gantrymq.bench.spark_driver import SparkDriver
 from gantrymq.bench.track import Track
 
@@ -29,6 +29,8 @@ _TOPIC = "bench"
 _QUEUES = 4
 _FORMATS = {JAVA: "kafka", OURS: "rocketmq"}
 _PATIENCE_MS = 1_200_000
+_RATE = "rowsPerSecond"
+_THEIRS = "theirs is Spark's Kafka connector at a Kafka broker"
 _TOPICS = {
     "topicConfigTable": {_TOPIC: {"topicName": _TOPIC, "readQueueNums": _QUEUES, "writeQueueNums": _QUEUES, "perm": 6}}
 }
@@ -84,18 +86,19 @@ class Stage:
                 self._options[OURS] = {"nameserver": namesrv, "subscribe": _TOPIC}
             for side in (JAVA, OURS):
                 self._require_all(side)
-                self.rows_per_second(side, **first)
+                if first:
+                    self.carry_out(side, **first)
             yield
 
-    def rows_per_second(self, side: str, **order: Any) -> float:
-        """Let a side carry an order out."""
+    def carry_out(self, side: str, **order: Any) -> dict[str, float]:
+        """Let a side carry an order out, and say how many rows a second it took."""
         order = {"options": self._options[side], "target": self._folder / "target", **order}
-        return self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])
+        return {_RATE: self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])}
 
     def prepare(self, folder: Path) -> None:
         """Write the store with the real RocketMQ."""
         work: dict[str, Any] = {"count": self.rows, "threads": 2, "body_size": self._body_size}
-        self._track.other.run("put-bench", folder / "store", **work)
+        self._track.other.put(folder / "store", **work, random_bodies=True)
 
     def _fill(self, folder: Path) -> None:
         """Kafka gets what is in the store, by way of Parquet, which is kept in ``bodies``."""
@@ -113,7 +116,7 @@ class Stage:
     def _require_all(self, side: str) -> None:
         counting = {"do": "read", "format": _FORMATS[side], "options": self._options[side], "to": "count"}
         found = self._sparks[side].ask(**counting)["rows"]
-        if found < self.rows:
+        if found != self.rows:  # a producer of Kafka's that had to try again may have written some twice
             raise RuntimeError(f"Spark finds {found} rows at {side}, not {self.rows}")
 
 
@@ -125,15 +128,12 @@ def to_kafka(address: str, topic: str) -> Mapping[str, str]:
 def _read(track: Track, body_size: int, to: str, *, is_live: bool) -> Race:
     stage, work = Stage(track, body_size, is_live=is_live), {"do": "read", "to": to}
     sides = {
-        JAVA: lambda folder: stage.rows_per_second(JAVA, **work),
-        OURS: lambda folder: stage.rows_per_second(OURS, **work),
+        JAVA: lambda folder: stage.carry_out(JAVA, **work),
+        OURS: lambda folder: stage.carry_out(OURS, **work),
     }
     origin, goal = ("broker", 1.0) if is_live else ("store", 5.0)
-    note = "theirs is Spark's Kafka connector at a Kafka broker"
-    name = f"Spark reads a {origin} {body_size} B, to {to}"
-    return Race(
-        name, "rows/s", sides, goal, prepare=stage.prepare, standing=lambda folder: stage(folder, **work), note=note
-    )
+    row = Row(f"Spark reads a {origin} {body_size} B, to {to}", _RATE, "rows/s", goal, note=_THEIRS)
+    return Race([row], sides, prepare=stage.prepare, standing=lambda folder: stage(folder, **work))
 
 
 def _write(track: Track, body_size: int) -> Race:
@@ -141,24 +141,24 @@ def _write(track: Track, body_size: int) -> Race:
     stage = Stage(track, body_size)
     turn = count()
 
-    def theirs(folder: Path) -> float:
+    def theirs(folder: Path) -> dict[str, float]:
         options = to_kafka(stage.kafka, f"written-{next(turn)}")
         writing = {"do": "write", "rows": folder / "bodies", "columns": ["body AS value"]}
-        return stage.rows_per_second(JAVA, **writing, options=options)
+        return stage.carry_out(JAVA, **writing, options=options)
 
-    def ours(folder: Path) -> float:
+    def ours(folder: Path) -> dict[str, float]:
         store = folder / "written"
         columns = [f"'{_TOPIC}' AS topic", "body"]
-        rate = stage.rows_per_second(OURS, do="write", rows=folder / "bodies", columns=columns, options={"path": store})
+        done = stage.carry_out(OURS, do="write", rows=folder / "bodies", columns=columns, options={"path": store})
         shutil.rmtree(store)
-        return rate
+        return done
 
-    note = "from Parquet, by their sink into Kafka, by ours exactly once into a store"
-    return Race(
-        f"Spark writes {body_size} B",
-        "rows/s",
-        {JAVA: theirs, OURS: ours},
-        prepare=stage.prepare,
-        standing=lambda folder: stage(folder, do="read", to="noop"),
-        note=note,
-    )
+    @contextmanager
+    def standing(folder: Path) -> Iterator[None]:
+        with stage(folder):
+            theirs(folder), ours(folder)
+            yield
+
+    note = f"{_THEIRS}; from Parquet, by its sink into Kafka, by ours exactly once into a store"
+    row = Row(f"Spark writes {body_size} B", _RATE, "rows/s", note=note)
+    return Race([row], {JAVA: theirs, OURS: ours}, prepare=stage.prepare, standing=standing)

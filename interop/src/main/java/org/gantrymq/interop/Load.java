@@ -159,7 +159,7 @@ final class Load implements Command {
                 try {
                     send();
                 } catch (Exception e) {
-                    failed.incrementAndGet();
+                    failed.addAndGet(mode.equals("batch") ? BATCH : 1);
                     pause();
                 }
             }
@@ -231,7 +231,7 @@ final class Load implements Command {
 
         private void note(SendStatus status, List<Message> messages) {
             if (status != SendStatus.SEND_OK) {
-                failed.incrementAndGet();
+                failed.addAndGet(messages.size());
                 return;
             }
             acknowledged.addAndGet(messages.size());

@@ -5,12 +5,14 @@ import java.util.Map;
 
 /**
  * How fast RocketMQ acknowledges plain messages (a tag, a key, a UNIQ_KEY), and until when all are dispatched to queues
- * and index. Making a message is part of the time, as it is for a producer inside the process.
+ * and index. Making a message is part of the time, as it is for a producer inside the process. So many as
+ * {@code --warm-up} says are put and dispatched before the time begins.
  */
 final class PutBench implements Command {
     @Override
     public String usage() {
-        return Store.USAGE + " [--count N] [--threads N] [--body-size BYTES] [--topics NAME:N,...] [--halt]";
+        return Store.USAGE + " [--count N] [--threads N] [--body-size BYTES] [--topics NAME:N,...] [--warm-up N]"
+            + " [--random-bodies] [--halt]";
     }
 
     @Override
@@ -19,8 +21,12 @@ final class PutBench implements Command {
         int threads = options.integer("threads", 2);
         int bodySize = options.integer("body-size", 1024);
         Store store = Store.open(options);
-        Workload workload = new BenchWorkload(new Queues(options.text("topics", "bench:4"), false), bodySize);
+        Queues queues = new Queues(options.text("topics", "bench:4"), false);
+        Workload workload = options.has("random-bodies")
+            ? new PlainWorkload(1, queues, bodySize) : new BenchWorkload(queues, bodySize);
         try (AckFile none = new AckFile(null)) {
+            new Writers(store, workload, options.number("warm-up", 0), none, null, 0).run(threads);
+            store.awaitDispatch();
             Writers writers = new Writers(store, workload, count, none, null, 0);
             Stopwatch watch = new Stopwatch();
             writers.run(threads);

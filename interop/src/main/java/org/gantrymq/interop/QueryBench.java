@@ -12,7 +12,7 @@ import org.apache.rocketmq.store.QueryMessageResult;
 final class QueryBench implements Command {
     @Override
     public String usage() {
-        return Store.USAGE + " --messages N [--count N] [--topic T] [--halt]";
+        return Store.USAGE + " --messages N [--count N] [--warm-up N] [--topic T] [--halt]";
     }
 
     @Override
@@ -22,7 +22,9 @@ final class QueryBench implements Command {
         String topic = options.text("topic", "bench");
         Random random = new Random(1);
         Store store = Store.open(options);
-        find(store, topic, "key-0");
+        for (int i = options.integer("warm-up", 1); i > 0; i--) {
+            find(store, topic, "key-" + random.nextLong(messages));
+        }
         Stopwatch watch = new Stopwatch();
         for (int i = 0; i < count; i++) {
             find(store, topic, "key-" + random.nextLong(messages));

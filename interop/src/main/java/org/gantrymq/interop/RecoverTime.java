@@ -1,6 +1,9 @@
 package org.gantrymq.interop;
 
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -29,8 +32,19 @@ final class RecoverTime implements Command {
             line.put("readySinceJvmStartMillis", sinceJvmStartMillis());
         }
         line.put("maxPhyOffset", store.real().getMaxPhyOffset());
+        line.put("rssAnonMib", rssAnonMib());
         out.line(line);
         return 0;
+    }
+
+    /** The memory of this process without page cache. */
+    private static double rssAnonMib() throws IOException {
+        for (String status : Files.readAllLines(Path.of("/proc/self/status"))) {
+            if (status.startsWith("RssAnon:")) {
+                return Long.parseLong(status.replaceAll("\\D", "")) / 1024.0;
+            }
+        }
+        return Double.NaN;
     }
 
     private static long sinceJvmStartMillis() {

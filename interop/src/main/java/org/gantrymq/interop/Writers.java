@@ -4,7 +4,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /** Threads that write a workload into a store and keep what was acknowledged. */
@@ -17,7 +19,7 @@ final class Writers {
     private final long clockStep;
     private final AtomicLong nextGroup = new AtomicLong();
     private final AtomicLong acknowledged = new AtomicLong();
-    private final Map<String, Long> statuses = new TreeMap<>();
+    private final Map<String, LongAdder> statuses = new ConcurrentHashMap<>();
     private volatile Throwable failure;
 
     /** Before each put the clock (null: the system's) goes on by clockStep. */
@@ -37,7 +39,9 @@ final class Writers {
 
     /** Puts by status. */
     Map<String, Long> statuses() {
-        return statuses;
+        Map<String, Long> counts = new TreeMap<>();
+        statuses.forEach((status, count) -> counts.put(status, count.sum()));
+        return counts;
     }
 
     void run(int threads) throws InterruptedException {
@@ -74,9 +78,7 @@ final class Writers {
             clock.advance(clockStep);
         }
         PutMessageResult result = put.into(store.real());
-        synchronized (statuses) {
-            statuses.merge(result.getPutMessageStatus().name(), 1L, Long::sum);
-        }
+        statuses.computeIfAbsent(result.getPutMessageStatus().name(), status -> new LongAdder()).increment();
         if (result.isOk()) {
             if (acks.wanted()) {
                 acks.write(Acknowledgement.lines(put, result));

@@ -1,0 +1,69 @@
+"""``gantrymq bench`` as a user calls it: what it refuses, what it leaves when it is ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [str(Path(sys.executable).with_name("gantrymq")), "bench"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuchrace"], "no race's name holds 'nosuchrace'; --list names them all"),
+        (["put", "--growth", "0"], "'0' is no list of numbers like 1,2,10"),
+        (["put", "--growth", "1,x"], "'1,x' is no list of numbers like 1,2,10"),
+        (["put", "--java-jar", "/nowhere.jar"], "/nowhere.jar is not there, or no java is"),
+    ],
+)
+def test_a_wrong_word_is_said_before_anything_is_raced(words: list[str], said: str) -> None:
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(tmp_path: Path) -> None:
+    words = [*COMMAND, "put", "--ours-only", "--against", str(tmp_path / "none.json"), "--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "none.json" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_are_found_in_any_case() -> None:
+    done = subprocess.run([*COMMAND, "sync_flush", "--list"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "put SYNC_FLUSH 1024 B, 1 producer"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+    out, scratch = tmp_path / "out", tmp_path / "scratch"
+    scratch.mkdir()
+    words = [
+        *COMMAND,
+        "put",
+        "--ours-only",
+        "--rounds",
+        "1",
+        "--scale",
+        "0.001",
+        "--out",
+        str(out),
+        "--scratch",
+        str(scratch),
+    ]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "80"}) as process:
+        while not (out / "bench.json").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        said = process.communicate()[1]
+    assert process.returncode == 130
+    assert f"what was raced until now is kept in {out}" in said
+    assert list(scratch.iterdir()) == []
