@@ -47,7 +47,7 @@ def race_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(title="Medians, with least and most of the runs; ratios say how many times better ours is")
     table.add_column("race")
     for name in _HEADS:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for cells in _rows(outcomes):
         table.add_row(*cells)
     return table

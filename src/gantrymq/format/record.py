@@ -31,6 +31,7 @@ Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndRe
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from isal.isal_zlib import crc32
@@ -54,10 +55,9 @@ PHY_OFFSET_AT = 28
 SYS_FLAG_AT = 36
 BORN_HOST_AT = 48
 
-_HEAD = struct.Struct(">IIiiiqqiq")
 # From the size to the length of the body, for each size of the two hosts.
 _FRONT = {(born, store): struct.Struct(f">IIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
-_LENGTH = struct.Struct(">H")
+_LENGTH, _BYTE, _SHORT, _INT = struct.Struct(">H"), struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i")
 _BLANK = struct.Struct(">iI")
 
 
@@ -81,9 +81,12 @@ class RecordStop(Enum):
     NO_BLANK = "end of file without a blank"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Layout:
-    """Where the variable parts of a record lie, as offsets from its start. Lengths that are negative count as 0."""
+    """Where the variable parts of a record lie, as offsets from its start. Lengths that are negative count as 0.
+
+    Nobody changes one; one that could not be changed would take five times as long to make.
+    """
 
     size: int
     version: int
@@ -228,39 +231,38 @@ def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | Recor
         return RecordStop.BLANK if size <= rest else RecordStop.SIZE
     if size == 0 and magic == 0:
         return RecordStop.ZEROS
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    version = 1 if magic == MAGIC_V1 else 2 if magic == MAGIC_V2 else 0
+    if not version:
         return RecordStop.MAGIC
     if not MIN_RECORD_SIZE <= size <= rest:
         return RecordStop.SIZE
-    return _layout_within(buffer, position, size, 1 if magic == MAGIC_V1 else 2) or RecordStop.HALF
+    return _layout_within(buffer, position, size, version) or RecordStop.HALF
 
 
 def _layout_within(buffer: memoryview, position: int, size: int, version: int) -> Layout | None:
-    sys_flag = int.from_bytes(buffer[position + SYS_FLAG_AT : position + SYS_FLAG_AT + 4], "big")
+    (sys_flag,) = _INT.unpack_from(buffer, position + SYS_FLAG_AT)
     store_timestamp_at = BORN_HOST_AT + (20 if sys_flag & flags.BORN_HOST_V6 else 8)
     store_host_at = store_timestamp_at + 8
     body_at = store_host_at + (20 if sys_flag & flags.STORE_HOST_V6 else 8) + 16
     if body_at + version + 2 > size:
         return None
-    body_length = max(_signed(buffer, position + body_at - 4, 4), 0)
+    (body_length,) = _INT.unpack_from(buffer, position + body_at - 4)
+    body_length = body_length if body_length > 0 else 0
     topic_at = body_at + body_length + version
     if topic_at + 2 > size:
         return None
-    topic_length = _signed(buffer, position + topic_at - version, version)
+    (topic_length,) = (_BYTE if version == 1 else _SHORT).unpack_from(buffer, position + topic_at - version)
     properties_at = topic_at + topic_length + 2
     if topic_length < 0 or properties_at > size:
         return None
-    properties_length = max(_signed(buffer, position + properties_at - 2, 2), 0)
+    (properties_length,) = _SHORT.unpack_from(buffer, position + properties_at - 2)
+    properties_length = properties_length if properties_length > 0 else 0
     if properties_at + properties_length != size:
         return None
     return Layout(
         size, version, store_timestamp_at, store_host_at, body_at, body_length,
         topic_at, topic_length, properties_at, properties_length,
     )  # fmt: skip
-
-
-def _signed(buffer: memoryview, position: int, length: int) -> int:
-    return int.from_bytes(buffer[position : position + length], "big", signed=True)
 
 
 def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckCRC) -> bool:
@@ -287,30 +289,34 @@ def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC)
 
 def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMessage:
     """The message of a record whose layout was found by :func:`read_layout`."""
-    _, _, crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms = _HEAD.unpack_from(buffer, position)
-
-    def part(at: int, length: int) -> bytes:
-        return bytes(buffer[position + at : position + at + length])
-
-    store_host_length = 20 if sys_flag & flags.STORE_HOST_V6 else 8
-    born_host_length = 20 if sys_flag & flags.BORN_HOST_V6 else 8
-    reconsume_times, prepared = struct.unpack_from(">iq", buffer, position + layout.body_at - 16)
+    front = _FRONT[layout.store_timestamp_at - BORN_HOST_AT, layout.body_at - 16 - layout.store_host_at]
+    (
+        size, _, body_crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_timestamp_ms, born_host,
+        store_timestamp_ms, store_host, reconsume_times, prepared_transaction_offset, _,
+    ) = front.unpack_from(buffer, position)  # fmt: skip
+    body_at, topic_at = position + layout.body_at, position + layout.topic_at
+    properties_at = position + layout.properties_at
     return StoredMessage(
-        topic=decode_utf8(part(layout.topic_at, layout.topic_length)),
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        phy_offset=phy_offset,
-        size_bytes=layout.size,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp_ms=born_ms,
-        born_host=Host.from_bytes(part(BORN_HOST_AT, born_host_length)),
-        store_timestamp_ms=_signed(buffer, position + layout.store_timestamp_at, 8),
-        store_host=Host.from_bytes(part(layout.store_host_at, store_host_length)),
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared,
-        body_crc=crc,
-        body=part(layout.body_at, layout.body_length),
-        properties=decode_properties(part(layout.properties_at, layout.properties_length)),
-        version=layout.version,
+        _topic(bytes(buffer[topic_at : topic_at + layout.topic_length])),
+        queue_id,
+        queue_offset,
+        phy_offset,
+        size,
+        flag,
+        sys_flag,
+        born_timestamp_ms,
+        _host(born_host),
+        store_timestamp_ms,
+        _host(store_host),
+        reconsume_times,
+        prepared_transaction_offset,
+        body_crc,
+        bytes(buffer[body_at : body_at + layout.body_length]),
+        decode_properties(bytes(buffer[properties_at : properties_at + layout.properties_length])),
+        layout.version,
     )
+
+
+# Most records name one of a few.
+_host = lru_cache(maxsize=1024)(Host.from_bytes)
+_topic = lru_cache(maxsize=1024)(decode_utf8)

@@ -99,7 +99,10 @@ class MessageLookup:
         # So many units at most are looked at: a filter that matches nothing must not hold a caller for ever.
         look_at = max(self._config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
         gone_until = -1
-        for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset):
+        tags = None if tags is None or tags.matches_all else tags
+        # Without a filter no more units are read than are taken, and the one that shows that all are.
+        at_once = _ENTRIES_A_READ if tags is not None else min(max(max_msgs, 0) + 1, _ENTRIES_A_READ)
+        for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset, at_once):
             full = len(result.messages) >= max_msgs or total_bytes + entry.size_bytes > max_bytes
             if look_at <= 0 or (full and result.messages):
                 return
@@ -118,10 +121,12 @@ class MessageLookup:
                 result.status = GetMessageStatus.FOUND
                 total_bytes += entry.size_bytes
 
-    def iterate(self, queue: ConsumeQueue, begin: int, end: int) -> Iterator[tuple[int, QueueEntry]]:
-        """(queue offset, unit) from ``begin`` to ``end`` or to where the queue ends."""
+    def iterate(
+        self, queue: ConsumeQueue, begin: int, end: int, at_once: int = _ENTRIES_A_READ
+    ) -> Iterator[tuple[int, QueueEntry]]:
+        """(queue offset, unit) from ``begin`` to ``end`` or to where the queue ends, read ``at_once``."""
         while begin < end:
-            units = queue.entries(begin, min(end - begin, _ENTRIES_A_READ))
+            units = queue.entries(begin, min(end - begin, at_once))
             if not len(units):
                 return
             for unit in units.tolist():
