@@ -150,7 +150,7 @@ def test_who_ends_a_run_has_the_races_before(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "bench.json").read_bytes())
     assert [race["name"] for race in result["races"]] == ["done"]
     assert {"commit", "limits"} <= result["machine"].keys()
-    assert "| done |" in (tmp_path / "out" / "bench.md").read_text()
+    assert "| done: x/s |" in (tmp_path / "out" / "bench.md").read_text()
 
 
 def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path) -> None:

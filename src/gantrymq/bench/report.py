@@ -93,7 +93,13 @@ _HEADS = (JAVA, OURS, "ratio", "goal", "remark")
 def _rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     notes = _notes(outcomes)
     return [
-        (one.name, _cell(one, JAVA), _cell(one, OURS), _ratio(one), _goal(one), str(notes.get(one.row.note, "")))
+        (
+            f"{one.name}: {one.row.unit}",
+            *(_cell(one, side) for side in (JAVA, OURS)),
+            _ratio(one),
+            _goal(one),
+            str(notes.get(one.row.note, "")),
+        )
         for one in outcomes
     ]
 
@@ -147,7 +153,7 @@ def _cell(outcome: Outcome, side: str) -> str:
     if median is None:
         return _UNKNOWN
     samples = outcome.samples[side]
-    return f"{median:,.0f} {outcome.row.unit} ({min(samples):,.0f}–{max(samples):,.0f})"
+    return f"{median:,.0f} ({min(samples):,.0f}–{max(samples):,.0f})"
 
 
 def _ratio(outcome: Outcome) -> str:
