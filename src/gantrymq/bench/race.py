@@ -79,6 +79,14 @@ class Outcome:
             return None
         return java / ours if self.row.less_is_better else ours / java
 
+    @property
+    def summary(self) -> str:
+        """One line: the medians and the ratio, or why there are none."""
+        if self.error:
+            return f"{self.name} failed: {self.error}"
+        medians = " to ".join(f"{self.median(side):,.0f}" for side in self.samples)
+        return f"{self.name}: {medians} {self.row.unit}" + (f" ({self.ratio:.2f})" if self.ratio else "")
+
 
 class DisagreementError(RuntimeError):
     """The sides did not do the same work."""
