@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from gantrymq.errors import DiskFullError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.host import Host
@@ -14,6 +15,7 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.reput import ReputMessageService
 from store_cases import BARE, ROOT, numbered
 
@@ -124,3 +126,36 @@ def test_the_more_there_was_the_longer_it_lets_messages_gather(log: Log) -> None
         return log.reput.rest_ms()
 
     assert [rest_after(count) for count in (0, 1, 2, 5, 200, 1)] == [1.0, 1.0, 1.0, 2.5, 5.0, 1.0]
+
+
+class FullIndex:
+    """An index that a full disk left behind at the log's begin; it notes how far the queues are when it is asked."""
+
+    def __init__(self) -> None:
+        self.reput: ReputMessageService | None = None
+        self.told: list[tuple[int, int]] = []
+
+    def disk_full(self) -> DiskFullError | None:
+        return DiskFullError(ROOT, 1)
+
+    def resume(self) -> int:
+        return 0
+
+    def dispatch(self, batch: RecordBatch, now_ms: int | None) -> None:
+        assert self.reput is not None
+        self.told.append((self.reput.reput_from_offset, self.reput.queues_end_offset))
+
+
+def test_while_the_index_goes_back_the_queues_are_where_they_were(log: Log) -> None:
+    """A new log file leaves room for units that the queues lack; it was refused while the index caught up."""
+    log.append(300)
+    while log.reput.step(0):
+        pass
+    index = FullIndex()
+    index.reput = log.reput
+    log.reput._index = index  # type: ignore[assignment]
+    with pytest.raises(DiskFullError):
+        log.reput.step(0)
+    assert index.told == [(0, log.log.max_offset)]
+    assert log.reput.reput_from_offset == log.reput.queues_end_offset == log.log.max_offset
+    assert log.dispatched() == 300

@@ -193,7 +193,9 @@ class MessageStore(WritingStore):
         self._reput = ReputMessageService(
             log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
         )
-        log.queue.leave_bytes = lambda: left_for_queues_bytes(self.dispatch_behind_bytes, log.file_size)
+        log.queue.leave_bytes = lambda: left_for_queues_bytes(
+            self._dispatchable_end() - self._reput.queues_end_offset, log.file_size
+        )
         self._space = DiskSpace(self._fs, self._paths, config)
         self._flush_runner = self._runner(
             self._group_commit if self.is_sync_flush else FlushRealTimeService(log, self._checkpoint, config)

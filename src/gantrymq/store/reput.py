@@ -45,7 +45,13 @@ class ReputMessageService:
         self._scan = RecordScan(check_code(CheckCRC.OFF))
         self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, self._scan)
         self.reput_from_offset = reput_from_offset
+        self._in_queues = reput_from_offset
         self._found = 0  # records since the last rest
+
+    @property
+    def queues_end_offset(self) -> int:
+        """How far the queues have the log, also while the index has gone back for what it lacks."""
+        return max(self._in_queues, self.reput_from_offset)
 
     def rest_ms(self) -> float:
         """How long to let messages gather: the longer, the more of them there were.
@@ -73,7 +79,7 @@ class ReputMessageService:
         index = self._index
         if index is None or index.disk_full() is None:
             return False
-        reached = self.reput_from_offset
+        reached = self._in_queues = self.queues_end_offset
         self.reput_from_offset = max(index.resume(), self._log.min_offset)
         self._dispatch_next()
         failure = index.disk_full()

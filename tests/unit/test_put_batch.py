@@ -1,0 +1,98 @@
+"""Many messages in one put: however they are given, the log is the one that single puts would have made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gantrymq.clock import ManualClock
+from gantrymq.model.message import Message
+from gantrymq.store import put_batch
+from gantrymq.store.message_store import MessageStore
+from store_cases import NOON_MS, SMALL, odd_message, open_store
+
+CONFIG = replace(SMALL, mapped_file_size_commit_log=65_536, message_index_enable=False)
+Places = list[tuple[int, int, int]]
+
+
+def plain_message(rng: random.Random) -> Message:
+    """An odd one without what only a put of its own may have."""
+    odd = odd_message(rng)
+    born_ms = rng.choice((0, NOON_MS - 1))
+    numbers: dict[str, Any] = {"flag": odd.flag, "born_timestamp_ms": born_ms, "reconsume_times": odd.reconsume_times}
+    return Message(odd.topic, odd.body, odd.queue_id, odd.tags, odd.keys, odd.properties, **numbers)
+
+
+def table_of(messages: list[Message]) -> pa.Table:
+    columns: dict[str, Any] = {
+        name: [getattr(message, name) for message in messages]
+        for name in ("topic", "body", "tags", "flag", "born_timestamp_ms", "reconsume_times")
+    }
+    columns["queue_id"] = pa.array([message.queue_id for message in messages], pa.int32())
+    columns["keys"] = pa.array([list(message.keys) for message in messages], pa.list_(pa.string()))
+    maps = [list(message.properties.items()) for message in messages]
+    columns["properties"] = pa.array(maps, pa.map_(pa.string(), pa.string()))
+    return pa.table(columns)
+
+
+def stored(path: Path, config: Any, put: Callable[[MessageStore], Places]) -> tuple[Places, list[bytes]]:
+    """Where the messages went, and the files of the log."""
+    with open_store(path=path, config=config, clock=ManualClock(NOON_MS)) as store:
+        places = put(store)
+    return places, [file.read_bytes() for file in sorted((path / "commitlog").iterdir())]
+
+
+def in_batches(batches: list[Any]) -> Callable[[MessageStore], Places]:
+    def put(store: MessageStore) -> Places:
+        places = []
+        for batch in batches:
+            result = store.put_batch(batch)
+            assert not result.rejected
+            numbers = result.phy_offsets.tolist(), result.queue_offsets.tolist(), result.sizes.tolist()
+            places += list(zip(*numbers, strict=True))
+        return places
+
+    return put
+
+
+def one_by_one(messages: list[Message]) -> Callable[[MessageStore], Places]:
+    def put(store: MessageStore) -> Places:
+        results = [store.put(message) for message in messages]
+        return [(one.phy_offset, one.queue_offset, one.size_bytes) for one in results]
+
+    return put
+
+
+@pytest.mark.parametrize("has_crc", [False, True], ids=["plain", "property CRC"])
+def test_lists_and_tables_make_the_log_that_single_puts_make(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, has_crc: bool
+) -> None:
+    config = replace(CONFIG, enabled_append_prop_crc=has_crc)
+    messages = [plain_message(rng) for _ in range(600)]
+    lists: list[list[Message]] = []
+    while sum(map(len, lists)) < len(messages):
+        begin = sum(map(len, lists))
+        lists.append(messages[begin : begin + rng.choice((1, 2, 30, 250))])
+    expected = stored(tmp_path / "single", config, one_by_one(messages))
+    assert stored(tmp_path / "lists", config, in_batches(lists)) == expected
+    assert stored(tmp_path / "tables", config, in_batches([table_of(one) for one in lists])) == expected
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
+    assert stored(tmp_path / "columns", config, in_batches(lists)) == expected
+
+
+def test_few_messages_go_without_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    columns = put_batch.of_messages
+    monkeypatch.setattr(
+        put_batch, "of_messages", lambda batch, config: made.append(len(batch)) or columns(batch, config)
+    )
+    with open_store(path=tmp_path, config=CONFIG) as store:
+        for count in (1, put_batch.FEW_MESSAGES - 1, put_batch.FEW_MESSAGES):
+            assert len(store.put_batch([Message("orders", b"x")] * count).phy_offsets) == count
+    assert made == [put_batch.FEW_MESSAGES]
