@@ -71,7 +71,7 @@ class Brokers:
         """
         line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
         if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:
-            raise SideError(f"{line['failed']} of {line['messages']} messages failed at {side}")
+            raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
         return line
 
 

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -31,8 +32,10 @@ final class Load implements Command {
     private static final int ONE_WAY = 256;
     private static final long SETTLES_WITHIN_NANOS = 1_000_000_000;
 
+    private final long made = System.nanoTime();
     private final AtomicLong acknowledged = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
+    private final AtomicReference<String> failure = new AtomicReference<>("");
 
     @Override
     public String usage() {
@@ -67,10 +70,16 @@ final class Load implements Command {
             long messages = after.messages - before.messages;
             double seconds = (after.nanos - begin) / 1e9;
             out.line(Map.of("mode", mode, "messages", messages, "seconds", seconds, "rate", messages / seconds,
-                "failed", failed.get() + sent - messages));
+                "failed", failed.get() + sent - messages, "failure", failure.get()));
         }
         producer.shutdown();
         return 0;
+    }
+
+    /** Messages that were not stored; of the first of them the line says why, and how long after the begin. */
+    private void failed(long messages, Object why) {
+        failed.addAndGet(messages);
+        failure.compareAndSet("", (System.nanoTime() - made) / 1_000_000 + " ms: " + why);
     }
 
     /** Let all threads send for so long; how many messages they think are sent. */
@@ -159,7 +168,7 @@ final class Load implements Command {
                 try {
                     send();
                 } catch (Exception e) {
-                    failed.addAndGet(mode.equals("batch") ? BATCH : 1);
+                    failed(mode.equals("batch") ? BATCH : 1, e);
                     pause();
                 }
             }
@@ -219,7 +228,7 @@ final class Load implements Command {
 
                     @Override
                     public void onException(Throwable e) {
-                        failed.incrementAndGet();
+                        failed(1, e);
                         inFlight.release();
                     }
                 });
@@ -231,7 +240,7 @@ final class Load implements Command {
 
         private void note(SendStatus status, List<Message> messages) {
             if (status != SendStatus.SEND_OK) {
-                failed.addAndGet(messages.size());
+                failed(messages.size(), status);
                 return;
             }
             acknowledged.addAndGet(messages.size());
