@@ -96,3 +96,26 @@ def test_a_free_port_has_room_below_it_that_nobody_reserved() -> None:
 def test_the_broker_s_own_port_must_be_had() -> None:
     with listening() as taken, pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{taken}"):
         ReservedPorts("127.0.0.1", taken)
+
+
+@pytest.mark.asyncio
+async def test_nobody_is_answered_before_the_kernels_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a new machine they take half a minute to compile, and a client gives up after three seconds."""
+    case = BrokerCase(tmp_path)
+    told: list[int] = []
+
+    def load() -> int:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", case.server.port))
+        told.append(case.server.port)
+        return 0
+
+    monkeypatch.setattr("gantrymq.broker.server.load_kernels", load)
+    await case.start()
+    try:
+        assert told == [case.server.port]
+        assert await ask(case, case.server.port) == ResponseCode.SUCCESS
+    finally:
+        await case.stop()

@@ -11,8 +11,9 @@ import pytest
 
 from gantrymq import kernels
 from gantrymq.kernels import api, jit
-from gantrymq.kernels.__main__ import calls, main
+from gantrymq.kernels.__main__ import main
 from gantrymq.kernels.native import Kernel
+from gantrymq.kernels.ready import calls
 
 
 def test_no_kernel_is_forgotten() -> None:

@@ -48,6 +48,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels.ready import load_kernels
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import NotifyConsumerIdsChangedRequestHeader
@@ -154,6 +155,7 @@ class BrokerServer:
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
     def _open_store(self) -> BrokerMessageStore:
+        load_kernels()  # on a new machine the first client would wait until they are compiled, and give up
         broker = self.config.broker
         config = replace(self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1)
         store = BrokerMessageStore.open(

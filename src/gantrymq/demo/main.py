@@ -17,7 +17,6 @@ from gantrymq.clock import SystemClock
 from gantrymq.demo.comparison import compare
 from gantrymq.demo.failure import DemoError, DifferenceError
 from gantrymq.demo.flights import default_path, read_flights
-from gantrymq.demo.kernels_ready import load_kernels
 from gantrymq.demo.kill_plan import plan_kills
 from gantrymq.demo.messages import make_messages
 from gantrymq.demo.output import prepare_output, store_size
@@ -33,6 +32,7 @@ from gantrymq.demo.story import Story
 from gantrymq.demo.summary import write_summary
 from gantrymq.demo.writer import write_messages
 from gantrymq.demo.writer_process import Workplace
+from gantrymq.kernels.ready import load_kernels
 
 KILLS = 3
 BATCH = 2000
