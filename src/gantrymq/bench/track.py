@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.bench.process import JavaSide
 from gantrymq.bench.race import JAVA, OURS, Side
+
+_SETTLES_WITHIN_S, _QUICK_SYNCS, _QUICK_S = 10.0, 20, 0.01
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,28 @@ def copy_of(store: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(store), str(target)], check=True)
     subprocess.run(["sync", "-f", str(target)], check=True)
+    settle(target.parent)
     return target
+
+
+def settle(folder: Path) -> None:
+    """Wait until the disk is idle, ten seconds at most: what was removed before may keep it busy (discards).
+
+    It is where small syncs in a row take no longer than usual.
+    """
+    probe, quick, deadline = folder / "probe", 0, time.monotonic() + _SETTLES_WITHIN_S
+    with probe.open("wb", buffering=0) as file:
+        while quick < _QUICK_SYNCS and time.monotonic() < deadline:
+            began = time.monotonic()
+            file.write(b"x")
+            os.fdatasync(file.fileno())
+            quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+            time.sleep(_QUICK_S)
+    probe.unlink()
 
 
 def forget_pages(store: Path) -> None:
     """Take the files of a store out of the page cache, as far as the kernel lets us."""
-    import os
-
     for path in store.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
