@@ -86,7 +86,10 @@ class KafkaBroker:
         settings = self._directory / "server.properties"
         settings.write_text(_SETTINGS.format(port=port, controller=controller, logs=self._directory / "logs"))
         formats = ["format", "-t", uuid.uuid4().hex[:22], "-c", str(settings)]
-        subprocess.run(self._java("kafka.tools.StorageTool", *formats), check=True, stdout=subprocess.DEVNULL)
+        words = self._java("kafka.tools.StorageTool", *formats)
+        formatted = subprocess.run(words, capture_output=True, text=True, check=False)
+        if formatted.returncode:
+            raise RuntimeError(formatted.stderr[-2000:])
         with (self._directory / "kafka.out").open("w") as log:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(settings)), stdout=log, stderr=subprocess.STDOUT
