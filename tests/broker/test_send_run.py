@@ -231,7 +231,8 @@ class Fed:
             (one.opaque, one.code, re.sub(r"\d\.\d\d", "…", one.remark or ""), one.fields())  # how full the disk is
             for one in Connection().receive(wire.out)
         ]
-        self.answers = sorted(answers, key=lambda one: one[0])  # those to a new topic wait until it is on the disk
+        # Those to a new topic wait until it is on the disk, on a slow one behind later ones of the same number.
+        self.answers = sorted(answers, key=lambda one: (one[0], sorted(one[3].items())))
         self.offsets = dict(server.store._next_offsets)
         self.sums = (server.stats.put_total, server.store_stats.put_times, server.store_stats.put_failed)
         self.by_topic = {key: (item.value, item.times) for key, item in server.stats._items.items()}
