@@ -194,7 +194,7 @@ class MessageStore(WritingStore):
             log, self._queue_dispatcher, self._index_dispatcher, self._dispatchable_end, self._confirm_offset
         )
         log.queue.leave_bytes = lambda: left_for_queues_bytes(
-            self._dispatchable_end() - self._reput.queues_end_offset, log.file_size
+            max(self._dispatchable_end() - self._reput.queues_end_offset, 0), log.file_size
         )
         self._space = DiskSpace(self._fs, self._paths, config)
         self._flush_runner = self._runner(

@@ -51,8 +51,9 @@ def _ours(store: Path) -> Costs:
 
 
 def _theirs(track: Track, store: Path) -> Costs:
-    """It leaves the store as a kill would, for us to recover."""
+    """It leaves the store as a kill would, for us to recover; a load alone does not make the mark of one."""
     closed = track.other.run("recover-time", store)
+    (store / ABORT).touch()
     killed = track.other.run("recover-time", store)
     return {
         "java_open_ms": closed["loadMillis"],
