@@ -407,6 +407,23 @@ def test_extended_units_carry_the_tags_code() -> None:
     assert [again.tags_code(entry) for entry in units(again) if entry] == [number * 7 for number in range(85)]
 
 
+def test_extended_units_go_with_their_queue() -> None:
+    fs = MemoryFileSystem()
+    queue = filled(fs, 55, ext_size=1024)
+    queue.destroy()
+    assert fs.scan(EXT_ROOT / queue.topic / str(queue.queue_id)) == []
+
+
+def test_an_extended_unit_whose_file_is_going_away_is_none() -> None:
+    ext = ConsumeQueueExt(MemoryFileSystem(), EXT_ROOT, "orders", 3, 1024)
+    address = ext.put(QueueExtUnit(7, 0, b""))
+    [file] = ext.files.files
+    assert file.hold()
+    file.shutdown(0, 1)
+    assert ext.get(address) is None
+    file.release()
+
+
 def test_there_is_no_extended_unit_behind_the_last_one() -> None:
     ext = ConsumeQueueExt(MemoryFileSystem(), EXT_ROOT, "orders", 3, 1024)
     address = ext.put(QueueExtUnit(7, 0, b""))

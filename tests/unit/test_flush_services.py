@@ -17,7 +17,7 @@ from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import group_commit
+from gantrymq.store import group_commit, put_batch
 from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
@@ -219,6 +219,16 @@ def test_a_request_is_a_future_that_anybody_may_ask_again() -> None:
     assert request.done()
 
 
+def test_who_asks_when_the_service_has_ended_is_answered_at_once() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
+    write(log, 100)
+    service.drain()
+    assert service.put_request(100).result(0) is PutMessageStatus.PUT_OK
+    assert service.put_request(101).result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+
 def test_what_was_never_written_is_a_timeout() -> None:
     fs = MemoryFileSystem()
     service = GroupCommitService(new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint))
@@ -375,6 +385,18 @@ def test_a_put_without_a_buffer_fails_at_once_where_that_is_wanted() -> None:
             assert not results[-1].is_stored
         eventually(lambda: store.put(Message("orders", b"x")).is_stored, "no buffer comes back")
         eventually(lambda: len(bodies(store)) == 3, "what was put is not dispatched")
+
+
+@pytest.mark.parametrize("few", [1, 10], ids=["columns", "one by one"])
+def test_a_batch_without_a_buffer_stores_what_it_has_room_for(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
+    fs = GatedFileSystem("write_at")
+    with open_store(fs, config=replace(POOLED, fast_fail_if_no_buffer_in_store_pool=True)) as store:
+        with fs.shut():
+            result = store.put_batch([Message("orders", bytes(6_000))] * 4)
+            assert result.rejected == dict.fromkeys((2, 3), PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+            assert result.queue_offsets.tolist() == [0, 1, -1, -1]
+        eventually(lambda: len(bodies(store)) == 2, "what was put is not dispatched")
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0])

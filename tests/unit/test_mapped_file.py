@@ -112,3 +112,14 @@ def test_a_batch_takes_no_more_than_it_says(tmp_path: Path, rng: random.Random) 
             done += len(batch)
         await_dispatch(store)
         assert bodies(store, "orders", 0) == [m.body for m in messages if (m.topic, m.queue_id) == ("orders", 0)]
+
+
+def test_a_file_that_cannot_be_mapped_is_not_held_for_ever() -> None:
+    def fails() -> File:
+        raise OSError(24, "Too many open files")
+
+    file = MappedFile(Path("0"), 0, SIZE, fails)
+    file.set_positions(100)
+    with pytest.raises(OSError, match="Too many"):
+        file.select(0, 10)
+    assert file.shutdown(0, 1), "nobody holds it"

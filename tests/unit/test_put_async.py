@@ -147,3 +147,14 @@ def test_a_message_that_is_not_stored_waits_for_nothing() -> None:
         asyncio.run(put_bad())
     with pytest.raises(StoreClosedError):
         asyncio.run(store.put_async(Message("orders", b"x")))
+
+
+def test_a_store_that_closes_before_the_turn_is_over_tells_who_waits() -> None:
+    async def put_and_close() -> PutMessageStatus:
+        task = asyncio.create_task(store.put_async(Message("orders", b"x")))
+        await asyncio.sleep(0)  # appended, and its event loop has not asked for the disk yet
+        store.close()
+        return (await asyncio.wait_for(task, 2)).status
+
+    store = open_store(MemoryFileSystem(), config=SYNC)
+    assert asyncio.run(put_and_close()) is PutMessageStatus.PUT_OK

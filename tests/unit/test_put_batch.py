@@ -12,10 +12,13 @@ import pyarrow as pa
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.model.message import Message
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import PROPERTY_CRC32, Message
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.store import put_batch
 from gantrymq.store.message_store import MessageStore
-from store_cases import NOON_MS, SMALL, odd_message, open_store
+from gated_file_system import GatedFileSystem
+from store_cases import NOON_MS, SMALL, await_dispatch, bodies, odd_message, open_store
 
 CONFIG = replace(SMALL, mapped_file_size_commit_log=65_536, message_index_enable=False)
 Places = list[tuple[int, int, int]]
@@ -96,3 +99,41 @@ def test_few_messages_go_without_columns(tmp_path: Path, monkeypatch: pytest.Mon
         for count in (1, put_batch.FEW_MESSAGES - 1, put_batch.FEW_MESSAGES):
             assert len(store.put_batch([Message("orders", b"x")] * count).phy_offsets) == count
     assert made == [put_batch.FEW_MESSAGES]
+
+
+ILLEGAL = [
+    pytest.param(Message("orders", b"x", flag=1 << 31), id="flag"),
+    pytest.param(Message("orders", b"x", reconsume_times=-(1 << 31) - 1), id="reconsume times"),
+    pytest.param(Message("orders", b"x", born_timestamp_ms=1 << 63), id="born timestamp"),
+]
+
+
+@pytest.mark.parametrize("illegal", ILLEGAL)
+@pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
+def test_a_number_that_its_field_does_not_hold_is_refused_alone(
+    monkeypatch: pytest.MonkeyPatch, illegal: Message, few: int
+) -> None:
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        assert store.put(illegal).status is PutMessageStatus.MESSAGE_ILLEGAL
+        result = store.put_batch([Message("orders", b"a"), illegal, Message("orders", b"b")])
+        assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
+        assert result.queue_offsets.tolist() == [0, -1, 1]
+        await_dispatch(store)
+        assert bodies(store) == [b"a", b"b"]
+
+
+def test_the_crc_property_is_the_stores_to_make_in_columns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
+    messages = [Message("orders", b"x", properties={"a": "1", PROPERTY_CRC32: "7"}), Message("orders", b"y")]
+    expected = stored(tmp_path / "single", CONFIG, one_by_one(messages))
+    assert stored(tmp_path / "columns", CONFIG, in_batches([messages])) == expected
+    assert stored(tmp_path / "table", CONFIG, in_batches([table_of(messages)])) == expected
+
+
+def test_a_store_that_takes_nothing_rejects_every_message() -> None:
+    with open_store(GatedFileSystem(), config=CONFIG) as store:
+        store._flush_failed = True
+        result = store.put_batch([Message("orders", b"x")] * 2)
+        assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert result.rejected == dict.fromkeys((0, 1), PutMessageStatus.SERVICE_NOT_AVAILABLE)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,44 @@ def test_an_overlay_asks_for_no_lock(tmp_path: Path) -> None:
     refused = subprocess.run([sys.executable, "-c", HOLD, str(path)], capture_output=True, text=True, check=False)
     assert "BlockingIOError" in refused.stderr
     held.release()
+
+
+def test_what_is_kept_for_root_is_no_room_for_anybody_else(
+    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = types.SimpleNamespace(f_bfree=1 << 20, f_bavail=1 << 8, f_frsize=4096)
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: disk)
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    file.resize(2 << 20)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(DiskFullError):
+        file.reserve(0, 2 << 20)
+    file.reserve(0, 1 << 20)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    file.reserve(0, 2 << 20)
+    file.close()
+
+
+def test_space_in_front_of_a_range_is_not_the_ranges_own(
+    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fs.open(tmp_path / "file", writable=True, create=True)
+    file.resize(2 << 20)
+    file.reserve(0, 1 << 20)
+    disk = types.SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: disk)
+    with pytest.raises(DiskFullError):
+        file.reserve(1 << 20, 1 << 20)
+    file.reserve(0, 1 << 20)
+    file.close()
+
+
+def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> None:
+    """A scan looks at each changed file's length; another thread may open a further one at that moment."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"x")
+    overlay = OverlayFileSystem()
+    first = overlay.open(tmp_path / "a", writable=True)
+    size = first.size
+    first.size = lambda: overlay.open(tmp_path / "b", writable=True) and size()  # type: ignore[method-assign]
+    assert [entry.name for entry in overlay.scan(tmp_path)] == ["a", "b", "c"]

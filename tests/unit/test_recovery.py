@@ -121,6 +121,16 @@ def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
     assert list((killed / "index").iterdir()) == []
 
 
+def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:
+    with open_store(RealFileSystem(), tmp_path) as store:
+        store.put(Message("orders", b"x", keys=["k1"]))
+        await_dispatch(store)
+    shutil.rmtree(tmp_path / "commitlog")
+    with open_reader(tmp_path) as reader:
+        assert reader.query_offsets("orders", "k1") == []
+    assert len(list((tmp_path / "index").iterdir())) == 1, "it was a view"
+
+
 def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
     with open_store(RealFileSystem(), killed) as store:

@@ -18,6 +18,7 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
+from gated_file_system import GatedFileSystem
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, bodies, numbered, open_store
 
 HOUR_MS = 3_600_000
@@ -344,6 +345,29 @@ def test_queues_keep_what_a_power_cut_may_give_back_to_the_log() -> None:
         assert log.min_offset > 0
 
 
+def test_what_could_not_be_removed_is_tried_again() -> None:
+    clock = ManualClock(NOON_MS)
+    fs = GatedFileSystem("remove", "consumequeue")
+    with open_store(fs, clock=clock) as store:
+        for message in numbered(600):
+            store.put(message)
+        await_dispatch(store)
+        log, queues = store._log, store._queues
+        log.queue.flush_all()
+        while log.queue.first is not log.queue.files[-2]:
+            assert log.queue.remove_first(clock.now_ms(), 0)
+        cleaner = CleanConsumeQueueService(log, queues, None, store.config)
+        units = StorePaths(ROOT).consume_queue / "orders" / "0"
+        before = len(fs.scan(units))
+        fs.broken = True
+        with pytest.raises(OSError, match="Input/output error"):
+            cleaner.step(clock.now_ms())
+        fs.broken = False
+        assert len(fs.scan(units)) == before
+        cleaner.step(clock.now_ms())
+        assert len(fs.scan(units)) < before
+
+
 def test_queues_keep_what_a_held_file_of_the_log_has() -> None:
     """Whoever closes and opens the store while a file waits for its reader finds every unit of it."""
     clock = ManualClock(NOON_MS)
@@ -425,3 +449,10 @@ def test_a_store_deletes_by_hand_what_is_expired() -> None:
             time.sleep(0.001)
         assert bodies(store)[-1] == b"00000399"
     assert not store.failures
+
+
+def test_without_housekeeping_nothing_is_deleted_by_hand_either() -> None:
+    with open_store(MemoryFileSystem(), housekeeping=False) as store:
+        store.put_batch(numbered(100))
+        store.delete_expired_files()
+        assert store.min_phy_offset == 0

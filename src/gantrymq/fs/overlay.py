@@ -151,9 +151,7 @@ class OverlayFileSystem:
         if path in self._changed:
             return self._changed[path]
         file = self._open_source(path, create=create)
-        if writable:
-            self._changed[path] = file
-        return file
+        return self._changed.setdefault(path, file) if writable else file
 
     def _open_source(self, path: Path, *, create: bool) -> OverlayFile:
         if path not in self._removed:
@@ -170,10 +168,10 @@ class OverlayFileSystem:
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory of the view."""
         entries = {entry.name: entry for entry in self._real.scan(path) if path / entry.name not in self._removed}
-        for changed, file in self._changed.items():
+        for changed, file in list(self._changed.items()):  # any thread may open one meanwhile
             if changed.parent == path:
                 entries[changed.name] = Entry(changed.name, file.size(), False, 0)
-        for directory in self._directories:
+        for directory in list(self._directories):
             if directory.parent == path and directory.name not in entries:
                 entries[directory.name] = Entry(directory.name, 0, True, 0)
         return sorted(entries.values(), key=lambda entry: entry.name)

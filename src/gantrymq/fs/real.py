@@ -123,7 +123,7 @@ class RealFile:
         if length <= 0:
             return
         with named_errors(self._path, length):
-            if (leave or length > _SMALL) and self._lacks_room_for(length, leave):
+            if (leave or length > _SMALL) and self._lacks_room_for(position, length, leave):
                 if self._has_space(position, length):
                     return
                 # ext4 takes all there is before it fails, and others would find the disk full meanwhile.
@@ -136,9 +136,11 @@ class RealFile:
             return True
         return os.lseek(self._fd, position, os.SEEK_HOLE) >= position + length
 
-    def _lacks_room_for(self, length: int, leave: int) -> bool:
+    def _lacks_room_for(self, position: int, length: int, leave: int) -> bool:
         disk, taken = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
-        return disk.f_bfree * disk.f_frsize - leave < max(length - taken, 0)
+        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some blocks are kept for root
+        here = max(taken - position, 0)  # where all in front has its space; the rest of it is here, if any is
+        return free * disk.f_frsize - leave < max(length - here, 0)
 
     def map(self) -> Bytes:
         """The whole file as an array."""

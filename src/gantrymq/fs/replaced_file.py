@@ -24,7 +24,7 @@ class ReplacedFile:
         self._backup = path.with_name(path.name + ".bak")
 
     def versions(self) -> Iterator[bytes]:
-        """What there is to read: the file, then what stood in it before."""
+        """What there is to read: the file, then what stood in it before. Raises DiskError."""
         for path in (self._path, self._backup):
             try:
                 yield self._read(path)

@@ -25,9 +25,10 @@ LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)
 class Message:
     """A message to be put (RocketMQ's MessageExtBrokerInner).
 
-    ``properties`` are stored as given; ``tags``, ``keys`` and ``delay_level`` are added to them as TAGS, KEYS
-    (joined by one space) and DELAY. ``born_timestamp_ms`` 0 means the time of the put. ``store_host`` None means
-    the store's own. Thread rule: do not change a message while it is being put.
+    ``properties`` are stored as given, but for ``__CRC32#``, which is the store's to make; ``tags``, ``keys`` and
+    ``delay_level`` are added to them as TAGS, KEYS (joined by one space) and DELAY. ``born_timestamp_ms`` 0 means the
+    time of the put. ``store_host`` None means the store's own. Thread rule: do not change a message while it is being
+    put.
     """
 
     topic: str

@@ -10,6 +10,7 @@ Source: CommitLog.asyncPutMessage and DefaultAppendMessageCallback.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +82,10 @@ class MessageAppender:
         return timestamp_ms
 
     def append(self, outgoing: OutgoingMessage, now_ms: int) -> PutMessageResult:
-        """Append one message; raises DiskFullError, with nothing changed but perhaps a blank."""
+        """Append one message, or say MESSAGE_ILLEGAL where a number of it does not fit its field.
+
+        Raises DiskFullError, with nothing changed but perhaps a blank.
+        """
         size = outgoing.size_bytes
         file = self._log.room_for(size)
         source, topic, queue_id = outgoing.source, outgoing.topic, outgoing.queue_id
@@ -92,21 +96,24 @@ class MessageAppender:
         consumable = source.sys_flag == 0 or flags.is_consumable(source.sys_flag)
         queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
         body = source.body
-        raw = outgoing.around.encode(
-            record.body_crc(body),
-            queue_id,
-            source.flag,
-            queue_offset,
-            phy_offset,
-            source.sys_flag,
-            source.born_timestamp_ms or timestamp_ms,
-            timestamp_ms,
-            source.reconsume_times,
-            source.prepared_transaction_offset,
-            body,
-            outgoing.properties,
-            CRC_PROPERTY_SIZE if self._append_crc else 0,
-        )
+        try:
+            raw = outgoing.around.encode(
+                record.body_crc(body),
+                queue_id,
+                source.flag,
+                queue_offset,
+                phy_offset,
+                source.sys_flag,
+                source.born_timestamp_ms or timestamp_ms,
+                timestamp_ms,
+                source.reconsume_times,
+                source.prepared_transaction_offset,
+                body,
+                outgoing.properties,
+                CRC_PROPERTY_SIZE if self._append_crc else 0,
+            )
+        except struct.error:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, topic, queue_id)
         if self._append_crc:
             raw += record.encode_crc(raw)
         file.write(raw)
@@ -160,6 +167,7 @@ class MessageAppender:
         )
         file.advance(position - before)
         file.store_timestamp_ms = timestamp_ms
+        assert code != codes.STOP_LENGTH, "a plain batch has no text that its record does not hold"
         if code == codes.STOP_FULL_FILE:
             self._log.fill_blank(file)
         return int(done)

@@ -21,13 +21,14 @@ from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import fill_map, fill_property, size_map
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.model.message import LOOPBACK, PROPERTY_KEYS, PROPERTY_TAGS, Message
+from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS, Message
 from gantrymq.store.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INT_MAX = 0x7FFFFFFF
+_INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
+_CRC_KEY = PROPERTY_CRC32.encode()
 _SEPARATORS = (1, 2)
 _NUMBERS = {
     "queue_id": codes.QUEUE_ID,
@@ -91,8 +92,11 @@ def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> Batc
         "tags": pa.array([message.tags for message in messages], pa.string()),
         "keys": pa.array([" ".join(message.keys) for message in messages], pa.string()),
     }
-    for name in _NUMBERS:
-        table[name] = pa.array([getattr(message, name) for message in messages], pa.int64())
+    try:
+        for name in _NUMBERS:
+            table[name] = pa.array([getattr(message, name) for message in messages], pa.int64())
+    except OverflowError:  # no field holds such a number: that message is refused alone
+        return None
     if any(message.properties for message in messages):
         table["properties"] = _maps([message.properties for message in messages])
     return of_table(pa.table(table), config)
@@ -145,11 +149,13 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
 
 def _fits(batch: BatchColumns, config: MessageStoreConfig) -> bool:
     queue_ids, topic_lengths = batch.columns[codes.QUEUE_ID, : batch.count], batch.topic_texts.lengths
+    ints = batch.columns[[codes.FLAG, codes.RECONSUME_TIMES], : batch.count]
     property_lengths = batch.properties.lengths + (CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0)
     sizes = record.MIN_RECORD_SIZE + 1 + batch.bodies.lengths + topic_lengths + property_lengths + record.BLANK_SIZE
     return bool(
         queue_ids.min() >= 0
         and queue_ids.max() <= _INT_MAX
+        and _INT_MIN <= ints.min() <= ints.max() <= _INT_MAX
         and batch.bodies.lengths.max() <= config.max_message_size_bytes
         and property_lengths.max() <= record.MAX_PROPERTIES_LENGTH
         and (config.auto_message_version_on_topic_len or topic_lengths.max() <= record.MAX_TOPIC_LENGTH_V1)
@@ -178,12 +184,14 @@ def _texts(column: Any) -> Texts:
 
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
-    """The encoded properties of every row; None where a separator stands in one."""
+    """The encoded properties of every row; None where one has a separator, or the CRC, which the store makes."""
     count = len(table)
     sizes = np.zeros(count + 1, np.int64)
     entries = _entries(table.column("properties")) if "properties" in names else None
     if entries is not None:
         rows, keys, items = entries
+        if _CRC_KEY in _used(keys).tobytes():
+            return None
         size_map(rows, keys.offsets, items.offsets, count, sizes[1:])
     given = [(PROPERTY_TAGS, "tags"), (PROPERTY_KEYS, "keys")]
     texts = [(read_only(name.encode()), _joined(table.column(column))) for name, column in given if column in names]
@@ -202,8 +210,13 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
 
 
 def _has_separator(text: Texts) -> bool:
-    used = text.values[text.offsets[0] : text.offsets[-1]]
+    used = _used(text)
     return any(bool((used == separator).any()) for separator in _SEPARATORS)
+
+
+def _used(text: Texts) -> NDArray[np.uint8]:
+    """The bytes of all its rows, one behind the other."""
+    return text.values[text.offsets[0] : text.offsets[-1]]
 
 
 def _joined(column: Any) -> Texts:

@@ -30,7 +30,7 @@ class ConfigFile:
         self._file = ReplacedFile(fs, path)
 
     def load(self) -> dict[str, Any]:
-        """The object; empty where neither the file nor its backup can be read."""
+        """The object; empty where neither the file nor its backup holds one. Raises DiskError."""
         for raw in self._file.versions():
             try:
                 return parse_config(raw)

@@ -316,8 +316,10 @@ class ConsumeQueue:
             file.release()
 
     def destroy(self) -> None:
-        """Remove the queue's files and its directory."""
+        """Remove the queue's files and their directories."""
         self.files.destroy()
+        if self._ext is not None:
+            self._ext.destroy()
         self.max_physic_offset = -1
         self._min_logic_offset = 0
 

@@ -59,11 +59,14 @@ class ConsumeQueueExt:
     def get(self, address: int) -> QueueExtUnit | None:
         """The unit at ``address``, or None."""
         file = self.files.find(to_offset(address)) if is_address(address) else None
-        if file is None:
+        if file is None or not file.hold():
             return None
-        position = to_offset(address) - file.file_from_offset
-        left = file.wrote_position - position
-        return decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, left))) if left > 0 else None
+        try:
+            position = to_offset(address) - file.file_from_offset
+            left = file.wrote_position - position
+            return decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, left))) if left > 0 else None
+        finally:
+            file.release()
 
     def recover(self) -> None:
         """Find the end: hop over units by their sizes, through every file."""
@@ -90,6 +93,10 @@ class ConsumeQueueExt:
         if is_address(address):
             ended = [file for file in self.files.files if file.file_from_offset + file.size <= to_offset(address)]
             self.files.remove_before(len(ended))
+
+    def destroy(self) -> None:
+        """Remove the files and their directory."""
+        self.files.destroy()
 
     def close(self) -> None:
         """Close the files."""

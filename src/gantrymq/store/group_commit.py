@@ -106,14 +106,19 @@ class GroupCommitService:
         self._are_there.acquire()
         self._sync_s = 0.0
         self._flushed_ms = 0
+        self._has_ended = False
 
     def put_request(self, end_offset: int) -> FlushRequest:
         """Ask for everything up to ``end_offset``, which is written, to be durable. Any thread."""
         request = FlushRequest(end_offset)
         with self._guard:
-            self._requests.append(request)
+            has_ended = self._has_ended
+            if not has_ended:
+                self._requests.append(request)
             if len(self._requests) == self._wanted and self._are_there.locked():
                 self._are_there.release()
+        if has_ended:
+            self._answer([request])
         return request
 
     def step(self, now_ms: int) -> bool:
@@ -126,10 +131,16 @@ class GroupCommitService:
         return bool(self._requests)
 
     def drain(self) -> None:
-        """Serve whoever is left, and flush everything."""
-        while self._requests:
-            self._serve(self._gather())
-        self._serve([])
+        """Serve whoever is left, and flush everything; who asks later is answered at once."""
+        try:
+            while self._requests:
+                self._serve(self._gather())
+            self._serve([])
+        finally:
+            with self._guard:
+                self._has_ended = True
+                late, self._requests = self._requests, []
+            self._answer(late)
 
     def _gather(self) -> list[FlushRequest]:
         """Take the requests, once there are as many as there lately were, or the last sync's time has passed."""
@@ -154,12 +165,15 @@ class GroupCommitService:
             is_known, self._error = self._error is not None, error
             if self._failed is not None and not is_known:
                 self._failed(error)
-            for request in requests:
-                request.finish(error)
+            self._answer(requests)
             if is_known:
                 return
             raise
+        self._answer(requests)
+
+    def _answer(self, requests: list[FlushRequest]) -> None:
+        """Say what is known now: the error, or how far the log is on the disk."""
         flushed = self._log.queue.flushed_where
         for request in requests:
             done = flushed >= request.end_offset
-            request.finish(PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            request.finish(self._error or (PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT))

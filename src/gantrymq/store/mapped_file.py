@@ -211,9 +211,12 @@ class MappedFile:
         """A held view of bytes that were written, or None where they were not (selectMappedBuffer)."""
         if position < 0 or length < 0 or position + length > self.committed_position or not self.hold():
             return None
-        return SelectMappedBufferResult(
-            self.file_from_offset + position, self.array[position : position + length], length, self
-        )
+        try:
+            view = self.array[position : position + length]
+        except BaseException:  # it could not be opened, or not be mapped
+            self.release()
+            raise
+        return SelectMappedBufferResult(self.file_from_offset + position, view, length, self)
 
     def hold(self) -> bool:
         """Count one more user; False where the file is going away."""

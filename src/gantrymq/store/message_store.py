@@ -80,6 +80,7 @@ class MessageStore(WritingStore):
         self._flush_failed = False
         self._loop_flushes = WeakKeyDictionary()
         self._pool: TransientStorePool | None = None
+        self._log_cleaner: CleanCommitLogService | None = None
         self.failures: list[tuple[str, Exception]] = []
         self._store_host = store_host_of(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
@@ -113,7 +114,7 @@ class MessageStore(WritingStore):
         old is deleted and what was delayed is delivered while the store is open.
 
         Raises NotAStoreError, StoreLockedError, WrongFileSizeError, AmbiguousGeometryError, StorePermissionError,
-        DiskFullError; after any of them the store is as it was.
+        DiskFullError. After any but the last the store is as it was; after that it is one that a kill has left.
         """
         path = Path(path)
         files = fs or RealFileSystem()
@@ -317,8 +318,12 @@ class MessageStore(WritingStore):
         return request
 
     def delete_expired_files(self) -> None:
-        """Let retention delete what is expired at any hour, for its next twenty runs (deleteFilesManually)."""
-        self._log_cleaner.delete_manually()
+        """Let retention, if there is housekeeping, delete what is expired at any hour, for its next twenty runs.
+
+        RocketMQ's deleteFilesManually.
+        """
+        if self._log_cleaner is not None:
+            self._log_cleaner.delete_manually()
 
     # Reading
 

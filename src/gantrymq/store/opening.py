@@ -45,7 +45,7 @@ def load_parts(
     given: Collection[str],
     equip: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
-    """Load checkpoint, log and queues; raises WrongFileSizeError, and nothing has changed then.
+    """Load checkpoint, log and queues; raises WrongFileSizeError; at most empty files at the log's end are gone then.
 
     ``given`` are the keys whose values must hold; the other file sizes are what the files say. ``equip`` is called
     with each commit log file that is made later.

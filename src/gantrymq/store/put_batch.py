@@ -31,9 +31,9 @@ _OPTIONAL = (
 class PutBatchResult:
     """What became of a batch.
 
-    ``status`` is that of the batch as a whole (PUT_OK, FLUSH_DISK_TIMEOUT). ``phy_offsets``, ``queue_offsets`` and
-    ``sizes`` are int64 with one number for each message in order, -1 where it was rejected; ``rejected`` says why, by
-    its place in the batch.
+    ``status`` is that of the batch as a whole: PUT_OK, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE where the store
+    takes none. ``phy_offsets``, ``queue_offsets`` and ``sizes`` are int64 with one number for each message in order, -1
+    where it was rejected; ``rejected`` says why, by its place in the batch.
     """
 
     status: PutMessageStatus
@@ -47,6 +47,11 @@ class PutBatchResult:
         """A result for ``count`` messages of which none is stored yet."""
         numbers = np.full((3, count), -1, np.int64)
         return cls(PutMessageStatus.PUT_OK, numbers[0], numbers[1], numbers[2])
+
+    def reject_rest(self, why: PutMessageStatus) -> None:
+        """Say of every message that neither is stored nor was rejected that it was, and why."""
+        for place in np.flatnonzero(self.phy_offsets < 0).tolist():
+            self.rejected.setdefault(place, why)
 
     @property
     def end_offset(self) -> int:

@@ -152,6 +152,7 @@ class StoreReader(ReadingStore):
         self.recovery.index_files_dropped = [path for path, _ in dropped]
         if not self.log.queue.files:
             index.end_rewriting()
+            index.destroy()
             return index
         begin = index_begin(self.recovery, index, dropped, self.log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
@@ -185,6 +186,9 @@ class StoreReader(ReadingStore):
 
     def close(self) -> None:
         """Close the files."""
+        with self._guard:
+            if self._index is not None:
+                self._index.close()
         self._parts.close()
 
     def __enter__(self) -> StoreReader:

@@ -155,12 +155,13 @@ class CleanConsumeQueueService:
         min_offset = self._log.min_offset
         if min_offset > self._last_min_offset:
             # What is held still, or comes back after a power cut, must find its units and entries.
-            self._last_min_offset = there_from = self._log.queue.sync_names()
+            there_from = self._log.queue.sync_names()
             for queue in self._queues:
                 queue.remove_expired(there_from)
                 queue.correct_min_offset(min_offset)
             if self._index is not None:
                 self._index.remove_expired(there_from)
+            self._last_min_offset = there_from  # now: where a removal has failed all are looked at again
         return False
 
     def drain(self) -> None:

@@ -49,7 +49,10 @@ class WritingStore(ReadingStore):
     _loop_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush]
 
     def put(self, message: Message) -> PutMessageResult:
-        """Store one message; the result's status says what became of it. Raises DiskFullError, StoreClosedError."""
+        """Store one message; the result's status says what became of it.
+
+        Raises DiskFullError, StoreClosedError, SyncFailedError (nothing more is taken then).
+        """
         result = self._append(message)
         if self.is_sync_flush and result.is_stored and message.wait_store_msg_ok:
             result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
@@ -66,7 +69,8 @@ class WritingStore(ReadingStore):
         """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.put_batch``), in order.
 
         They are acknowledged together. A message that cannot be stored is reported in the result and the others go
-        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError.
+        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError,
+        SyncFailedError.
         """
         result = self._append_batch(batch)
         if self.is_sync_flush and result.end_offset >= 0:
@@ -129,6 +133,7 @@ class WritingStore(ReadingStore):
         result = PutBatchResult.empty(len(batch))
         if not self.is_writable:
             result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            result.reject_rest(result.status)
             return result
         columns = columns_of(batch, self.config) if not self._store_host.is_v6 else None
         try:
@@ -138,6 +143,8 @@ class WritingStore(ReadingStore):
                     self._appender.append_columns(columns, self._clock.now_ms(), result)
                 else:
                     self._append_one_by_one(batch, result)
+        except NoBufferError:
+            result.reject_rest(PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
         except SyncFailedError as error:
             self._note_failure("put_batch", error)
             raise
@@ -151,6 +158,9 @@ class WritingStore(ReadingStore):
                 result.rejected[place] = outgoing
                 continue
             one = self._appender.append(outgoing, self._clock.now_ms())
+            if not one.is_stored:
+                result.rejected[place] = one.status
+                continue
             result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
             result.sizes[place] = one.size_bytes
 

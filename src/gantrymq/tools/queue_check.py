@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
@@ -160,7 +161,7 @@ class QueueCheck:
             for base, size in sorted(files.sizes.items()):
                 if size != self._file_size:
                     text = f"is {size} bytes long, the others {self._file_size}"
-                    yield self._finding(Kind.FILE_SIZE, files.directory / f"{base:020d}", text, **place)
+                    yield self._finding(Kind.FILE_SIZE, files.directory / offset_name(base), text, **place)
             for begin, end in files.missing():
                 queue.coverage.cover(begin, end)
                 text = "missing: the queue has files in front of it and behind it"
@@ -181,6 +182,15 @@ class QueueCheck:
             text = f"the first {stale} file{'s' * (stale > 1)} of the queue point in front of the log's begin alone"
             place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
             yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
+
+    def see_unreadable(self) -> Iterator[Finding]:
+        """The files of which the disk did not give back all that was looked at."""
+        for queue in self.queues:
+            files = queue.files
+            for base, error in sorted(files.unreadable.items()):
+                text = f"the disk does not give all of it back: {error}"
+                path = files.directory / offset_name(base)
+                yield self._finding(Kind.FILE_UNREADABLE, path, text, topic=files.topic, queue_id=files.queue_id)
 
     def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
         return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
-from gantrymq.format.names import parse_offset_name
+from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.api import Entry, FileSystem
+from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
 
 _LOOK_BYTES = 1 << 20
+_PAGE_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -27,7 +28,8 @@ class QueueFiles:
     """The files of queue ``queue_id`` of ``topic``: ``sizes`` are their lengths by the offset in their name.
 
     ``end`` is behind the last unit that is not all zeros; ``first`` the first offset that a file holds. Both count
-    units, as queue offsets do.
+    units, as queue offsets do. ``unreadable`` says of files, by the offset in their name, why the disk did not give
+    back all that was asked for; those pages count as zeros.
     """
 
     fs: FileSystem
@@ -37,6 +39,7 @@ class QueueFiles:
     file_size: int
     sizes: dict[int, int] = field(default_factory=dict)
     others: list[Entry] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
     first: int = 0
     end: int = 0
 
@@ -65,7 +68,7 @@ class QueueFiles:
     def path_of(self, queue_offset: int) -> Path:
         """The file that a slot is in, or would be."""
         base = queue_offset * UNIT_SIZE // self.file_size * self.file_size
-        return self.directory / f"{base:020d}"
+        return self.directory / offset_name(base)
 
     def units(self, begin: int, end: int) -> NDArray[np.uint8]:
         """The bytes of the slots [begin, end); zeros where no file has them."""
@@ -90,15 +93,26 @@ class QueueFiles:
 
     def _read_file(self, base: int, position: int, length: int) -> bytes:
         try:
-            file = self.fs.open(self.directory / f"{base:020d}")
+            file = self.fs.open(self.directory / offset_name(base))
         except (FileNotFoundError, StoreError):
             return b""
         try:
             return file.read_at(position, length)
-        except OSError:
-            return b""
+        except (OSError, StoreError):
+            return self._read_by_pages(file, base, position, length)
         finally:
             file.close()
+
+    def _read_by_pages(self, file: File, base: int, position: int, length: int) -> bytes:
+        pages = []
+        for at in range(position, position + length, _PAGE_BYTES):
+            wanted = min(_PAGE_BYTES, position + length - at)
+            try:
+                pages.append(file.read_at(at, wanted))
+            except (OSError, StoreError) as error:
+                pages.append(bytes(wanted))
+                self.unreadable.setdefault(base, str(error))
+        return b"".join(pages)
 
 
 def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:

@@ -195,12 +195,12 @@ class QueueUnitsCheck:
         base = offset - offset % sizes[0]
         try:
             file = self._fs.open(directory / offset_name(base))
-        except (FileNotFoundError, StoreError):
+            try:
+                return decode_unit(file.read_at(offset - base, MAX_UNIT_SIZE))
+            finally:
+                file.close()
+        except (OSError, StoreError):
             return None
-        try:
-            return decode_unit(file.read_at(offset - base, MAX_UNIT_SIZE))
-        finally:
-            file.close()
 
     # Records without their unit
 

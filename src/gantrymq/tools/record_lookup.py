@@ -63,7 +63,7 @@ class RecordLookup:
             if not MIN_RECORD_SIZE <= size <= entry.end - phy_offset:
                 return b""
             return opened.read_at(phy_offset - entry.base, size)
-        except OSError:
+        except (OSError, StoreError):
             return b""
 
     def _file(self, phy_offset: int) -> tuple[LogFile, File] | None:

@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
-from gantrymq.tools.verify import Progress
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 
@@ -158,7 +159,7 @@ class _Salvage:
             try:
                 raw = file.read_at(0, entry.size_bytes)
                 parse_config(raw)
-            except (OSError, ValueError):
+            except (OSError, StoreError, ValueError):
                 self._report.broken_config_files.append(entry.name)
                 continue
             finally:
@@ -179,7 +180,7 @@ class _Salvage:
                 continue
             base = (files.end - 1) * UNIT_SIZE // file_size * file_size
             if files.sizes.get(base) == file_size and self._is_sound(files, base // UNIT_SIZE):
-                self._write(target / f"{base:020d}", files.units(base // UNIT_SIZE, (base + file_size) // UNIT_SIZE))
+                self._write(target / offset_name(base), files.units(base // UNIT_SIZE, (base + file_size) // UNIT_SIZE))
                 self._report.kept_queues += 1
             else:
                 self._report.lost_queues.append((topic, queue_id))

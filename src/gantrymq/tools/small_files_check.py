@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
-from gantrymq.errors import StoreError
+from gantrymq.errors import DiskError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
@@ -42,12 +42,15 @@ def see_config(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
             yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, f"is no JSON object: {error}")
 
 
-def read_checkpoint(fs: FileSystem, paths: StorePaths) -> bytes | None:
-    """The bytes of the checkpoint, None where it is missing."""
+def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:
+    """The bytes of the checkpoint, None where it is missing or cannot be read; and in that last case why not."""
     try:
-        return _read(fs, paths.checkpoint, CHECKPOINT_SIZE + 1)
+        return _read(fs, paths.checkpoint, CHECKPOINT_SIZE + 1), []
     except FileNotFoundError:
-        return None
+        return None, []
+    except DiskError as error:
+        text = f"the disk does not give it back: {error}"
+        return None, [Finding(Kind.FILE_UNREADABLE, Path(names.CHECKPOINT), text)]
 
 
 def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ wrong. Three threads read: one scans the log ahead, one compares the queues, one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
@@ -41,7 +42,6 @@ from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.small_files_check import read_checkpoint, see_checkpoint, see_config, see_names
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size
 
-Progress = Callable[[str, int, int], None]
 STEP = "Verifying"
 
 
@@ -179,7 +179,7 @@ class Verification:
     def _findings(self) -> Iterator[Finding]:
         fs, paths, config = self._fs, self._paths, self._config
         is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
-        checkpoint = read_checkpoint(fs, paths)
+        checkpoint, unreadable = read_checkpoint(fs, paths)
         files, others = log_files(fs, paths.commit_log)
         log = LogCheck(paths.root, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
@@ -211,7 +211,7 @@ class Verification:
         yield from self._engine.see_index(plan, index) if index is not None else ()
         yield from self._engine.read_log(plan, log, queues, index)
         yield from log.finish()
-        yield from see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
+        yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
         yield from index.finish() if index is not None else ()
         lookup.close()
@@ -235,6 +235,7 @@ class Verification:
         # When all units have been seen: one of another queue may point at a record that its own queue misses.
         for queue in queues.queues:
             yield from units.see_records(queue)
+        yield from queues.see_unreadable()
         self.summary.unreadable_messages = units.unreadable
 
     # The index
