@@ -23,7 +23,7 @@ from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
 UNIT_SIZE = 20
 BLANK_UNIT_SIZE = 0x7FFFFFFF  # what a pre-blank says its record's size is
 _UNIT = struct.Struct(">qiq")
-_UNKNOWN_LEVEL_DELAY_MS = 1000
+UNKNOWN_LEVEL_DELAY_MS = 1000
 
 
 class QueueEntry(NamedTuple):
@@ -66,5 +66,5 @@ def tags_code(
         if level > 0:
             return store_timestamp_ms + delay_levels_ms[level - 1]
         if int(level_text) > 0:  # no level is configured at all
-            return store_timestamp_ms + _UNKNOWN_LEVEL_DELAY_MS
+            return store_timestamp_ms + UNKNOWN_LEVEL_DELAY_MS
     return string_hash(properties.get(PROPERTY_TAGS, ""))

@@ -31,6 +31,9 @@ _WRONG_KIND = {
 _MADV_POPULATE_READ = 22
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _SYNC_FILE_RANGE_WRITE = 0x02
+_PUNCH_HOLE_TAKES = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_MADVISE_TAKES = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @contextmanager
@@ -90,19 +93,20 @@ def data_from(fd: int, position: int) -> int:
 
 
 @lru_cache
-def _of_libc(*names: str) -> Any:
-    """The first function of that name that the C library has, or None."""
+def _of_libc(takes: tuple[type, ...], *names: str) -> Any:
+    """The first function of these names that the C library has, with these arguments, or None."""
     libc = ctypes.CDLL(None, use_errno=True)
-    return next((call for name in names if (call := getattr(libc, name, None)) is not None), None)
+    for name in names:
+        if (call := getattr(libc, name, None)) is not None:
+            call.argtypes = takes
+            return call
+    return None
 
 
 def punch_hole(fd: int, position: int, length: int) -> bool:
     """Give the space of these bytes back, which read as zeros then; False where the file system cannot."""
-    call = _of_libc("fallocate64", "fallocate")
-    if call is None:
-        return False
-    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
+    call = _of_libc(_PUNCH_HOLE_TAKES, "fallocate64", "fallocate")
+    return call is not None and bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
 
 
 def bring_in(pages: Bytes) -> bool:
@@ -117,16 +121,12 @@ def let_go(pages: Bytes) -> None:
 
 def _advise(pages: Bytes, advice: int) -> bool:
     """Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile."""
-    call = _of_libc("madvise")
-    if call is None:
-        return False
-    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return bool(call(pages.ctypes.data, len(pages), advice) == 0)
+    call = _of_libc(_MADVISE_TAKES, "madvise")
+    return call is not None and bool(call(pages.ctypes.data, len(pages), advice) == 0)
 
 
 def begin_writing(fd: int) -> None:
     """Let the system write the file's dirty pages, waiting for nothing; errors are the next fdatasync's."""
-    call = _of_libc("sync_file_range")
+    call = _of_libc(_SYNC_FILE_RANGE_TAKES, "sync_file_range")
     if call is not None:
-        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
         call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)

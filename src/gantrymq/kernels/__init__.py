@@ -14,19 +14,28 @@ module                  what
 ``codes``               rows of the column matrix, checks, stop codes (no Numba)
 ``arrays``              views and matrices that obey the typing rule (no Numba)
 ``api``, ``native``     kernels as callers see them, loaded from their machine code (no Numba)
-``queue_table``         the table that numbers queues (no Numba)
+``queue_table``,        the table that numbers queues, the matrix of sends (no Numba)
+``send_columns``
+``machine_code``,       machine code put into memory; all kernels there before they are needed (no Numba)
+``ready``
 ``compiler``            making that machine code
 ``jit``, ``machine``    how kernels compile; the machine instructions that Python has no words for
 ``crc``                 CRC-32
 ``scan``                records of a commit log into the column matrix
 ``entries``, ``text``   one property of a record; UTF-8 and Java's String.hashCode
 ``queues``, ``units``   dispatch to consume queues; units of consume queues
-``index``               keys, index files
+``index``,              keys, index files; what a killed process left of one, against what the log says
+``index_held``
+``dispatch_properties`` the properties that dispatch looks at
+``digest``              scanning and what dispatch wants to know, in one pass
 ``torn``                records that a power cut has torn
 ``verify``              the next record behind damage; index files held against themselves and against the log
 ``encode``              records from columns
 ``encode_properties``,  their properties, from one column for each name, or from a map
 ``encode_maps``
+``read_sends``,         plain sends off their frames; records of them, and their answers
+``wire_sends``
+``wire_batch``          batches as they come over the wire, made into records
 ``columns``, ``hosts``  records into Arrow's buffers; hosts and message ids as text
 ======================  ===============================================================================
 

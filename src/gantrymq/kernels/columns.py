@@ -8,17 +8,13 @@ where an output was too small for row ``done``; ``used`` bytes or elements of it
 ``start``'s. The source of every form of text is the module of ``gantrymq.format`` or ``gantrymq.model`` named there.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gantrymq.kernels.arrays import Bytes, Int64s, Scratch
+from gantrymq.kernels.arrays import Bytes, Int32s, Int64s, Scratch
 from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, RECORDS_AHEAD, STOP_DONE, STOP_FULL
 from gantrymq.kernels.entries import find_byte, find_value, next_entry, same_bytes
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import CACHE_LINE, copy, prefetch
 from gantrymq.kernels.text import copy_repaired, is_well_formed
 
-Int32s = NDArray[np.int32]
 _SPACE = 0x20
 
 

@@ -2,7 +2,7 @@
 
 Text and bytes come as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows), row i being
 ``values[offsets[i]:offsets[i + 1]]``. Numbers come in a column matrix (``gantrymq.kernels.codes``), which takes up
-what is found while writing: afterwards it is what ``scan`` would read, and dispatch can go on with it.
+what is found while writing: afterwards it is what ``scan`` would read.
 
 Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback, MessageDecoder.createCrc32.
 """

@@ -8,9 +8,8 @@ Source: ``gantrymq.model.host.Host`` and ``gantrymq.model.message.message_id``.
 
 import numpy as np
 
-from gantrymq.kernels.arrays import Bytes, Int64s
+from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import MAX_HOST_TEXT, STOP_DONE, STOP_FULL
-from gantrymq.kernels.columns import Int32s
 from gantrymq.kernels.entries import same_bytes
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.machine import copy, load_i16, load_i32

@@ -1,8 +1,8 @@
 """Dispatch to consume queues: which queue each record of a column matrix enters, and the units to append.
 
-``buf`` (uint8, read-only) and ``columns`` (see ``gantrymq.kernels.codes``) are what ``scan`` read or ``encode_batch``
-wrote. A queue is a pair of topic (its bytes) and queue id; a :class:`QueueTable` numbers the queues in the order in
-which they turn up and keeps their names, so that it serves any number of buffers.
+``buf`` (uint8, read-only) and ``columns`` (see ``gantrymq.kernels.codes``) are what ``scan`` read. A queue is a pair of
+topic (its bytes) and queue id; a :class:`QueueTable` numbers the queues in the order in which they turn up and keeps
+their names, so that it serves any number of buffers.
 
 Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo, MessageExtBrokerInner.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_entry import UNIT_SIZE, UNKNOWN_LEVEL_DELAY_MS
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
     PHY_OFFSET,
@@ -41,7 +41,6 @@ from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTI
 from gantrymq.model.message import SCHEDULE_TOPIC
 
 NO_QUEUE, NO_ROOM = -1, -2
-UNKNOWN_LEVEL_DELAY_MS = 1000
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)

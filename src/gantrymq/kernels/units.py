@@ -21,7 +21,7 @@ def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
     at = start
     while at + UNIT_SIZE <= stop:
         offset, size = load_i64(buf, at), load_i32(buf, at + 8)
-        if offset < 0 or size <= 0 or offset >= max(phy_offset, 0):
+        if offset < 0 or size <= 0 or offset >= phy_offset:
             break
         at += UNIT_SIZE
     return at - start

@@ -16,7 +16,8 @@ from gantrymq.format.index import SLOT_SIZE
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_repair
-from gantrymq.store.record_batch import IndexEntries, Longs
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.store.record_batch import IndexEntries
 
 
 class HeldEntries:
@@ -31,13 +32,13 @@ class HeldEntries:
         self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets brings in all of OpenSSL
         self._balance: int = index_balance(array, slots, self._seed)
 
-    def confirm(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+    def confirm(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         """How many of ``entries`` from ``start`` on come next in the file; ``numbers`` then count them."""
         where, known = (self._array, self._slots, self._entries, numbers), (self._seed, self._balance)
         done, self._balance = index_confirm(*where, *entries, start, len(entries.hashes), *known)
         return int(done)
 
-    def end(self, numbers: Longs) -> None:
+    def end(self, numbers: Int64s) -> None:
         """Let the file hold what was confirmed, but for its header, which ``numbers`` become."""
         count = int(numbers[codes.INDEX_COUNT])
         if self._balance:

@@ -6,8 +6,8 @@ import numpy as np
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_hashes
-from gantrymq.kernels.arrays import Int32s
-from gantrymq.store.record_batch import IndexEntries, Longs, RecordBatch, most_entries
+from gantrymq.kernels.arrays import Int32s, Int64s
+from gantrymq.store.record_batch import IndexEntries, RecordBatch, most_entries
 
 _WITH_TAGS = 1
 
@@ -45,6 +45,6 @@ class IndexEntriesFinder:
             self._hashes, self._records = np.empty(room, np.int32), np.empty(room, np.int32)
 
 
-def index_entries(batch: RecordBatch) -> tuple[Longs, Longs, Longs]:
+def index_entries(batch: RecordBatch) -> tuple[Int64s, Int64s, Int64s]:
     """Hash, physical offset and store time (ms) of each entry of one batch, as arrays that nobody writes over."""
     return IndexEntriesFinder().find(batch).each()

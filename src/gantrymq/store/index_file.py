@@ -18,11 +18,11 @@ import numpy as np
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, entry_at, file_size
 from gantrymq.fs.api import File
 from gantrymq.kernels.api import index_put, index_select
-from gantrymq.kernels.arrays import Int32s, read_only
+from gantrymq.kernels.arrays import Int32s, Int64s, read_only
 from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
 from gantrymq.store.index_stream import IndexStream
-from gantrymq.store.record_batch import IndexEntries, Longs
+from gantrymq.store.record_batch import IndexEntries
 
 
 class IndexFile:
@@ -81,7 +81,7 @@ class IndexFile:
             self._end_held(self._held, numbers)
             self._take_numbers(numbers)
 
-    def _end_held(self, held: HeldEntries, numbers: Longs) -> None:
+    def _end_held(self, held: HeldEntries, numbers: Int64s) -> None:
         # The header first: one that counts what is cleared would leave, after a kill, a file that proves nothing.
         self._held = None
         self._take_numbers(numbers)
@@ -114,13 +114,13 @@ class IndexFile:
         self._take_numbers(numbers)
         return done
 
-    def _append(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+    def _append(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         if self._stream is not None:
             return self._stream.put(numbers, entries, start)
         where = (self._array, self.slots, self._array, entry_at(self.slots, 0), self.entries)
         return int(index_put(*where, numbers, *entries, start, len(entries.hashes)))
 
-    def _take_numbers(self, numbers: Longs) -> None:
+    def _take_numbers(self, numbers: Int64s) -> None:
         self.header = IndexHeader(*numbers.tolist())
         self._write_header()
 
@@ -156,7 +156,7 @@ class IndexFile:
         self._file.close()
 
 
-def _numbers(header: IndexHeader) -> Longs:
+def _numbers(header: IndexHeader) -> Int64s:
     """The header as the kernels have it; dataclasses.astuple copies each number, at more than a query costs."""
     times = header.begin_timestamp_ms, header.end_timestamp_ms
     offsets = header.begin_phy_offset, header.end_phy_offset

@@ -29,7 +29,8 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, IndexHeader, encode_h
 from gantrymq.fs.api import Bytes, File
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_put
-from gantrymq.store.record_batch import IndexEntries, Longs
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.store.record_batch import IndexEntries
 
 _PAGE_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
@@ -51,7 +52,7 @@ class IndexStream:
         self._written: deque[tuple[Bytes, Future[None]]] = deque()
         self._lost: Exception | None = None
 
-    def put(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+    def put(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         """Put entries from ``start`` on until the file is full; returns how many went in.
 
         ``numbers`` are those of the header, and count them. Raises DiskError, and DiskFullError where a file system
@@ -71,7 +72,7 @@ class IndexStream:
             self._lost = error
             raise
 
-    def _put(self, numbers: Longs, entries: IndexEntries, start: int) -> int:
+    def _put(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         self._table_is_there.result()
         begin, stop = start, len(entries.hashes)
         while start < stop and numbers[codes.INDEX_COUNT] < self._entries:

@@ -21,7 +21,7 @@ from gantrymq.store.scan_ahead import ScanAhead, of_data
 
 Item = TypeVar("Item")
 
-_STOPS = {
+STOPS = {
     codes.STOP_BLANK: RecordStop.BLANK,
     codes.STOP_ZEROS: RecordStop.ZEROS,
     codes.STOP_HALF: RecordStop.HALF,
@@ -85,7 +85,7 @@ class LogScanner:
             self._ahead.begin(view, base, self.offset - base, stop_at)
         while True:
             batch, code = self._next_batch(buffer, base, stop_at, limit)
-            self.stop = _STOPS.get(code)
+            self.stop = STOPS.get(code)
             if batch.count:
                 yield batch
             if code != codes.STOP_FULL:

@@ -17,11 +17,12 @@ import numpy as np
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import missing_units
+from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
-from gantrymq.store.queue_numbers import Longs, QueueNumbers
+from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_offsets import believable
 from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
 from gantrymq.store.record_batch import RecordBatch
@@ -57,7 +58,7 @@ class QueueDispatcher:
         self._numbers = QueueNumbers()
         self._encoder = QueueUnitsEncoder()
         self._by_number: list[ConsumeQueue | None] = []
-        self._wanted: Longs = np.empty(0, np.int64)
+        self._wanted: Int64s = np.empty(0, np.int64)
         self.added = 0
 
     def dispatch(self, batch: RecordBatch, *, fill_gaps: bool = True) -> None:
@@ -80,7 +81,7 @@ class QueueDispatcher:
             int(batch.columns[codes.STORE_TIMESTAMP, last]), int(batch.columns[codes.PHY_OFFSET, last])
         )
 
-    def _missing(self, batch: RecordBatch) -> tuple[Longs, int]:
+    def _missing(self, batch: RecordBatch) -> tuple[Int64s, int]:
         """The queue's number of each record that is consumable and not yet there, -1 of all others, and the last."""
         ordinals, numbers = self._numbers.find(batch, self._add_queue)
         if batch.count > len(self._wanted):

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
+from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import BATCH_RECORDS
 from gantrymq.store.seen_queues import SeenQueues
 
-Longs = NDArray[np.int64]
 _NONE = np.array([-1], np.int64)
 
 
@@ -29,9 +28,9 @@ class QueueNumbers:
         self._ordinals = np.empty(BATCH_RECORDS, np.int64)
         self._numbers: dict[tuple[bytes, int], int] = {}
         # For each scan the numbers of its ordinals, and -1 at the end, where the ordinal -1 finds it.
-        self._numbers_of: WeakKeyDictionary[SeenQueues, Longs] = WeakKeyDictionary()
+        self._numbers_of: WeakKeyDictionary[SeenQueues, Int64s] = WeakKeyDictionary()
 
-    def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Longs:
+    def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Int64s:
         """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
 
         ``add_queue(topic, queue_id)`` is called for each new number, in their order.
@@ -39,7 +38,7 @@ class QueueNumbers:
         ordinals, numbers = self.find(batch, add_queue)
         return numbers[ordinals]
 
-    def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Longs, Longs]:
+    def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Int64s, Int64s]:
         """The records' ordinals, whoever's scan gave them (``batch.count`` long), and the number for each ordinal.
 
         The ordinal -1 is that of a record that enters no queue. The next call writes over the ordinals.
@@ -54,7 +53,7 @@ class QueueNumbers:
             numbers = self._number(queues, numbers, seen, add_queue)
         return ordinals, numbers
 
-    def _own_ordinals(self, batch: RecordBatch) -> Longs:
+    def _own_ordinals(self, batch: RecordBatch) -> Int64s:
         if batch.count > len(self._ordinals):
             self._ordinals = np.empty(batch.count, np.int64)
         own, ordinals = self._own, self._ordinals
@@ -66,7 +65,7 @@ class QueueNumbers:
         own.note()
         return ordinals[: batch.count]
 
-    def _number(self, queues: SeenQueues, known: Longs, seen: int, add_queue: Callable[[bytes, int], None]) -> Longs:
+    def _number(self, queues: SeenQueues, known: Int64s, seen: int, add_queue: Callable[[bytes, int], None]) -> Int64s:
         fresh = queues.names[len(known) - 1 : seen]
         for name in fresh:
             if name not in self._numbers:

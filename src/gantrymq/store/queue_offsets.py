@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.kernels.arrays import Int64s
 
-Longs = NDArray[np.int64]
 _BELIEVABLE_STEP = 4096
 _RANKS = np.arange(4096)
 
 
-def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Longs:
+def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> Int64s:
     """The queue offsets (int64) of records that follow each other in one queue, those that cannot be true mended.
 
     ``phy_offsets`` is where the records lie; ``expected`` the next offset of the queue, None where it is empty.
@@ -45,7 +45,7 @@ def believable(offsets: Longs, phy_offsets: Longs, expected: int | None) -> Long
     return origins + ranks
 
 
-def _origin_of_first(origins: Longs, possible: NDArray[np.bool_], phy_offsets: Longs) -> int:
+def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: Int64s) -> int:
     """What to believe of the first record of a queue, by the next two."""
     own = int(origins[0])
     if len(origins) == 1 or not possible[1]:

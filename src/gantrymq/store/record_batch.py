@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
-from gantrymq.kernels.arrays import Int32s
+from gantrymq.kernels.arrays import Int32s, Int64s
 from gantrymq.store.seen_queues import SeenQueues
 
-Longs = NDArray[np.int64]
 _HASHES_A_RECORD = 4
 
 
@@ -26,17 +25,17 @@ class IndexEntries(NamedTuple):
 
     hashes: Int32s
     records: Int32s
-    phy_offsets: Longs
-    store_timestamps_ms: Longs
+    phy_offsets: Int64s
+    store_timestamps_ms: Int64s
 
     @classmethod
-    def of_each(cls, hashes: Longs, phy_offsets: Longs, store_timestamps_ms: Longs) -> IndexEntries:
+    def of_each(cls, hashes: Int64s, phy_offsets: Int64s, store_timestamps_ms: Int64s) -> IndexEntries:
         """Entries whose hash, place and time (ms) stand in three int64 arrays, as if each had a record of its own."""
         numbers = np.arange(len(hashes), dtype=np.int32)
         offsets, times = np.ascontiguousarray(phy_offsets), np.ascontiguousarray(store_timestamps_ms)
         return cls(hashes.astype(np.int32), numbers, offsets, times)
 
-    def each(self) -> tuple[Longs, Longs, Longs]:
+    def each(self) -> tuple[Int64s, Int64s, Int64s]:
         """Hash, physical offset and store time (ms) of each entry, as new int64 arrays."""
         return self.hashes.astype(np.int64), self.phy_offsets[self.records], self.store_timestamps_ms[self.records]
 
@@ -55,8 +54,8 @@ class Digest(NamedTuple):
     """
 
     queues: SeenQueues
-    ordinals: Longs
-    tags_codes: Longs
+    ordinals: Int64s
+    tags_codes: Int64s
     hashes: Int32s
     hashed: Int32s
     whole: int
@@ -84,7 +83,7 @@ class RecordBatch:
 
     base: int
     buffer: Bytes
-    columns: Longs
+    columns: Int64s
     count: int
     digest: Digest | None = None
 

@@ -25,7 +25,7 @@ def body_column(batch: LogBatch, *, decompress: bool) -> pa.Array:
     """The bodies of ``batch``; raises CorruptRecordError where one cannot be decompressed."""
     compressed = batch.row(codes.SYS_FLAG) & flags.COMPRESSED != 0
     if not decompress or not compressed.any():
-        return _gathered(batch, 0, batch.count)
+        return _gathered(batch)
     unpacked = [_decompressed(batch, int(row)) for row in np.flatnonzero(compressed)]
     lengths = np.array(batch.row(codes.BODY_LENGTH))
     lengths[compressed] = [len(body) for body in unpacked]
@@ -39,10 +39,10 @@ def body_column(batch: LogBatch, *, decompress: bool) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), batch.count, [None, offsets.arrow, values.arrow])
 
 
-def _gathered(batch: LogBatch, start: int, stop: int) -> pa.Array:
+def _gathered(batch: LogBatch) -> pa.Array:
     at, length = batch.row(codes.BODY_AT), batch.row(codes.BODY_LENGTH)
     values, offsets = byte_buffer(int(length.sum())), offset_buffer(batch.count)
-    gather(batch.buffer, at, length, start, stop, values.array, offsets.array)
+    gather(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
     return pa.Array.from_buffers(pa.binary(), batch.count, [None, offsets.arrow, values.arrow])
 
 

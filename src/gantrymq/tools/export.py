@@ -33,6 +33,7 @@ from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.arrow_batches import ArrowBatches
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport
@@ -40,7 +41,6 @@ from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_batch import LogBatch
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
-from gantrymq.tools.verify import Progress
 
 STEP = "Exporting"
 SUCCESS = "_SUCCESS"

@@ -30,6 +30,7 @@ from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.store.log_scanner import STOPS
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
 from gantrymq.store.scan_ahead import ScanAhead, of_data
@@ -40,14 +41,6 @@ _HEAD_BYTES = PHY_OFFSET_AT + 8
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
 _SECTOR_BYTES = 512
-_STOPS = {
-    codes.STOP_BLANK: RecordStop.BLANK,
-    codes.STOP_ZEROS: RecordStop.ZEROS,
-    codes.STOP_HALF: RecordStop.HALF,
-    codes.STOP_MAGIC: RecordStop.MAGIC,
-    codes.STOP_SIZE: RecordStop.SIZE,
-    codes.STOP_NO_BLANK: RecordStop.NO_BLANK,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +138,9 @@ class LogFileReader:
                 return
             following, written = self._next_record(file, position)
             if following is None:
-                yield self._end(position, _STOPS[code], written)
+                yield self._end(position, STOPS[code], written)
                 return
-            yield Broken(self._entry.path, base + position, base + following, _STOPS[code])
+            yield Broken(self._entry.path, base + position, base + following, STOPS[code])
             position, wanted = following, 0
         yield self._end(position, RecordStop.NO_BLANK, position)
 

@@ -5,7 +5,6 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_crc_property
-from gantrymq.format.record import PHY_OFFSET_AT
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.format.record import PHY_OFFSET_AT, encode_crc
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_copy import LogCopy
 from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.verify import Progress
 
 STEP = "Salvaging"
 _CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
@@ -151,7 +150,7 @@ class RecordCopier:
             buffer[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = np.frombuffer(place, np.uint8)
             end = at + size
             if buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY):
-                crc = zlib.crc32(buffer[at : end - CRC_PROPERTY_SIZE].tobytes()) & 0x7FFFFFFF
-                buffer[end - CRC_PROPERTY_SIZE : end] = np.frombuffer(encode_crc_property(crc), np.uint8)
+                crc = encode_crc(buffer[at : end - CRC_PROPERTY_SIZE].tobytes())
+                buffer[end - CRC_PROPERTY_SIZE : end] = np.frombuffer(crc, np.uint8)
         self.copied.mended += len(wrong)
         return buffer

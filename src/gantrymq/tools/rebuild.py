@@ -39,12 +39,12 @@ from gantrymq.store.index_service import IndexService
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
+from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.file_swap import FileSwap, clear_directory
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.store_sizes import store_sizes
-from gantrymq.tools.verify import Progress
 
 STEP = "Rebuilding"
 WORK_DIRECTORY = "rebuild.tmp"

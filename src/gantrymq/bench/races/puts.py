@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gantrymq.bench.process import Line, run_ours
-from gantrymq.bench.race import Race, Row
+from gantrymq.bench.race import Race, Row, Side
 from gantrymq.bench.track import Track, fresh
 
 _SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60_000}
@@ -48,11 +48,17 @@ def _warm_up(full: int, count: int) -> int:
     return min(full, 4 * count)
 
 
-def _single(track: Track, body_size: int, threads: int) -> Race:
-    work = _work(track, body_size, threads)
+def _of_java(track: Track, work: dict[str, Any], settings: dict[str, Any]) -> Side:
+    """RocketMQ's store under threads that put one by one, whatever ours does."""
 
     def java(folder: Path) -> Line:
-        return track.other.put(fresh(folder), **work, halt=True)
+        return track.other.put(fresh(folder), settings, **work, halt=True)
+
+    return java
+
+
+def _single(track: Track, body_size: int, threads: int) -> Race:
+    work = _work(track, body_size, threads)
 
     def ours(folder: Path) -> Line:
         return run_ours("put", store=fresh(folder), settings={}, **work)
@@ -61,7 +67,7 @@ def _single(track: Track, body_size: int, threads: int) -> Race:
     if threads == 1:
         note = "put one by one, until queues and index have the last of them"
         rows.append(Row(f"dispatch {body_size} B", "dispatchedPerSecond", _UNIT, note=note))
-    return Race(rows, track.sides(java, ours))
+    return Race(rows, track.sides(_of_java(track, work, {}), ours))
 
 
 def _producers(count: int) -> str:
@@ -71,18 +77,14 @@ def _producers(count: int) -> str:
 def _batch(track: Track, form: str, body_size: int) -> Race:
     work = _work(track, body_size, 2)
 
-    def java(folder: Path) -> Line:
-        return track.other.put(fresh(folder), **work, halt=True)
-
     def ours(folder: Path) -> Line:
         batches = {"count": work["count"], "warm_up": work["warm_up"], "batch": _BATCH, "body_size": body_size}
         return run_ours(f"put_{form}", store=fresh(folder), settings={}, **batches)
 
     of_form = {"table": "tables made before", "list": "lists whose messages are made within the time"}[form]
     note = f"with dispatch caught up; Java puts one by one with two producers; ours are {of_form}"
-    return Race(
-        [Row(f"put {form} {body_size} B", "dispatchedPerSecond", _UNIT, 5.0, note=note)], track.sides(java, ours)
-    )
+    row = Row(f"put {form} {body_size} B", "dispatchedPerSecond", _UNIT, 5.0, note=note)
+    return Race([row], track.sides(_of_java(track, work, {}), ours))
 
 
 def _sync(track: Track, producers: int, ours_are: str, body_size: int) -> Race:
@@ -95,9 +97,6 @@ def _sync(track: Track, producers: int, ours_are: str, body_size: int) -> Race:
     }
     worker = {"threads": "put", "coroutines": "put_async"}[ours_are]
 
-    def java(folder: Path) -> Line:
-        return track.other.put(fresh(folder), _SYNC, **work, threads=producers, halt=True)
-
     def ours(folder: Path) -> Line:
         return run_ours(worker, store=fresh(folder), settings=_SYNC, **work, **{ours_are: producers})
 
@@ -105,4 +104,5 @@ def _sync(track: Track, producers: int, ours_are: str, body_size: int) -> Race:
     who = f"{producers} producer threads" if are_many else _producers(producers)
     name, goal = f"put SYNC_FLUSH {body_size} B, {who}", 1.2 if producers == 16 else None
     note = f"acknowledged; ours are {ours_are}, RocketMQ's threads"
+    java = _of_java(track, work | {"threads": producers}, _SYNC)
     return Race([Row(name, "putPerSecond", _UNIT, goal, note=note)], track.sides(java, ours))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.export import ExportPlan, ExportSelection, RecordExport, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport
 from gantrymq.tools.intact_records import FoundRecords, joined
 from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.verify import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

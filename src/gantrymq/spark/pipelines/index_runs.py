@@ -22,9 +22,10 @@ from gantrymq.errors import DiskFullError
 from gantrymq.format.index import IndexHeader, file_size
 from gantrymq.format.names import following_index_name, index_name
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.index_file import IndexFile
-from gantrymq.store.record_batch import IndexEntries, Longs, RecordBatch
+from gantrymq.store.record_batch import IndexEntries, RecordBatch
 
 _FIELDS = 3  # hash, physical offset, store time
 _ENTRY_BYTES = _FIELDS * 8
@@ -142,7 +143,7 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
         file.close()
 
 
-def _chunks(run: IndexRun) -> Iterator[Longs]:
+def _chunks(run: IndexRun) -> Iterator[Int64s]:
     for path, first, count in run.pieces:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), first * _ENTRY_BYTES, count * _ENTRY_BYTES, os.POSIX_FADV_SEQUENTIAL)

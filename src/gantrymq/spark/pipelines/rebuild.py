@@ -33,10 +33,10 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import append_units
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.rebuild import Build, BuildOrder, Built, RebuildReport, rebuild_store
-from gantrymq.tools.verify import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

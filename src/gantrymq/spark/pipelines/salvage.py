@@ -23,12 +23,12 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.rebuild import build_on
 from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
 from gantrymq.tools.log_copy import end_file
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_salvage import CopiedRecords, CopyOrder, RecordCopier, has_crc_property
 from gantrymq.tools.salvage import SalvageReport, salvage_store
-from gantrymq.tools.verify import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
