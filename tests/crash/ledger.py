@@ -79,7 +79,8 @@ class Ledger:
                     many.status,
                     [*zip(*_lists(many.phy_offsets, many.sizes, many.queue_offsets), strict=True)],
                 )
-                assert not many.rejected
+                assert set(many.rejected.values()) <= {PutMessageStatus.SERVICE_NOT_AVAILABLE}
+                assert len(many.rejected) in (0, len(messages)), "all of a batch, or none"
         except GantrymqError:
             self.refused += 1
             return
