@@ -119,7 +119,9 @@ class ConsumerManager:
             group = self._groups[name] = ConsumerGroup(name)
         changed = group.update_channel(client, data)
         if with_subscriptions:
+            before = set(group.subscriptions)
             changed |= group.update_subscriptions(data.subscription_data_set)
+            self._forget(name, before - group.subscriptions.keys())
         for topic in group.subscriptions:
             self._topics.setdefault(topic, set()).add(name)
         if changed and notify and not group.is_broadcast:
@@ -171,8 +173,12 @@ class ConsumerManager:
         if group.channels:
             return
         del self._groups[group.name]
-        for topic in group.subscriptions:
+        self._forget(group.name, group.subscriptions)
+
+    def _forget(self, group: str, topics: Iterable[str]) -> None:
+        """The group does not subscribe to these any more."""
+        for topic in topics:
             groups = self._topics.get(topic, set())
-            groups.discard(group.name)
+            groups.discard(group)
             if not groups:
                 self._topics.pop(topic, None)

@@ -13,8 +13,12 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import structlog
+
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock
+
+log = structlog.get_logger()
 
 CHECK_INTERVAL_MS = 5_000
 
@@ -120,5 +124,9 @@ class PullRequestHoldService:
         else:
             self._held.pop(key, None)
         for pull in ready:
-            if not pull.is_gone():
+            if pull.is_gone():
+                continue
+            try:
                 pull.resume()
+            except Exception:  # the others have left the table, too, and would never be answered
+                log.exception("a pull that waited could not be answered", topic=key[0], queue_id=key[1])

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from gantrymq.broker.wire_batch import WireRecords
-from gantrymq.errors import DiskFullError, StoreBehindError, SyncFailedError
+from gantrymq.errors import DiskFullError, StoreBehindError, StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.model.message import Message, StoredMessage
@@ -97,7 +97,7 @@ class BrokerMessageStore(MessageStore):
             return _refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, messages)
         except NoBufferError:
             return _refused(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, messages)
-        except SyncFailedError as error:  # of a new file's name
+        except (StoreError, OSError) as error:  # a new file: its name not synced, no descriptor left, a broken disk
             self._note_failure("append", error)
             return _refused(PutMessageStatus.UNKNOWN_ERROR, messages)
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import GantrymqError, StoreError
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_file import ConfigFile, parse_config
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
@@ -61,15 +61,12 @@ class ConfigPersistence:
         self._locks = {one.name: asyncio.Lock() for one in tables}
 
     def load(self) -> None:
-        """Read every file that is there; one that holds something else is reported and left out."""
+        """Read every file that is there, or else what stood in it before.
+
+        Raises StoreError where neither holds its table: it would begin empty, and the next save be the end of both.
+        """
         for name, file in self._files.items():
-            value = file.load()
-            if not value:
-                continue
-            try:
-                self._tables[name].load(value)
-            except (ValueError, GantrymqError) as error:
-                log.error("a configuration file cannot be read", file=name, reason=str(error))
+            _load(self._tables[name], file)
 
     def is_saved(self, name: str) -> bool:
         """Whether the file has what the table has."""
@@ -97,3 +94,20 @@ class ConfigPersistence:
     def close(self) -> None:
         """End the thread; save first."""
         self._writer.shutdown()
+
+
+def _load(table: Table, file: ConfigFile) -> None:
+    reason = ""
+    for raw in file.versions():
+        if not raw.strip():  # what a power cut leaves of a file that RocketMQ writes over
+            continue
+        try:
+            value = parse_config(raw)
+            if value:
+                table.load(value)
+            return
+        except (ValueError, GantrymqError) as error:
+            reason = reason or str(error)
+            log.error("a configuration file cannot be read", file=file.path.name, reason=str(error))
+    if reason:
+        raise StoreError(file.path, f"does not hold its table ({reason}); mend it, or take it and its .bak away")

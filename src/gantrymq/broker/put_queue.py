@@ -14,7 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+
+import structlog
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
@@ -23,6 +24,8 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
+
+log = structlog.get_logger()
 
 MAX_WAITING_BYTES = 256 << 20
 _GROUPS_AN_APPEND = 1024
@@ -95,11 +98,15 @@ class PutQueue:
         began = self._loop.time()
         while self._waiting:
             self._drop_late(began)
-            taken = list(islice(self._waiting, _GROUPS_AN_APPEND))
-            if not taken:
-                return
-            for one, outcome in zip(taken, self._store.append([one.group for one in taken]), strict=True):
-                self._waiting.popleft()
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _GROUPS_AN_APPEND))]
+            try:
+                outcomes = self._store.append([one.group for one in taken])
+            except Exception:  # whatever it was: nobody waits for ever, and who comes next is served
+                log.exception("messages could not be stored")
+                for one in taken:
+                    self._refuse(one, "ERROR", began)
+                continue
+            for one, outcome in zip(taken, outcomes, strict=True):
                 one.results = outcome
             self._acknowledge(taken)
             if (self._loop.time() - began) * 1000 > self._config.broker.os_page_cache_busy_timeout_ms:
@@ -120,7 +127,7 @@ class PutQueue:
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
         self._held_requests -= one.requests
         self._held_bytes -= one.size_bytes
-        one.done([], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
+        _tell(one, [], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
         if not self._store.is_sync_flush:
@@ -150,4 +157,12 @@ class PutQueue:
                 self._stats.put_failed += one.requests
             else:
                 stored(messages_in(results), bytes_in(results), int((now - one.came) * 1000))
-            one.done(results, None)
+            _tell(one, results, None)
+
+
+def _tell(one: _Waiting, results: list[PutMessageResult], busy: str | None) -> None:
+    """Say what became of it; an answer that cannot be given is nobody else's harm."""
+    try:
+        one.done(results, busy)
+    except Exception:
+        log.exception("the answer to a send could not be given")

@@ -123,7 +123,11 @@ class BrokerServer:
                 raise
         self.holds.start(asyncio.get_running_loop())
         self._schedule_all()
-        await self.outer.register()
+        try:
+            await self.outer.register()
+        except BaseException:
+            await self.shutdown()
+            raise
 
     def _make_tables(self) -> None:
         config, clock = self.config, self._clock

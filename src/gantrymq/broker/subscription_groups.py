@@ -91,10 +91,10 @@ class SubscriptionGroupManager:
         """Set or clear that bit; a topic with nothing forbidden clears the group, as with RocketMQ."""
         old = self._forbidden.get(group, {}).get(topic, 0)
         new = old | 1 << index if forbidden else old & ~(1 << index)
-        if new <= 0:
-            self._forbidden.pop(group, None)
+        if new > 0:
+            self._forbidden.setdefault(group, {})[topic] = new
+        elif self._forbidden.pop(group, None) is None:
             return
-        self._forbidden.setdefault(group, {})[topic] = new
         self._edited()
 
     def _edited(self) -> None:
@@ -102,9 +102,9 @@ class SubscriptionGroupManager:
         self.edits += 1
 
     def to_body(self, groups: list[SubscriptionGroupConfig] | None = None) -> SubscriptionGroupWrapper:
-        """The table, or some of it, with its version."""
+        """The table, or some of it, with its version. All of it has what is forbidden to groups not made yet, too."""
         chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
-        forbidden = {name: table for name, table in self._forbidden.items() if name in chosen}
+        forbidden = {name: table for name, table in self._forbidden.items() if groups is None or name in chosen}
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(chosen), forbidden_table=forbidden, data_version=self._version.value
         )

@@ -112,7 +112,11 @@ class Standalone:
         except BaseException:
             await self.namesrv.shutdown()
             raise
-        await self._route_answers()
+        try:
+            await self._route_answers()
+        except BaseException:
+            await self.shutdown()
+            raise
 
     async def shutdown(self) -> None:
         """Stop the broker, which says goodbye, then the name server. Doing so twice is harmless."""
@@ -134,7 +138,6 @@ class Standalone:
                 while not await self._has_route(client, name):
                     await asyncio.sleep(_ASK_AGAIN_S)
         except TimeoutError as error:
-            await self.shutdown()
             raise RemotingError(f"{self.namesrv_address}: the broker {name} has no route") from error
         finally:
             await client.close()

@@ -20,12 +20,12 @@ class ReplacedFile:
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
-        self._path = path
+        self.path = path
         self._backup = path.with_name(path.name + ".bak")
 
     def versions(self) -> Iterator[bytes]:
         """What there is to read: the file, then what stood in it before. Raises DiskError."""
-        for path in (self._path, self._backup):
+        for path in (self.path, self._backup):
             try:
                 yield self._read(path)
             except FileNotFoundError:
@@ -33,17 +33,17 @@ class ReplacedFile:
 
     def replace(self, data: bytes) -> None:
         """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError: it stays."""
-        self._fs.make_directory(self._path.parent)
-        fresh = self._path.with_name(self._path.name + ".tmp")
+        self._fs.make_directory(self.path.parent)
+        fresh = self.path.with_name(self.path.name + ".tmp")
         try:
             self._write(fresh, data)
         except DiskFullError:
             self._fs.remove(fresh)
             raise
-        if self._fs.exists(self._path):
-            self._fs.rename(self._path, self._backup)
-        self._fs.rename(fresh, self._path)
-        self._fs.sync_directory(self._path.parent)
+        if self._fs.exists(self.path):
+            self._fs.rename(self.path, self._backup)
+        self._fs.rename(fresh, self.path)
+        self._fs.sync_directory(self.path.parent)
 
     def _read(self, path: Path) -> bytes:
         file = self._fs.open(path)

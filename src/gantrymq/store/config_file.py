@@ -7,6 +7,7 @@ Source: ConfigManager.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,18 @@ class ConfigFile:
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._file = ReplacedFile(fs, path)
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._file.path
+
+    def versions(self) -> Iterator[bytes]:
+        """What there is to read: the file, then what stood in it before. Raises DiskError."""
+        return self._file.versions()
+
     def load(self) -> dict[str, Any]:
         """The object; empty where neither the file nor its backup holds one. Raises DiskError."""
-        for raw in self._file.versions():
+        for raw in self.versions():
             try:
                 return parse_config(raw)
             except ValueError:

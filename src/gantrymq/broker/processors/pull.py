@@ -32,6 +32,7 @@ from gantrymq.remoting.command import RemotingCommand, encode_head
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from gantrymq.remoting.quick_answers import encode_found_head
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import failure
 
 OFFSET_RESET = "OFFSET_RESET"
 _FOUND = GetMessageStatus.FOUND.value
@@ -264,7 +265,10 @@ class PullMessageProcessor:
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
 
         def resume() -> None:
-            response = self._process(channel, request, asked, may_wait=False)
+            try:
+                response = self._process(channel, request, asked, may_wait=False)
+            except Exception as error:
+                response = failure(request, error)
             if response is not None:
                 channel.send(response)
 

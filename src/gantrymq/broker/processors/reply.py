@@ -138,7 +138,7 @@ class ReplyMessageProcessor:
             if not request.is_oneway:
                 channel.send(self._with_region(answer))
 
-        if not self._puts.put([message], stored):
+        if not self._puts.put([message], stored) and not request.is_oneway:
             channel.send(self._with_region(response))  # the reply itself has arrived: keeping it is an extra
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:

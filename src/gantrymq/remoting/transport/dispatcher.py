@@ -68,7 +68,7 @@ class RequestDispatcher:
             try:
                 answer = self._answer(channel, request)
             except Exception as error:
-                answer = _failure(request, error)
+                answer = failure(request, error)
             if isinstance(answer, RemotingCommand):
                 _reply(channel, request, answer)
             elif answer is not None:
@@ -103,7 +103,7 @@ async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[A
     try:
         response = await answer
     except Exception as error:
-        response = _failure(request, error)
+        response = failure(request, error)
     if response is not None:
         _reply(channel, request, response)
 
@@ -114,10 +114,11 @@ def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand
     try:
         channel.send(response)
     except GantrymqError as error:
-        channel.send(_failure(request, error))
+        channel.send(failure(request, error))
 
 
-def _failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
+def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    """SYSTEM_ERROR, the answer to a request that ended in ``error``; one that nobody expected is logged."""
     if not isinstance(error, GantrymqError):
         log.exception("a request failed", code=request.code, exc_info=error)
     return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

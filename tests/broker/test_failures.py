@@ -1,0 +1,185 @@
+"""Whatever fails within the broker, everybody is answered, and whoever comes next is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_cases import BrokerCase, messages_of
+
+from gantrymq.broker.consumers import ClientChannel, ConsumerManager
+from gantrymq.broker.subscriptions import build_subscription
+from gantrymq.embedded.standalone import Standalone
+from gantrymq.errors import DiskError, RemotingConnectError, StoreError
+from gantrymq.model.message import Message
+from gantrymq.remoting.bodies.client import ConsumerData
+from gantrymq.remoting.codes import PullSysFlag, ResponseCode
+from gantrymq.store.append import PutMessageResult
+
+WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+
+
+def too_many_files(*_: object, **__: object) -> Any:
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.asyncio
+async def test_sends_go_on_after_a_file_of_the_log_could_not_be_made(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send()
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.server.store._log, "room_for", too_many_files)
+        answers = await asyncio.gather(*(broker.send() for _ in range(3)))
+        assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
+    assert (await broker.send()).code == ResponseCode.SUCCESS
+    assert broker.server.puts.is_idle
+
+
+@pytest.mark.asyncio
+async def test_sends_go_on_after_what_nobody_expected(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    await broker.send()
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.server.store, "append", lambda groups: 1 / 0)
+        assert (await broker.send()).code == ResponseCode.SYSTEM_BUSY
+    assert (await broker.send()).code == ResponseCode.SUCCESS
+    assert broker.server.puts.is_idle
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_cannot_be_given_keeps_nobody_else_from_his(broker: BrokerCase) -> None:
+    told: list[int] = []
+
+    def fails(results: list[PutMessageResult], busy: str | None) -> None:
+        raise RuntimeError("no answer")
+
+    puts = broker.server.puts
+    puts.put([Message("T", b"a")], fails)
+    puts.put([Message("T", b"b")], lambda results, busy: told.append(results[0].queue_offset))
+    while not puts.is_idle:
+        await asyncio.sleep(0)
+    assert told == [1]
+
+
+@pytest.mark.asyncio
+async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_others(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send()
+    await broker.heart_beat()
+    pulls = [
+        asyncio.create_task(broker.pull(offset=1, sys_flag=WAITING, suspend_timeout_millis=20_000)) for _ in range(3)
+    ]
+    key = ("T", 0)
+    while len(broker.server.holds._held.get(key, ())) < len(pulls):
+        await asyncio.sleep(0.001)
+    pull, asked = broker.server.store.pull, []
+
+    def fails_once(*args: Any, **options: Any) -> Any:
+        asked.append(args)
+        if len(asked) == 1:
+            raise DiskError("consumequeue", "Input/output error")
+        return pull(*args, **options)
+
+    monkeypatch.setattr(broker.server.store, "pull", fails_once)
+    await broker.send(body=b"second")
+    answers = await asyncio.wait_for(asyncio.gather(*pulls), 10)
+    assert sorted(answer.code for answer in answers) == [
+        ResponseCode.SUCCESS,
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+    ]
+    assert messages_of(max(answers, key=lambda answer: len(answer.body)).body)[0].body == b"second"
+
+
+class Connection:
+    """As much of a connection as a table of members looks at."""
+
+    address = "127.0.0.1:1"
+
+
+def test_who_gave_up_a_topic_is_not_listed_for_it() -> None:
+    manager = ConsumerManager()
+    connection: Any = Connection()
+
+    def beat(version: int, *topics: str) -> None:
+        data = ConsumerData(
+            group_name="g",
+            message_model="CLUSTERING",
+            subscription_data_set=[build_subscription(topic, "*", "TAG", version) for topic in topics],
+        )
+        manager.register(data, ClientChannel(connection, "c1", "JAVA", 1, 0), notify=False)
+
+    beat(1, "A", "B")
+    assert manager.groups_of("B") == {"g"}
+    beat(2, "A")
+    assert manager.groups_of("B") == set()
+    assert manager.groups_of("A") == {"g"}
+    manager.channel_closed(connection)
+    assert manager.groups_of("A") == set()
+    assert not manager._topics
+
+
+@pytest.mark.asyncio
+async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path) -> None:
+    for forbidden in (True, False):
+        case = BrokerCase(tmp_path / "store")
+        await case.start()
+        case.server.groups.set_forbidden("later", "T", 2, forbidden=forbidden)
+        await case.stop()
+        kept = json.loads((tmp_path / "store" / "config" / "subscriptionGroup.json").read_bytes())
+        assert bool(kept["forbiddenTable"]) is forbidden
+
+
+@pytest.mark.asyncio
+async def test_a_table_of_another_shape_is_read_from_its_backup(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "config" / "topics.json"
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    await case.send("kept")
+    await case.stop()
+    good = path.read_bytes()
+    path.with_name("topics.json.bak").write_bytes(good)
+    path.write_bytes(b'{"topicConfigTable":[]}')
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    assert case.server.topics.get("kept") is not None
+    await case.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(tmp_path: Path) -> None:
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (config / name).write_bytes(b'{"offsetTable":[]}')
+    case = BrokerCase(tmp_path / "store")
+    with pytest.raises(StoreError, match=r"consumerOffset\.json: does not hold its table"):
+        await case.start()
+    await case.client.close()
+    assert (config / "consumerOffset.json").read_bytes() == b'{"offsetTable":[]}'
+
+
+@pytest.mark.asyncio
+async def test_where_the_route_cannot_be_asked_for_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+    from gantrymq.namesrv.settings import NamesrvConfig
+
+    def standalone() -> Standalone:
+        return Standalone(tmp_path / "store", LiveConfig(BrokerConfig(listen_port=0)), NamesrvConfig(listen_port=0))
+
+    async def unreachable(*_: object) -> bool:
+        raise RemotingConnectError("192.0.2.1:9876", "no route to host")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Standalone, "_has_route", unreachable)
+        with pytest.raises(RemotingConnectError):
+            await standalone().start()
+    again = standalone()
+    await again.start()
+    await again.shutdown()
