@@ -69,6 +69,8 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send()
+    while broker.server.store.max_offset_in_queue("T", 0) < 1:
+        await asyncio.sleep(0.001)
     await broker.heart_beat()
     pulls = [
         asyncio.create_task(broker.pull(offset=1, sys_flag=WAITING, suspend_timeout_millis=20_000)) for _ in range(3)
@@ -93,6 +95,29 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
         ResponseCode.SYSTEM_ERROR,
     ]
     assert messages_of(max(answers, key=lambda answer: len(answer.body)).body)[0].body == b"second"
+
+
+@pytest.mark.asyncio
+async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = asyncio.Event()
+
+    async def hangs() -> int:
+        await announced.wait()
+        return 0
+
+    await broker.send("old")
+    monkeypatch.setattr(broker.server.outer, "register", hangs)
+    new = asyncio.create_task(broker.send("new"))
+    while "new" not in broker.server.topics:
+        await asyncio.sleep(0)
+    try:
+        assert (await asyncio.wait_for(broker.send("old"), 10)).code == ResponseCode.SUCCESS
+        assert not new.done()
+    finally:
+        announced.set()
+    assert (await new).code == ResponseCode.SUCCESS
 
 
 class Connection:

@@ -176,14 +176,14 @@ class BrokerOuterAPI:
         timeout_ms = self._config.broker.register_broker_timeout_ms
         try:
             response = await self._client.invoke(name_server, RemotingCommand.request(header, body), timeout_ms)
+            if response.code != ResponseCode.SUCCESS:
+                log.warning("not registered", name_server=name_server, code=response.code, reason=response.remark)
+                return False
+            if response.body:
+                self._topics.set_order(decode_body(KVTable, response.body).table)
         except RemotingError as error:
             log.warning("not registered", name_server=name_server, reason=str(error))
             return False
-        if response.code != ResponseCode.SUCCESS:
-            log.warning("not registered", name_server=name_server, code=response.code, reason=response.remark)
-            return False
-        if response.body:
-            self._topics.set_order(decode_body(KVTable, response.body).table)
         return True
 
     def _wrapper(self, topics: Iterable[TopicConfig]) -> TopicConfigAndMappingSerializeWrapper:

@@ -92,6 +92,7 @@ class BrokerServer:
         self._hooks: tuple[RequestHook, ...] = tuple(hooks)
         self._stopping = False
         self._answers: set[asyncio.Task[None]] = set()
+        self._unsettled: set[str] = set()  # topics that were made or changed and may not be known everywhere yet
         self.port = 0
 
     @property
@@ -275,6 +276,7 @@ class BrokerServer:
     # Who tells whom
 
     def _topics_changed(self, topics: list[TopicConfig]) -> None:
+        self._unsettled.update(str(one.topic_name) for one in topics)
         self.outer.register_soon()
 
     def _members_changed(self, group: str, members: list[ClientChannel]) -> None:
@@ -288,17 +290,26 @@ class BrokerServer:
         self.producers.channel_closed(channel)
         self.consumers.channel_closed(channel)
 
-    def _answer(self, channel: Channel, frame: bytes) -> None:
-        """Send an answer; while topics it may rest on are not yet on the disk and at the name servers, later."""
-        if self.kept.is_saved(TOPICS) and self.outer.is_current:
+    def _answer(self, channel: Channel, frame: bytes, topic: str) -> None:
+        """Send an answer; while the topic it rests on is not yet on the disk and at the name servers, later."""
+        if topic not in self._unsettled or self._are_settled():
             channel.send_bytes((frame,))
         else:
             task = asyncio.ensure_future(self._answer_when_settled(channel, frame))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
+    def _are_settled(self) -> bool:
+        """Whether all topics are on the disk and at the name servers, so that no answer has to wait for one."""
+        if not (self.kept.is_saved(TOPICS) and self.outer.is_current):
+            return False
+        self._unsettled.clear()
+        return True
+
     async def _answer_when_settled(self, channel: Channel, frame: bytes) -> None:
         with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
             await self.kept.save(TOPICS)
-        await self.outer.settled()
+        with suppress(GantrymqError):
+            await self.outer.settled()
+        self._are_settled()
         channel.send_bytes((frame,))

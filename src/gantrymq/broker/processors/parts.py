@@ -43,4 +43,4 @@ class Parts:
     kept: ConfigPersistence
     outer: BrokerOuterAPI
     address: str
-    answer: Callable[[Channel, bytes], None]
+    answer: Callable[[Channel, bytes, str], None]

@@ -85,7 +85,7 @@ class _Sent:
 class SendMessageProcessor:
     """Checks what producers send, as RocketMQ does and in its words, and puts it into ``puts``.
 
-    ``answer(channel, frame)`` sends a response once the topics that were made for it are on the disk too.
+    ``answer(channel, frame, topic)`` sends a response, once the topic, if it was made for it, is on the disk too.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SendMessageProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         disk_ratio: Callable[[], float],
-        answer: Callable[[Channel, bytes], None],
+        answer: Callable[[Channel, bytes, str], None],
     ) -> None:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
@@ -306,7 +306,7 @@ class SendMessageProcessor:
         if busy is None and results[0].phy_offset >= 0:
             self._stats.put(results[0].topic, messages_in(results), bytes_in(results))
         if not sent.request.flag & ONEWAY_FLAG:
-            self._answer(sent.channel, self._frame(sent, results, busy))
+            self._answer(sent.channel, self._frame(sent, results, busy), sent.topic)
 
     def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> bytes:
         request = sent.request

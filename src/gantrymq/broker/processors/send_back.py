@@ -39,7 +39,7 @@ class ConsumerSendMsgBackProcessor:
         message_at: Callable[[int], StoredMessage | None],
         puts: PutQueue,
         stats: BrokerStatsManager,
-        answer: Callable[[Channel, bytes], None],
+        answer: Callable[[Channel, bytes, str], None],
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
         self._message_at, self._puts, self._stats, self._answer = message_at, puts, stats, answer
@@ -76,7 +76,9 @@ class ConsumerSendMsgBackProcessor:
             again = self._again(message, retry, random.randrange(group.retry_queue_nums), level)
 
         def stored(results: list[PutMessageResult], busy: str | None) -> None:
-            self._stored(channel, request, asked, results, busy)
+            answer = self._stored(request, asked, results, busy)
+            if not request.is_oneway:
+                self._answer(channel, encode_command(answer), again.topic)
 
         if not self._puts.put([again], stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
@@ -104,18 +106,14 @@ class ConsumerSendMsgBackProcessor:
 
     def _stored(
         self,
-        channel: Channel,
         request: RemotingCommand,
         asked: ConsumerSendMsgBackRequestHeader,
         results: list[PutMessageResult],
         busy: str | None,
-    ) -> None:
+    ) -> RemotingCommand:
         if busy is not None:
-            response = request.response(ResponseCode.SYSTEM_BUSY, busy)
-        elif results[0].status is PutMessageStatus.PUT_OK:
-            self._stats.add(SNDBCK_PUT_NUMS, f"{asked.origin_topic}@{asked.group}", 1)
-            response = request.response(ResponseCode.SUCCESS)
-        else:
-            response = request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
-        if not request.is_oneway:
-            self._answer(channel, encode_command(response))
+            return request.response(ResponseCode.SYSTEM_BUSY, busy)
+        if results[0].status is not PutMessageStatus.PUT_OK:
+            return request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
+        self._stats.add(SNDBCK_PUT_NUMS, f"{asked.origin_topic}@{asked.group}", 1)
+        return request.response(ResponseCode.SUCCESS)
