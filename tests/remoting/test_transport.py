@@ -4,8 +4,8 @@ import asyncio
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,54 @@ def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
         async with calling() as client:
             with pytest.raises(RemotingConnectError):
                 await client.invoke(address, RemotingCommand(ECHO), 5000)
+
+    run(scenario)
+
+
+@contextmanager
+def closed_door() -> Iterator[tuple[socket.socket, str]]:
+    """A server that accepts nobody, and before which there is no more room to wait."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as door, ExitStack() as crowd:
+        for _ in range(3):
+            one = crowd.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(door.getsockname())
+        yield door, f"127.0.0.1:{door.getsockname()[1]}"
+
+
+def test_who_waits_no_longer_for_a_connection_leaves_it_to_the_others(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        with closed_door() as (door, address):
+            async with calling(connect_timeout_ms=30_000) as client:
+                patient = asyncio.ensure_future(client.channel(address, 30_000))
+                with pytest.raises(RemotingConnectError, match="no connection within 20 ms"):
+                    await client.invoke(address, RemotingCommand(ECHO), 20)
+                door.setblocking(False)
+                accepted = []
+                while not patient.done():
+                    with suppress(BlockingIOError):
+                        accepted.append(door.accept()[0])
+                    await asyncio.sleep(0.001)
+                assert not (await patient).is_closed
+                for one in accepted:
+                    one.close()
+
+    run(scenario)
+
+
+def test_a_connection_that_does_not_come_is_an_error_for_all_who_wait(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        with closed_door() as (_, address):
+            async with calling(connect_timeout_ms=20) as client:
+                calls = [client.invoke(address, RemotingCommand(ECHO), 30_000) for _ in range(3)]
+                errors = await asyncio.gather(*calls, return_exceptions=True)
+                assert {str(error) for error in errors} == {f"{address}: no connection within 20 ms"}
+            async with calling(connect_timeout_ms=30_000) as client:
+                waiting = asyncio.ensure_future(client.invoke(address, RemotingCommand(ECHO), 30_000))
+                await asyncio.sleep(0)
+                await client.close()
+                with pytest.raises(RemotingConnectError, match="the client was closed"):
+                    await waiting
 
     run(scenario)
 

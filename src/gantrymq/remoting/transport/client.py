@@ -62,17 +62,23 @@ class RemotingClient:
         channel.invoke_oneway(command)
 
     async def channel(self, address: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
-        """The connection to an address; those who ask at the same time wait for the same one."""
+        """The connection to an address; those who ask at the same time wait for the same one.
+
+        Who waits no longer leaves it to the others: it ends by itself after the client's own time-out.
+        """
         task = self._channels.get(address)
         if task is None or (task.done() and _is_useless(task)):
             task = self._channels[address] = asyncio.ensure_future(self._connect(address))
         try:
             # Not wait_for, which before Python 3.12 swallows a cancellation that meets the connection.
-            async with asyncio.timeout(min(timeout_ms, self._connect_timeout_ms) / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 return await asyncio.shield(task)
         except TimeoutError as error:
-            task.cancel()
             raise RemotingConnectError(address, f"no connection within {timeout_ms} ms") from error
+        except asyncio.CancelledError as error:
+            if not task.cancelled() or _is_cancelled():
+                raise
+            raise RemotingConnectError(address, "the client was closed") from error
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address; the next request makes a new one."""
@@ -96,7 +102,12 @@ class RemotingClient:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         try:
-            _, channel = await loop.create_connection(lambda: Channel(self._handler, client_tls=self._tls), host, port)
+            async with asyncio.timeout(self._connect_timeout_ms / 1000):
+                _, channel = await loop.create_connection(
+                    lambda: Channel(self._handler, client_tls=self._tls), host, port
+                )
+        except TimeoutError as error:  # before OSError, which it is too
+            raise RemotingConnectError(address, f"no connection within {self._connect_timeout_ms} ms") from error
         except OSError as error:
             raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
         return channel
@@ -108,6 +119,12 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise RemotingError(f"{address!r} is no address: host:port is needed")
     return host.strip("[]"), int(port)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants the task that asks to end; else it is what it waited for that was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _is_useless(task: asyncio.Task[Channel]) -> bool:
