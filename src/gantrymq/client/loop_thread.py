@@ -13,6 +13,9 @@ from gantrymq.errors import MQClientError
 T = TypeVar("T")
 
 
+_TELL_AGAIN_SECONDS = 0.1
+
+
 class LoopThread:
     """Runs coroutines one thread away. Thread rule: any thread but its own."""
 
@@ -21,14 +24,16 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"gantrymq-{name}", daemon=True)
         self._thread.start()
+        self._lock = threading.Lock()  # so that nothing is begun behind what closing begins
         self._closed = False
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine; raises MQClientError once all is closed."""
-        if self._closed:
-            work.close()
-            raise MQClientError(f"the {self._name} is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
+        with self._lock:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(self._until_closed(work), self._loop)
+        work.close()
+        raise MQClientError(f"the {self._name} is closed")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """A coroutine's result, or what it raises."""
@@ -43,15 +48,35 @@ class LoopThread:
         return self.run(work())
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run what is left to do, then end the thread; what it raises is raised. Twice is once."""
-        if self._closed:
+        """Run what is left to do, end what is still under way, then the thread; what ``last`` raises is raised.
+
+        Twice is once.
+        """
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if not first:
             last.close()
             return
-        ending = self.submit(last)
-        self._closed = True
         try:
-            ending.result()
+            asyncio.run_coroutine_threadsafe(last, self._loop).result()
         finally:
+            asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _until_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if not self._closed:
+                raise
+            raise MQClientError(f"the {self._name} was closed meanwhile") from error
+
+
+async def _end_all() -> None:
+    """Cancel every other task until there is none. One that swallows its cancellation is told again."""
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_TELL_AGAIN_SECONDS)

@@ -38,6 +38,7 @@ class RemotingClient:
         self._tls, self._hooks = tls, tuple(hooks)
         self._connect_timeout_ms = connect_timeout_ms
         self._channels: dict[str, asyncio.Task[Channel]] = {}
+        self._closed = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """The response to a request.
@@ -66,6 +67,8 @@ class RemotingClient:
 
         Who waits no longer leaves it to the others: it ends by itself after the client's own time-out.
         """
+        if self._closed:
+            raise RemotingConnectError(address, "the client is closed")
         task = self._channels.get(address)
         if task is None or (task.done() and _is_useless(task)):
             task = self._channels[address] = asyncio.ensure_future(self._connect(address))
@@ -87,7 +90,8 @@ class RemotingClient:
             task.result().abort()
 
     async def close(self) -> None:
-        """Close all connections once what was sent is written."""
+        """Close all connections once what was sent is written, and make no more."""
+        self._closed = True
         tasks = list(self._channels.values())
         self._channels.clear()
         for task in tasks:

@@ -1,0 +1,88 @@
+"""The thread of a plain client: what is under way when it is closed ends, and says why."""
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, Future
+
+import pytest
+
+from gantrymq import EmbeddedBroker, LitePullConsumer
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.errors import MQClientError
+
+
+async def nothing() -> None: ...
+
+
+def test_a_call_under_way_ends_with_the_loop() -> None:
+    loop, begun = LoopThread("tester"), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    call = loop.submit(wait())
+    assert begun.wait(60)
+    loop.close(nothing())
+    with pytest.raises(MQClientError, match="the tester was closed meanwhile"):
+        call.result(60)
+    with pytest.raises(MQClientError, match="the tester is closed"):
+        loop.run(nothing())
+    loop.close(nothing())
+
+
+def test_what_is_cancelled_before_is_only_cancelled() -> None:
+    loop = LoopThread("tester")
+    call = loop.submit(asyncio.Event().wait())
+    assert call.cancel()
+    with pytest.raises(CancelledError):
+        call.result(60)
+    loop.close(nothing())
+
+
+def test_every_call_that_was_begun_ends() -> None:
+    loop, calls, full = LoopThread("tester"), list[Future[bool]](), threading.Event()
+
+    def begin() -> None:
+        while True:
+            work = asyncio.Event().wait()
+            try:
+                calls.append(loop.submit(work))
+            except MQClientError:
+                return
+            if len(calls) > 100:
+                full.set()
+
+    threads = [threading.Thread(target=begin, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert full.wait(60)
+    loop.close(nothing())
+    for thread in threads:
+        thread.join()
+    for call in calls:
+        with pytest.raises(MQClientError):
+            call.result(60)
+
+
+def test_who_polls_is_told_that_the_consumer_was_closed() -> None:
+    with EmbeddedBroker() as broker, LitePullConsumer(broker.namesrv, consumer_group="closed") as consumer:
+        broker.create_topic("Silent", 1)
+        consumer.subscribe("Silent")
+        told: list[BaseException] = []
+        begun = threading.Event()
+
+        def poll() -> None:
+            begun.set()
+            try:
+                consumer.poll(600_000)
+            except MQClientError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=poll, daemon=True)
+        thread.start()
+        assert begun.wait(60)
+        consumer.close()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert [str(error).startswith("the lite-pull-consumer") for error in told] == [True]
