@@ -319,6 +319,23 @@ def test_who_does_not_read_is_not_read_either(run: Callable[[Scenario], None]) -
     run(scenario)
 
 
+def test_a_server_that_does_not_read_holds_nobody_longer_than_asked_for(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            address = f"127.0.0.1:{deaf.getsockname()[1]}"
+            async with calling(connect_timeout_ms=500) as client:
+                channel = await client.channel(address)
+                large = RemotingCommand(ECHO, body=bytes(15 << 20))
+                for command in (large, RemotingCommand(ECHO)):
+                    with pytest.raises(RemotingTimeoutError, match=r"no answer within \d+ ms"):
+                        await client.invoke(address, command, 50)
+                with pytest.raises(RemotingTimeoutError, match="no answer within 500 ms"):
+                    await client.invoke_oneway(address, RemotingCommand(ECHO))
+                channel.abort()
+
+    run(scenario)
+
+
 def test_who_lets_too_much_wait_is_cut_off(run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "MAX_UNREAD_BYTES", 4 << 20)
 

@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable
 
-from gantrymq.errors import RemotingConnectError, RemotingError
+from gantrymq.errors import RemotingConnectError, RemotingError, RemotingTimeoutError
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -43,21 +43,23 @@ class RemotingClient:
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """The response to a request.
 
-        Raises RemotingConnectError, RemotingTimeoutError (``timeout_ms`` covers connecting too) or
-        RemotingTooMuchRequestError.
+        Raises RemotingConnectError, RemotingTimeoutError (``timeout_ms`` covers connecting too, and waiting until the
+        other end reads) or RemotingTooMuchRequestError.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        channel = await self.channel(address, timeout_ms)
-        await channel.writable()
+        channel = await self._writable(address, timeout_ms)
         for hook in self._hooks:
             hook(address, command)
         return await channel.invoke(command, max(timeout_ms - int((loop.time() - began) * 1000), 1))
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that nobody answers; raises RemotingConnectError."""
-        channel = await self.channel(address, self._connect_timeout_ms)
-        await channel.writable()
+        """Send a request that nobody answers.
+
+        Raises RemotingConnectError, or RemotingTimeoutError where the other end reads nothing for as long as we would
+        wait for a connection.
+        """
+        channel = await self._writable(address, self._connect_timeout_ms)
         for hook in self._hooks:
             hook(address, command)
         channel.invoke_oneway(command)
@@ -82,6 +84,17 @@ class RemotingClient:
             if not task.cancelled() or _is_cancelled():
                 raise
             raise RemotingConnectError(address, "the client was closed") from error
+
+    async def _writable(self, address: str, timeout_ms: int) -> Channel:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        channel = await self.channel(address, timeout_ms)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await channel.writable()
+        except TimeoutError as error:
+            raise RemotingTimeoutError(address, timeout_ms) from error
+        return channel
 
     def close_channel(self, address: str) -> None:
         """Close the connection to an address; the next request makes a new one."""
