@@ -223,3 +223,30 @@ def test_in_order_a_failing_message_waits_until_it_is_among_the_dead_letters() -
         await consumption.close()
 
     play(scenario)
+
+
+@pytest.mark.parametrize("kind", [ConcurrentConsumption, OrderlyConsumption])
+def test_a_listener_whose_own_task_was_cancelled_has_failed(
+    kind: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        scene, seen = Scene(2, suspend_current_queue_time_ms=1), list[int]()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            seen.append(messages[0].queue_offset)
+            if seen.count(0) == 1:
+                helper = asyncio.ensure_future(asyncio.sleep(60))
+                helper.cancel()
+                await helper
+
+        consumption = consuming(kind, scene, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 2)
+        assert sorted(seen) == ([0, 1] if kind is ConcurrentConsumption else [0, 0, 1])
+        await consumption.close()
+
+    play(scenario)
+
+
+def consuming(kind: Callable[..., Any], scene: Scene, listener: Any) -> Any:
+    return kind(scene.ground, listener) if kind is ConcurrentConsumption else kind(scene.ground, None, listener)

@@ -48,7 +48,7 @@ class AsyncClient:
         return call.read(response, address)
 
     async def tell(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that nobody answers; raises RemotingConnectError where there is nobody."""
+        """Send a request that nobody answers; raises RemotingError where nobody is there or reads."""
         await self._remoting.invoke_oneway(address, command)
 
     async def ask_name_server(self, call: Call[T]) -> T:

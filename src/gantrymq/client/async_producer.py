@@ -105,7 +105,7 @@ class AsyncProducer:
         return await self._send(prepare_batch(messages, ids, self._config), queue, timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
-        """Send one message and learn nothing of what became of it; raises only where there is nobody to send it to."""
+        """Send one message and learn nothing of what became of it; raises only where nobody is there or reads."""
         outgoing = prepare(message, self._ids.new(), self._config)
         route = await self._routes.find(outgoing.topic)
         chosen = _chosen(route, queue) or self._fault.select(route.publish, None, self._clock.now_ms())

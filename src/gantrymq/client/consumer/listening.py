@@ -151,6 +151,10 @@ class CoroutineListening(Generic[C, S]):
                 status = await self._listener(messages, context)
             except Exception as error:
                 done(None, error)
+            except asyncio.CancelledError as error:  # of ours, or of a task of its own that it waited for
+                if self._closing:
+                    raise
+                done(None, error)
             else:
                 done(status, None)
 
