@@ -218,6 +218,38 @@ def test_one_way_leaves_no_trace(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_was_sent_before_closing_arrives(run: Callable[[Scenario], None], tls: bool) -> None:
+    async def scenario() -> None:
+        seen: list[int] = []
+        server = RemotingServer(RequestDispatcher({ECHO: lambda channel, request: seen.append(len(request.body))}))
+        address = f"127.0.0.1:{await server.start()}"
+        async with calling(tls=tls_client({"tls.enable": "true"}) if tls else None) as client:
+            for _ in range(2):
+                await client.invoke_oneway(address, RemotingCommand(ECHO, body=bytes(4 << 20)))
+            channel = await client.channel(address)
+        assert channel.is_closed
+        while server.channels:
+            await asyncio.sleep(0.001)
+        assert seen == [4 << 20] * 2
+        await server.close()
+
+    run(scenario)
+
+
+def test_closing_does_not_wait_for_who_reads_nothing(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            address = f"127.0.0.1:{deaf.getsockname()[1]}"
+            for tls in (None, tls_client({"tls.enable": "true"})):
+                async with calling(tls=tls) as client:
+                    await client.invoke_oneway(address, RemotingCommand(ECHO, body=bytes(15 << 20)))
+                    channel = await client.channel(address)
+                assert channel.is_closed
+
+    run(scenario)
+
+
 def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:

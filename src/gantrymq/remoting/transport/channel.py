@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, cast
 
 import structlog
@@ -31,6 +31,7 @@ from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
+_CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
 log = structlog.get_logger()
@@ -83,7 +84,7 @@ class Channel(asyncio.Protocol):
         self._pending: PendingRequests[_Waiter] = PendingRequests()
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
-        self._flushing = False
+        self._flushing = self._ending = False
         self._writable: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -211,14 +212,16 @@ class Channel(asyncio.Protocol):
             await asyncio.shield(self._writable)
 
     def close(self) -> None:
-        """Close when what was sent is written."""
+        """Close when what was sent is written; where it waits for a TLS handshake, that goes on until then."""
         if self._transport is not None and not self._transport.is_closing():
             self._flush()
-            self._transport.close()
+            self._ending = self._tls is not None and self._tls.is_waiting
+            if not self._ending:
+                self._transport.close()
 
     def abort(self) -> None:
         """Close now; what was not written is lost."""
-        if self._transport is not None:
+        if self._transport is not None and not self.is_closed:
             self._transport.abort()
 
     # Within
@@ -259,6 +262,8 @@ class Channel(asyncio.Protocol):
         finally:
             if (answer := tls.take()) and self._transport is not None:
                 self._transport.write(answer)
+            if self._ending:
+                self.close()
 
     def _refuse(self, error: Exception) -> None:
         log.warning("channel closed: what came is no command", address=self.address, reason=str(error))
@@ -282,6 +287,18 @@ class Channel(asyncio.Protocol):
         deadline = self._pending.next_deadline()
         if deadline is not None:
             self._wake_at(deadline)
+
+
+async def close_all(channels: Collection[Channel]) -> None:
+    """Close channels and wait until what was sent is written; who has not read it within a second is cut off."""
+    for channel in channels:
+        channel.close()
+    deadline = asyncio.get_running_loop().time() + _CLOSE_SECONDS
+    while not all(one.is_closed for one in channels) and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.001)
+    for channel in channels:
+        channel.abort()
+    await asyncio.sleep(0)
 
 
 def _text(address: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from gantrymq.errors import RemotingConnectError, RemotingError, RemotingTimeoutError
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.transport.channel import Channel, ChannelHandler
+from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 CONNECT_TIMEOUT_MS = 3000
@@ -110,10 +110,8 @@ class RemotingClient:
         for task in tasks:
             if not task.done():
                 task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Channel):
-                result.close()
-        await asyncio.sleep(0)
+        made = await asyncio.gather(*tasks, return_exceptions=True)
+        await close_all([one for one in made if isinstance(one, Channel)])
 
     async def _connect(self, address: str) -> Channel:
         host, port = split_address(address)

@@ -13,7 +13,7 @@ import structlog
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
-from gantrymq.remoting.transport.channel import Channel, ChannelHandler
+from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.tls import TlsServer
 
 MAX_CONNECTIONS = 100_000
@@ -88,14 +88,7 @@ class RemotingServer:
         for server in self._servers:
             await self._accept_no_more(server)
             server.close()
-        for channel in list(self.channels):
-            channel.close()
-        deadline = asyncio.get_running_loop().time() + 1
-        while self.channels and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.001)
-        for channel in list(self.channels):
-            channel.abort()
-        await asyncio.sleep(0)
+        await close_all(list(self.channels))
         while self._servers:
             await self._servers.pop().wait_closed()
 

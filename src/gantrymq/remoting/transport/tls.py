@@ -160,6 +160,11 @@ class TlsSession:
         else:
             self._waiting.append(data)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was said waits for the end of the handshake."""
+        return bool(self._waiting)
+
     def take(self) -> bytes:
         """The bytes to be written now, those of the handshake among them."""
         return self._outgoing.read()
