@@ -1,13 +1,20 @@
 """Namespaces, routes and settings, as RocketMQ's client has them."""
 
+import asyncio
+from typing import cast
+
 import pytest
 
+from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.compression import CompressionType, compress, decompress
 from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.records import decode_records
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
-from gantrymq.errors import ConfigError, MQClientError, RemotingCommandError
+from gantrymq.clock import ManualClock
+from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingCommandError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 
@@ -56,6 +63,53 @@ def test_queues_to_read_and_to_send_to() -> None:
     assert made.address(MessageQueue("T", "c", 0)) == "c1:1"
     with pytest.raises(MQClientError, match="no broker x"):
         made.address(MessageQueue("T", "x", 0))
+
+
+class NameServer:
+    """Answers with what it has next: a route, none, or an error."""
+
+    def __init__(self, *answers: TopicRouteData | Exception | None) -> None:
+        self.answers = list(answers)
+
+    async def ask_name_server(self, call: object) -> TopicRouteData | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [RemotingConnectError("a:1", "nobody")],
+        [MQBrokerError("a:1", 1, "SYSTEM_ERROR", "busy")],
+        [None, None],  # it was started again, and no broker has registered yet
+        [TopicRouteData()],
+    ],
+)
+def test_a_known_route_stays_while_there_is_no_better(answers: list[TopicRouteData | Exception | None]) -> None:
+    async def scenario() -> None:
+        better = route()
+        better.broker_datas[1].broker_addrs[0] = "b0:2"
+        client = cast(AsyncClient, NameServer(route(), *answers, better))
+        routes = PublishRoutes(client, ProducerConfig("a:1", producer_group="g"), ManualClock())
+        known = await routes.find("T")
+        routes.forget("T")
+        routes.forget("unknown")
+        assert "b0:1" in routes.masters()
+        assert await routes.find("T") is known
+        routes.forget("T")
+        assert (await routes.find("T")).masters["b"] == "b0:2"
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_without_any_route_is_said_so() -> None:
+    for answers in ([None, None], [TopicRouteData()]):
+        client = cast(AsyncClient, NameServer(*answers))
+        routes = PublishRoutes(client, ProducerConfig("a:1", producer_group="g"), ManualClock())
+        with pytest.raises(MQClientError, match="No route info of this topic: T"):
+            asyncio.run(routes.find("T"))
 
 
 def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:

@@ -6,17 +6,22 @@ Source: DefaultMQProducerImpl.tryToFindTopicPublishInfo, MQClientInstance.update
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
+
+import structlog
 
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.calls import topic_route
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
 from gantrymq.clock import Clock
-from gantrymq.errors import MQClientError, RemotingError
+from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.remoting.bodies.route import TopicRouteData
 
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class PublishRoutes:
     async def find(self, topic: str) -> TopicRoute:
         """The route of a topic; where there is none yet, of the brokers that would make it.
 
-        A route that is known stays in use while no name server answers. Raises MQClientError where there is none.
+        A route that is known stays in use while no name server gives another. Raises MQClientError where there is none.
         """
         fresh = self._fresh(topic)
         if fresh is not None:
@@ -53,18 +58,18 @@ class PublishRoutes:
         known = self._known.get(topic)
         try:
             route = await self._ask(topic)
-        except RemotingError:
+        except GantrymqError as error:
             if known is None:
                 raise
+            log.warning("the known route of a topic stays in use", topic=topic, reason=str(error))
             route = known.route
-        if not route.publish:
-            raise MQClientError(f"No route info of this topic: {topic}")
         self._known[topic] = _Known(route, self._clock.monotonic_s())
         return route
 
     def forget(self, topic: str) -> None:
         """Ask for a route anew when it is needed next."""
-        self._known.pop(topic, None)
+        if topic in self._known:
+            self._known[topic].asked_s = -math.inf
 
     def masters(self) -> set[str]:
         """The addresses of all brokers that messages were, or may be, sent to."""
@@ -80,7 +85,10 @@ class PublishRoutes:
                     f"({self._config.create_topic_key} has no route)"
                 )
             _limit_queues(data, self._config.default_topic_queue_nums)
-        return TopicRoute.of(topic, data)
+        route = TopicRoute.of(topic, data)
+        if not route.publish:
+            raise MQClientError(f"No route info of this topic: {topic}")
+        return route
 
 
 def _limit_queues(data: TopicRouteData, most: int) -> None:
