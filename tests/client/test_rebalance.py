@@ -67,6 +67,8 @@ class Scene:
         self.clock = ManualClock()
         self.offsets, self.pulls = Offsets(), list[tuple[int, int]]()
         self.changes: list[set[int]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.fails = False
         member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.assigned = AssignedQueues(
             member, cast(OffsetStore, self.offsets), cast("QueueLocks | None", locks), self.pull, self.changed
@@ -78,6 +80,9 @@ class Scene:
 
     async def changed(self, division: Division) -> None:
         self.changes.append({queue.queue_id for queue in division.mine})
+        self.meanwhile()
+        if self.fails:
+            raise ValueError("never")
 
     async def take_over(self, *mine: int) -> bool:
         complete = await self.assigned.take_over(Division("T", QUEUES, frozenset(QUEUES[one] for one in mine)))
@@ -100,6 +105,30 @@ def test_queues_are_taken_over_and_given_up() -> None:
         assert scene.pulls[3:] == [(1, 10), (2, 10)]
         await scene.assigned.keep_topics([])
         assert scene.assigned.table == {}
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
+def test_new_queues_are_pulled_though_a_listener_fails() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.fails = True
+        assert await scene.take_over(0, 1)
+        assert (scene.pulls, scene.changes) == ([(0, 10), (1, 10)], [{0, 1}])
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_listener_sought_meanwhile_stays() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        sought = ProcessQueue(QUEUES[0], 0)
+        scene.meanwhile = lambda: scene.assigned.begin(sought, 77)
+        assert await scene.take_over(0, 1)
+        assert scene.pulls == [(0, 77), (1, 10)]
+        assert (scene.assigned.table[QUEUES[0]], sought.dropped) == (sought, False)
         await scene.assigned.close()
 
     asyncio.run(scenario())

@@ -69,9 +69,10 @@ class AssignedQueues:
                 fresh.append(adopted)
         if changed or fresh:
             log.info("queues changed", topic=division.topic, mine=[one.queue_id for one in sorted(division.mine)])
-            await self._changed(division)
+            await self._tell(division)
         for queue, offset in fresh:
-            self.begin(queue, offset)
+            if not queue.dropped:  # a seek began it anew meanwhile, or its topic is wanted no longer
+                self.begin(queue, offset)
         return complete
 
     async def keep_topics(self, topics: Iterable[str]) -> None:
@@ -119,6 +120,12 @@ class AssignedQueues:
             return None
         self.table[wanted] = queue
         return queue, offset
+
+    async def _tell(self, division: Division) -> None:
+        try:
+            await self._changed(division)
+        except Exception as error:  # a listener's own: the queues are ours all the same
+            log.error("who was told of changed queues failed", topic=division.topic, exc_info=error)
 
     def _drop(self, queue: ProcessQueue) -> None:
         queue.dropped = True
