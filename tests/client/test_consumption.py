@@ -16,11 +16,13 @@ from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
 from gantrymq.client.consumer.orderly import OrderlyConsumption
 from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.clock import ManualClock
+from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -220,6 +222,63 @@ def test_in_order_a_failing_message_waits_until_it_is_among_the_dead_letters() -
         await until(lambda: scene.offset() == 2)
         assert seen == [(0, 0), (0, 1), (0, 2), (1, 0)]  # the broker refused it once
         assert scene.broker.back_at_level == [(0, -1)]
+        await consumption.close()
+
+    play(scenario)
+
+
+class SlowLocks:
+    """A broker that says yes when it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def lock(self, queues: Sequence[ProcessQueue]) -> bool:
+        self.asked.set()
+        await self.answers.wait()
+        return True
+
+
+def test_in_order_nothing_begins_of_a_queue_given_up_while_its_lock_was_asked_for() -> None:
+    async def scenario() -> None:
+        scene, locks, seen = Scene(2), SlowLocks(), list[int]()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            seen.append(messages[0].queue_offset)
+
+        consumption = OrderlyConsumption(scene.ground, cast(QueueLocks, locks), listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await locks.asked.wait()
+        scene.queue.dropped = True
+        locks.answers.set()
+        await until(lambda: not scene.queue.consuming)
+        assert (seen, scene.offset()) == ([], None)
+        await consumption.close()
+
+    play(scenario)
+
+
+def test_in_order_nothing_begins_of_a_queue_given_up_while_it_waited_for_a_thread() -> None:
+    async def scenario() -> None:
+        scene, go_on, begun = Scene(1, consume_thread_max=1), threading.Event(), threading.Event()
+        second = ProcessQueue(MessageQueue(QUEUE.topic, QUEUE.broker_name, QUEUE.queue_id + 1), 0)
+        second.put([message(700)], 701)
+        seen: list[int] = []
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            seen.append(messages[0].queue_offset)
+            begun.set()
+            go_on.wait()
+
+        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await asyncio.to_thread(begun.wait)
+        consumption.deliver(second, [message(700)])
+        await until(lambda: second.in_listener)
+        second.dropped = True
+        go_on.set()
+        await until(lambda: not second.in_listener and scene.offset() == 1)
+        assert (seen, scene.offsets.read(second.queue)) == ([0], None)
         await consumption.close()
 
     play(scenario)

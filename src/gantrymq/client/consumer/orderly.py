@@ -24,6 +24,9 @@ WITHOUT_END = 0x7FFFFFFF  # maxReconsumeTimes -1
 _LOCK_AGAIN_SECONDS = 3.0
 _PAUSE_MS = (10, 30_000)
 
+# What a listener returned, or what it raised.
+_Answer = tuple[ConsumeOrderlyStatus | None, BaseException | None]
+
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 log = structlog.get_logger()
@@ -67,10 +70,12 @@ class OrderlyConsumption:
 
     async def _consume(self, queue: ProcessQueue) -> None:
         try:
-            while not queue.dropped and not self._ending.is_set():
+            while not self._is_over(queue):
                 if not await self._is_locked(queue):
                     await self._pause(_LOCK_AGAIN_SECONDS)
                     continue
+                if self._is_over(queue):  # while the broker was asked; giving it up unlocks it
+                    return
                 now_ms = self._ground.member.clock.now_ms()
                 batch = queue.take(self._ground.config.consume_message_batch_max_size, now_ms)
                 if not batch:
@@ -81,12 +86,18 @@ class OrderlyConsumption:
         finally:
             queue.consuming = False
 
+    def _is_over(self, queue: ProcessQueue) -> bool:
+        return queue.dropped or self._ending.is_set()
+
     async def _consume_batch(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> int:
         """Give a batch to the listener; how long to wait before the next, in milliseconds."""
         context = ConsumeOrderlyContext(self._ground.member.shown(queue.queue))
         queue.in_listener = True
         try:
-            status, error = await self._listen(batch, context)
+            answer = await self._listen(queue, batch, context)
+            if answer is None:
+                return 0
+            status, error = answer
             if error is not None:
                 log.warning("a listener failed", queue=str(queue.queue), msg_id=batch[0].msg_id, exc_info=error)
                 status = _SUSPEND
@@ -95,20 +106,24 @@ class OrderlyConsumption:
             queue.in_listener = False
 
     async def _listen(
-        self, batch: list[ReceivedMessage], context: ConsumeOrderlyContext
-    ) -> tuple[ConsumeOrderlyStatus | None, BaseException | None]:
-        answered: asyncio.Future[tuple[ConsumeOrderlyStatus | None, BaseException | None]]
-        answered = asyncio.get_running_loop().create_future()
+        self, queue: ProcessQueue, batch: list[ReceivedMessage], context: ConsumeOrderlyContext
+    ) -> _Answer | None:
+        """What the listener said; None where the queue was given up before it was its turn."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[_Answer | None] = loop.create_future()
+
+        def answer(said: _Answer | None) -> None:
+            if not answered.done():
+                answered.set_result(said)
 
         def begin() -> bool:
+            if queue.dropped:
+                loop.call_soon_threadsafe(answer, None)
+                return False
             self._ground.begin(batch)
             return True
 
-        def done(status: ConsumeOrderlyStatus | None, error: BaseException | None) -> None:
-            if not answered.done():
-                answered.set_result((status, error))
-
-        self._listening.submit(batch, context, begin, done)
+        self._listening.submit(batch, context, begin, lambda status, error: answer((status, error)))
         return await answered
 
     async def _settle(
