@@ -284,6 +284,28 @@ def test_in_order_nothing_begins_of_a_queue_given_up_while_it_waited_for_a_threa
     play(scenario)
 
 
+@pytest.mark.parametrize("released", [False, True])
+def test_in_order_a_late_listener_commits_until_its_queue_is_released(released: bool) -> None:
+    async def scenario() -> None:
+        scene, go_on, begun = Scene(1), threading.Event(), threading.Event()
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            begun.set()
+            go_on.wait()
+
+        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await asyncio.to_thread(begun.wait)
+        scene.queue.dropped, scene.queue.released = True, released
+        scene.offsets.update(QUEUE, 500)
+        go_on.set()
+        await until(lambda: not scene.queue.consuming)
+        assert scene.offset() == (500 if released else 1)
+        await consumption.close()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("kind", [ConcurrentConsumption, OrderlyConsumption])
 def test_a_listener_whose_own_task_was_cancelled_has_failed(
     kind: Callable[..., Any],

@@ -158,9 +158,10 @@ def test_in_order_a_queue_waits_for_its_lock_and_for_its_listener() -> None:
         zero = scene.assigned.table[QUEUES[0]]
         zero.in_listener = True
         assert not await scene.take_over()
-        assert (zero.dropped, zero.try_unlock_times, locks.unlocked) == (True, 1, [])
+        assert (zero.dropped, zero.released, zero.try_unlock_times, locks.unlocked) == (True, False, 1, [])
         zero.in_listener = False
         assert await scene.take_over()
+        assert zero.released
         assert (locks.unlocked, scene.offsets.persisted) == ([0], [0])
         await scene.assigned.close()
 

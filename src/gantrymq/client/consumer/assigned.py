@@ -97,6 +97,7 @@ class AssignedQueues:
             return False
         await self._offsets.persist([queue.queue])
         self._offsets.forget(queue.queue)
+        queue.released = True
         if self._locks is not None:
             await self._locks.unlock([queue])
         if self.table.get(queue.queue) is queue:

@@ -29,13 +29,14 @@ class FlowLimits:
 class ProcessQueue:
     """Messages by their offsets, pulled in ascending order and removed in any.
 
-    A queue that was ``dropped`` is no longer ours: nothing more of it is consumed or committed. ``queue`` has the
-    topic's full name. Thread rule: the event loop's thread; ``dropped`` may be read by any.
+    A queue that was ``dropped`` is no longer ours: nothing more of it is consumed, and in order only what a listener is
+    at is still committed, until the queue is ``released`` for others. ``queue`` has the topic's full name. Thread rule:
+    the event loop's thread; ``dropped`` may be read by any.
     """
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
         self.queue = queue
-        self.dropped = False
+        self.dropped = self.released = False
         self.locked = False
         self.consuming = False  # whether somebody takes its messages in order
         self.in_listener = False  # whether a listener has messages of it right now
