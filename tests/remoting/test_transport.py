@@ -488,10 +488,44 @@ def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], 
     run(scenario)
 
 
+KNOWN = {"tls.server.trustCertPath": str(TLS / "server.pem")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "nobody", "named"),
+    [
+        ({}, True, True),
+        (KNOWN | {"tls.server.need.client.auth": "optional"}, True, True),
+        ({"tls.server.need.client.auth": "optional"}, True, False),
+        (KNOWN | {"tls.server.need.client.auth": "REQUIRE"}, False, True),
+        ({"tls.server.need.client.auth": "require"}, False, False),
+        (KNOWN | {"tls.server.authClient": "true"}, False, True),
+    ],
+)
+def test_who_must_show_a_certificate(
+    run: Callable[[Scenario], None], asked: dict[str, str], nobody: bool, named: bool
+) -> None:
+    own = {"tls.client.certPath": str(TLS / "server.pem"), "tls.client.keyPath": str(TLS / "server.key")}
+
+    async def scenario() -> None:
+        async with serving(tls=tls_server(CERTIFICATE | asked)) as (_, address):
+            for shown, welcome in (({}, nobody), (own, named)):
+                async with calling(tls=tls_client({"tls.enable": "true"} | shown)) as client:
+                    call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+                    if welcome:
+                        assert (await call).body == b"hello"
+                    else:
+                        with pytest.raises(RemotingConnectError):
+                            await call
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
         ({"tls.server.mode": "maybe"}, "tls.server.mode"),
+        (CERTIFICATE | {"tls.server.need.client.auth": "required"}, "tls.server.need.client.auth"),
         ({"tls.server.mode": "enforcing"}, "tls.server.certPath"),
         ({"tls.server.certPath": "nowhere.pem"}, "tls.server.certPath"),
         (CERTIFICATE | {"tls.protocols": "SSLv3"}, "tls.protocols"),

@@ -62,11 +62,9 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate is not None else self_signed_context()
     if certificate is not None:
         _load_chain(context, settings, "server")
-    if settings.get("tls.server.authClient", "false").lower() == "true":
+    context.verify_mode = _asked_of_clients(settings)
+    if context.verify_mode is not ssl.CERT_NONE:
         _load_trusted(context, settings, "server")
-        context.verify_mode = ssl.CERT_REQUIRED
-    elif settings.get("tls.server.need.client.auth", "none") == "optional":
-        context.verify_mode = ssl.CERT_OPTIONAL
     _restrict(context, settings)
     return TlsServer(mode, context)
 
@@ -90,6 +88,15 @@ def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
         _load_chain(context, settings, "client")
     _restrict(context, settings)
     return context
+
+
+def _asked_of_clients(settings: Mapping[str, str]) -> ssl.VerifyMode:
+    modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+    said = settings.get("tls.server.need.client.auth", "none").lower()
+    if said not in modes:
+        raise ConfigError("tls.server.need.client.auth", said, "one of " + ", ".join(modes))
+    authenticates = settings.get("tls.server.authClient", "false").lower() == "true"
+    return ssl.CERT_REQUIRED if authenticates else modes[said]
 
 
 def _load_chain(context: ssl.SSLContext, settings: Mapping[str, str], end: str) -> None:
