@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 
 import pytest
 
-from gantrymq import EmbeddedBroker, LitePullConsumer
+from gantrymq import EmbeddedBroker, LitePullConsumer, Producer, PushConsumer
+from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
+from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.loop_thread import LoopThread
-from gantrymq.errors import MQClientError
+from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 
 
 async def nothing() -> None: ...
@@ -63,6 +66,29 @@ def test_every_call_that_was_begun_ends() -> None:
     for call in calls:
         with pytest.raises(MQClientError):
             call.result(60)
+
+
+@pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
+def test_what_cannot_be_made_leaves_no_thread(client: Callable[..., object]) -> None:
+    before = set(threading.enumerate())
+    settings = {"tls.enable": "true", "tls.client.certPath": "nowhere.pem"}
+    group = "producer_group" if client is Producer else "consumer_group"
+    with pytest.raises(ConfigError, match="nowhere"):
+        client("127.0.0.1:1", tls=settings, **{group: "g"})
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_member_that_cannot_join_is_gone() -> None:
+    async def scenario() -> None:
+        config = LitePullConsumerConfig("127.0.0.1:1", consumer_group="g", connect_timeout_ms=1000)
+        consumer = AsyncLitePullConsumer(config)
+        await consumer.subscribe("T")
+        with pytest.raises(RemotingConnectError):
+            async with consumer:
+                pass
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(scenario())
 
 
 def test_who_polls_is_told_that_the_consumer_was_closed() -> None:

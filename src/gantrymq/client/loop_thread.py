@@ -47,6 +47,14 @@ class LoopThread:
 
         return self.run(work())
 
+    def make(self, made: Callable[[], T]) -> T:
+        """As :meth:`do`, for what the thread is there for: it ends where that cannot be made."""
+        try:
+            return self.do(made)
+        except BaseException:
+            self.close(_nothing())
+            raise
+
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run what is left to do, end what is still under way, then the thread; what ``last`` raises is raised.
 
@@ -72,6 +80,9 @@ class LoopThread:
             if not self._closed:
                 raise
             raise MQClientError(f"the {self._name} was closed meanwhile") from error
+
+
+async def _nothing() -> None: ...
 
 
 async def _end_all() -> None:

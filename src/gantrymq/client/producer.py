@@ -30,7 +30,7 @@ class Producer:
     def __init__(self, name_servers: str, **settings: Any) -> None:
         self._config = ProducerConfig(name_servers, **settings)
         self._loop = LoopThread("producer")
-        self._producer = self._loop.run(self._started())
+        self._producer = self._loop.make(self._started)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class Producer:
         """Send one message and learn nothing of what became of it."""
         self._loop.submit(self._producer.send_oneway(message, queue)).result()
 
-    async def _started(self) -> AsyncProducer:
+    def _started(self) -> AsyncProducer:
         producer = AsyncProducer(self._config)
         producer.start()
         return producer

@@ -83,7 +83,11 @@ class AsyncLitePullConsumer:
         BrokerRequests(answers).register(dispatcher)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()  # else its heart-beats go on, and the group counts it
+            raise
         return self
 
     async def __aexit__(
@@ -102,13 +106,11 @@ class AsyncLitePullConsumer:
         """Join the group, and begin to fetch what is subscribed or assigned."""
         if self._running or self._closed:
             raise MQClientError("The PullConsumer service state not OK, maybe started once")
-        self._started_ms = self._clock.now_ms()
-        self._running = True
+        self._started_ms, self._running = self._clock.now_ms(), True
         self._member.heartbeats.start()
         await self._refresh()
-        self._tasks.start(self._rebalancing.run())
-        self._tasks.start(self._rebalancing.follow_routes())
-        self._tasks.start(self._persist_regularly())
+        for work in (self._rebalancing.run(), self._rebalancing.follow_routes(), self._persist_regularly()):
+            self._tasks.start(work)
         for topic, listener in self._listeners.items():
             self._tasks.start(self._watch(topic, listener))
 
@@ -168,9 +170,7 @@ class AsyncLitePullConsumer:
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Be told the queues of a topic, now and whenever they change, looked at every
-        ``topic_metadata_check_interval_ms``; it may not block.
-        """
+        """Be told a topic's queues, now and when they change (``topic_metadata_check_interval_ms``); never block."""
         self._listeners[topic] = listener
         if self._running:
             self._tasks.start(self._watch(topic, listener))

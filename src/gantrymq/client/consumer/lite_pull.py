@@ -33,7 +33,7 @@ class LitePullConsumer:
     def __init__(self, name_servers: str, **settings: Any) -> None:
         config = LitePullConsumerConfig(name_servers, **settings)
         self._loop = LoopThread("lite-pull-consumer")
-        self._consumer = self._loop.do(lambda: AsyncLitePullConsumer(config))
+        self._consumer = self._loop.make(lambda: AsyncLitePullConsumer(config))
 
     def __enter__(self) -> Self:
         try:

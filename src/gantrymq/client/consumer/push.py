@@ -32,7 +32,7 @@ class PushConsumer:
     def __init__(self, name_servers: str, **settings: Any) -> None:
         config = PushConsumerConfig(name_servers, **settings)
         self._loop = LoopThread("push-consumer")
-        self._consumer = self._loop.do(lambda: AsyncPushConsumer(config))
+        self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))
 
     def __enter__(self) -> Self:
         return self
