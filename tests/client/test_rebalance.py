@@ -209,6 +209,9 @@ def test_the_file_of_a_broadcasting_consumer(tmp_path: Path) -> None:
     assert [stored(path, lambda store, one=queue: store.read_from_store(one)) for queue in QUEUES[:3]] == [3, 5, None]
     path.write_text('{"offsetTable":{{"bro')  # torn: what was there before is beside it
     assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 3
+    stored(path, lambda store: write(store, 7, QUEUES[1]))
+    path.write_text('{"offsetTable":{{"bro')  # torn again: the backup was not made of what was torn before
+    assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 3
     path.with_name("offsets.json.bak").write_text("[]")
     with pytest.raises(MQClientError, match=r"offsets\.json\.bak"):
         stored(path, lambda store: store.read_from_store(QUEUES[1]))

@@ -179,8 +179,8 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         if ours.items() <= held.items() and self._path.exists():
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists():
-            _replace(self._backup, self._path.read_bytes())
+        if held:  # what was read, and not the file: where that is torn, the backup is all there is
+            _replace(self._backup, OffsetSerializeWrapper(offset_table=keyed(held)).encode())
         _replace(self._path, OffsetSerializeWrapper(offset_table=keyed(held | ours)).encode())
 
     @property
