@@ -108,7 +108,7 @@ async def test_all_brokers_of_a_connection_that_broke_are_gone(namesrv: NamesrvC
     broker = RemotingClient()
     await namesrv.register(registration(), topics("T", "A"), client=broker)
     await namesrv.register(registration("10.0.0.2:10911", name="broker-b"), topics("T", "A"), client=broker)
-    broker.close_channel(namesrv.server.address)
+    (await broker.channel(namesrv.server.address)).abort()
     await gone(namesrv)
     assert (await namesrv.route("A")).code == ResponseCode.TOPIC_NOT_EXIST
 

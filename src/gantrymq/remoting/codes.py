@@ -280,9 +280,6 @@ class SerializeType(IntEnum):
     ROCKETMQ = 1
 
 
-REQUEST_CODES = frozenset(int(code) for code in RequestCode)
-
-
 class PullSysFlag(IntFlag):
     """The bits of a pull's sysFlag."""
 

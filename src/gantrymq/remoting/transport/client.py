@@ -96,12 +96,6 @@ class RemotingClient:
             raise RemotingTimeoutError(address, timeout_ms) from error
         return channel
 
-    def close_channel(self, address: str) -> None:
-        """Close the connection to an address; the next request makes a new one."""
-        task = self._channels.pop(address, None)
-        if task is not None and task.done() and not _is_useless(task):
-            task.result().abort()
-
     async def close(self) -> None:
         """Close all connections once what was sent is written, and make no more."""
         self._closed = True
