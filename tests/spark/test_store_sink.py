@@ -71,9 +71,9 @@ def batch(count: int, first: int = 0, topic: str = "orders") -> pa.RecordBatch:
     )
 
 
-def staged(path: Path, *batches: pa.RecordBatch, app: str = "q") -> list[Path]:
+def staged(path: Path, *batches: pa.RecordBatch, app: str = "q", version: int = 0) -> list[Path]:
     """The files of a batch, a task for each."""
-    tasks = writer(path, txnAppId=app, txnVersion=0)
+    tasks = writer(path, txnAppId=app, txnVersion=version)
     return [Path(tasks.write(iter([one])).path) for one in batches]
 
 
@@ -215,6 +215,39 @@ def test_what_is_begun_survives_an_abort(path: Path, monkeypatch: pytest.MonkeyP
     assert not unused[0].exists()
     assert not sink(path).commit("q", 0, staged(path, batch(30)))
     assert stored(path) == expected(30)
+
+
+@pytest.mark.parametrize("kill_at", range(2, STEPS))
+def test_an_older_batch_is_finished_without_the_files_of_the_next(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    """The driver of batch 1 dies when the tasks of batch 2, by the same name, have staged their rows already."""
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    files, never_heard_of = staged(path, batch(30), version=1), staged(path, batch(30), version=1)
+    following = staged(path, batch(10, 30), version=2)
+    assert commit_until_killed(path, files, kill_at, batch=1)
+    assert sink(path).commit("q", 2, following)
+    assert stored(path) == expected(40)
+    assert not never_heard_of[0].exists()
+    assert leftovers(path) == ["spark/ledger", "spark/staging"]
+
+
+def test_a_batch_leaves_the_files_of_later_ones(path: Path) -> None:
+    files = {version: staged(path, batch(5, 5 * version), version=version) for version in range(4)}
+    for version in (0, 2, 1, 3):
+        assert sink(path).commit("q", version, files[version]) is (version != 1)
+        assert all(file.exists() for later in range(max(version, 2) + 1, 4) for file in files[later])
+    assert stored(path) == [*expected(5), *expected(10, 10)]
+    assert leftovers(path) == ["spark/ledger", "spark/staging"]
+
+
+def test_files_that_are_gone_block_nobody_else(path: Path) -> None:
+    files = staged(path, batch(5), batch(5, 5))
+    files[1].unlink()
+    with pytest.raises(StoreError, match="is gone: the rows of batch 0 of q cannot be put"):
+        sink(path).commit("q", 0, files)
+    assert sink(path).commit("other", 0, staged(path, batch(5), app="other"))
+    assert stored(path) == expected(5)
 
 
 def test_what_retention_made_uncertain_is_said(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Rows on their way into a store: files that executors write, and that the driver puts when all of them are there.
 
-They lie in the store, below ``spark/staging/QUERY``, as Arrow files. A staged file is durable before its task reports
-it, and nothing in a store looks at it before the driver does.
+They lie in the store, below ``spark/staging/QUERY``, as Arrow files whose names begin with the number of their batch. A
+staged file is durable before its task reports it, and nothing in a store looks at it before the driver does.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def forget_given_up(store: Path, now_s: float) -> None:
             remove([mark])
 
 
-def stage(store: Path, app: str, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
+def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
     """Write ``tables`` into a new file and return its path; what fails leaves none behind.
 
     Raises StoreError where the name was given up meanwhile.
     """
     directory = staging_directory(store, app)
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{uuid.uuid4().hex}.arrow"
+    path = directory / f"{batch}-{uuid.uuid4().hex}.arrow"
     _require_wanted(directory)
     try:
         with open(path, "xb") as file:
@@ -67,6 +67,23 @@ def stage(store: Path, app: str, tables: Iterable[pa.Table], schema: pa.Schema) 
         path.unlink(missing_ok=True)
         raise
     return path
+
+
+def finished(store: Path, app: str, batch: int) -> list[Path]:
+    """The files of the batches up to ``batch``: once the ledger knows that one, nobody puts them any more.
+
+    Those of a later batch may be on their way to a driver that is about to commit it.
+    """
+    files = sorted(staging_directory(store, app).glob("*-*.arrow"))
+    return [path for path in files if int(path.name.partition("-")[0]) <= batch]
+
+
+def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> None:
+    """Raise StoreError where a file of a batch is not there: what is begun without it could never be ended."""
+    for path in files:
+        if not path.exists():
+            reason = f"{path.relative_to(store)} is gone: the rows of batch {batch} of {app} cannot be put"
+            raise StoreError(store, reason)
 
 
 def _require_wanted(directory: Path) -> None:

@@ -18,7 +18,7 @@ from gantrymq.errors import StoreError, StoreLockedError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.ledger import Ledger, Pending
-from gantrymq.spark.staging import forget_given_up, give_up, remove, staged_tables, staging_directory
+from gantrymq.spark.staging import finished, forget_given_up, give_up, remove, require_staged, staged_tables
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
@@ -47,7 +47,8 @@ class StoreSink:
     def commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
         """Put the rows of ``files``; False where the batch was in the store already.
 
-        Raises StoreLockedError, DiskFullError: what is there then is finished by the next commit.
+        Raises StoreLockedError, DiskFullError: what is there then is finished by the next commit. Raises StoreError
+        where one of ``files`` is gone, and leaves nothing to finish then.
         """
         with self._ledger.alone():
             return self._commit(app, batch, files)
@@ -60,8 +61,9 @@ class StoreSink:
         if pending is not None:
             self._done(pending)
         if self._ledger.committed(app) >= batch:
-            remove(files)
+            remove([*files, *finished(self._path, app, batch)])
             return False
+        require_staged(self._path, app, batch, files)
         with self._open() as store:
             names = tuple(str(path.relative_to(self._path)) for path in files)
             pending = Pending(app, batch, max(store.max_phy_offset, 0), names)
@@ -99,8 +101,7 @@ class StoreSink:
             rows = sum(table.num_rows for table in staged_tables(files))
             self._ledger.commit(pending.app, pending.batch, rows, pending.begin)
         self._ledger.end()
-        directory = staging_directory(self._path, pending.app)
-        remove(sorted(directory.glob("*.arrow")))
+        remove([*files, *finished(self._path, pending.app, pending.batch)])
         forget_given_up(self._path, time.time())
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
@@ -111,6 +112,7 @@ class StoreSink:
             reason = f"batch {pending.batch} of {pending.app} was begun at {pending.begin}, which retention has deleted"
             raise StoreError(self._path, f"{reason}: nobody can tell which of its rows were put")
         files = [self._path / name for name in pending.files]
+        require_staged(self._path, pending.app, pending.batch, files)
         there = _rows_there(store, pending.begin, _rows(files))
         self._put(store, staged_tables(files), there)
 

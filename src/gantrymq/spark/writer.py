@@ -1,7 +1,8 @@
 """The writers into a store, batch and streaming: executors stage rows, the driver commits them.
 
 Spark pickles a writer to its executors, and for a stream makes a new one for each commit. Which query a batch is of is
-known on the executors only (a local property of its tasks), so it comes back with what they staged.
+known on the executors only (a local property of its tasks), so it comes back with what they staged. So is, before the
+commit, the number of the batch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gantrymq.spark.store_sink import StoreSink
 
 _QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class StoreBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a partition; raises ConfigError that names column and row."""
-        return _stage(self._options, self._app, iterator)
+        return _stage(self._options, self._app, self._version, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Put what was staged; with txnAppId and txnVersion only if that was not done before."""
@@ -77,7 +79,9 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         app = self._options.txn_app_id or (context and context.getLocalProperty(_QUERY_ID))
         if not app:
             raise ConfigError("txnAppId", "", "a name for this query: Spark does not say which one it is")
-        return _stage(self._options, app, iterator)
+        # Without its number a file counts as of the first batch: it is cleared away early, and the batch repeated.
+        batch = (context and context.getLocalProperty(_BATCH_ID)) or 0
+        return _stage(self._options, app, int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Put what was staged, if the ledger does not know this batch of this query."""
@@ -90,7 +94,7 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         _sink(self._options).abort(_files(messages))
 
 
-def _stage(options: WriteOptions, app: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _stage(options: WriteOptions, app: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
     from pyspark import TaskContext
 
     from gantrymq.spark.outgoing_rows import STAGED, OutgoingRows
@@ -102,7 +106,7 @@ def _stage(options: WriteOptions, app: str, batches: Iterator[pa.RecordBatch]) -
     rows = OutgoingRows(
         topic=options.topic, queue_num=options.queue_num, partition=partition, born_ms=time.time_ns() // 1_000_000
     )
-    path = stage(options.path, app, check_rows(options, rows.staged(batches)), STAGED)
+    path = stage(options.path, app, batch, check_rows(options, rows.staged(batches)), STAGED)
     return Staged(app, str(path), rows.count)
 
 
