@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader
-from spark_cases import Row, expected_row, expected_rows, fields, rows_of
+from spark_cases import Row, expected_row, expected_rows, fields, partitions_of, rows_of
+from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
-from gantrymq.spark import RocketMQDataSource, run_reader
+from gantrymq.spark import RocketMQDataSource, log_order, run_reader
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.places import Place
@@ -25,6 +26,7 @@ from gantrymq.spark.reader import RocketMQReader
 from gantrymq.spark.run_reader import read_run
 from gantrymq.spark.selection import Selection
 from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.tools.rebuild import rebuild_store
 from kernels.kernel_cases import random_record
 from store_cases import SMALL, numbered, open_store
 
@@ -152,6 +154,53 @@ def test_damage_inside_the_log(
         left = rows_of(store, minPartitions=min_partitions, failOnDataLoss=False)
     assert left == [row for row in rows if row is not victim]
     assert f"offset {victim['phy_offset']}: {reason}" in caplog.text
+
+
+@pytest.fixture
+def filled_slots(tmp_path: Path) -> Path:
+    """Of queue 0, 50 messages in a row were damaged, and a rebuild filled their slots; queue 1 is whole."""
+    with open_store(path=tmp_path) as store:
+        for first in range(0, 200, 4):
+            store.put_batch(numbered(4, first=first) + numbered(1, first=first, queue_id=1))
+    for victim in [row for row in expected_rows(tmp_path) if row["queue_id"] == 0][40:90]:
+        base = victim["phy_offset"] - victim["phy_offset"] % SMALL.mapped_file_size_commit_log
+        with (tmp_path / "commitlog" / f"{base:020d}").open("r+b") as file:
+            file.seek(victim["phy_offset"] - base)
+            file.write(bytes(8))
+    rebuild_store(tmp_path, SMALL)
+    assert [row["queue_offset"] for row in expected_rows(tmp_path) if row["queue_id"] == 0] == [
+        *range(40), *range(90, 200),
+    ]  # fmt: skip
+    return tmp_path
+
+
+@pytest.mark.parametrize("halved", [False, True])
+@pytest.mark.parametrize("queue", [{}, {"assign": '{"orders":[0]}'}])
+def test_more_filled_slots_than_a_limit(
+    filled_slots: Path, queue: dict[str, str], halved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if halved:
+        monkeypatch.setattr(log_order, "_READ_UNITS", 10)
+    options = {"failOnDataLoss": False, **queue}
+    expected = [row for row in expected_rows(filled_slots) if not queue or row["queue_id"] == 0]
+    rows: list[Row] = []
+    with Stream(filled_slots, startingOffsets="earliest", maxOffsetsPerTrigger=10, **options) as stream:
+        while (end := stream.latest()) != stream.checkpoint:
+            rows += [row for part in stream.rows_between(stream.checkpoint, end) for row in part]
+            stream.checkpoint = end
+    assert rows == expected
+    parts = partitions_of(filled_slots, maxRecordsPerPartition=10, **options)
+    assert [row for part in parts for row in part] == expected
+    assert max(map(len, parts)) == 10
+
+
+@pytest.mark.parametrize("most", [5, 12, 30])
+def test_a_read_that_begins_at_filled_slots(filled_slots: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_order, "_READ_UNITS", 10)
+    expected = [row for row in expected_rows(filled_slots) if row["queue_id"] == 1 or row["queue_offset"] >= 60]
+    start = '{"orders":{"0":60,"1":0}}'
+    parts = partitions_of(filled_slots, startingOffsets=start, maxRecordsPerPartition=most, failOnDataLoss=False)
+    assert [row for part in parts for row in part] == expected
 
 
 def test_crc(store: Path) -> None:

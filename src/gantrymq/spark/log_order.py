@@ -33,8 +33,9 @@ class QueueRange:
 def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) -> tuple[int, list[int]]:
     """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie in front of the cut.
 
-    Returns the physical offset of the first message behind the cut, ``end`` where there is none, and for each range the
-    queue offset that the cut comes to.
+    With any rows at all the cut passes the first message, or the slots that stayed empty there, however many. Returns
+    the physical offset of the first message behind the cut, ``end`` where there is none, and for each range the queue
+    offset that the cut comes to.
     """
     lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
     first, left, right = lows.copy(), begin, end
@@ -49,7 +50,11 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
     places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
     rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
     wanted = rows - (sum(lows) - sum(first))
+    if rows and lows == first and len(rest):
+        # Empty slots lie all in one place, that of the message in front of them: a cut there would not pass them ever.
+        wanted = max(wanted, int(np.searchsorted(rest, rest[0], side="right")))
     if wanted >= len(rest):
-        return (right, highs) if right < end else (end, [max(one.high, one.low) for one in ranges])
+        left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]
+        return min(left_over, default=end), highs
     cut = int(rest[wanted])
     return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, places, strict=True)]

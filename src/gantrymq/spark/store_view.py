@@ -76,7 +76,10 @@ class QueueView:
             parts.append(units["phy_offset"].astype(np.int64))
             at += len(units)
         parts.append(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)])
-        return np.maximum.accumulate(np.concatenate(parts)) if high > low else np.empty(0, np.int64)
+        places = np.concatenate(parts)
+        if len(places):
+            places[0] = self.phy_offset(low)  # of an empty slot nothing of [low, high) is in front
+        return np.maximum.accumulate(places)
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
         """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""
