@@ -300,6 +300,37 @@ def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> Non
         stream.rows_between(start, end)
 
 
+@pytest.mark.parametrize("gone", ["b/consumequeue/orders/1", "b/consumequeue/orders", "b"])
+def test_a_planned_batch_whose_queue_is_gone(tmp_path: Path, gone: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The offsets of the batch are noted, then the driver dies, and it is read by the next one."""
+    for broker in "ab":
+        with open_store(path=tmp_path / broker) as store:
+            store.put_batch(numbered(5) + numbered(50, queue_id=1) + numbered(2, topic="others"))
+    path = f"{tmp_path}/*"
+    with Stream(path, *BODY, startingOffsets="earliest") as stream:
+        start, end = stream.checkpoint, stream.latest()
+    shutil.rmtree(tmp_path / gone)
+    says = "topic orders, broker b, queue 1: the messages at offsets 0 to 49 are gone"
+    with Stream(path, *BODY, checkpoint=start) as strict, pytest.raises(DataLossError, match=says):
+        strict.rows_between(start, end)
+    with Stream(path, *BODY, checkpoint=start, failOnDataLoss=False) as lenient:
+        rows = [row for part in lenient.rows_between(start, end) for row in part]
+        assert lenient.rows_between(end, end) == []
+    left = {"b/consumequeue/orders/1": 7, "b/consumequeue/orders": 2, "b": 0}[gone]
+    assert len(rows) == 57 + left
+    assert says in caplog.text
+
+
+def test_a_topic_that_a_query_was_told_to_leave_is_no_loss(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with open_store(path=path) as store:
+        store.put_batch(numbered(5) + numbered(2, topic="others"))
+    with Stream(path, *BODY, startingOffsets="earliest") as stream:
+        start, end = stream.checkpoint, stream.latest()
+    with Stream(path, *BODY, checkpoint=start, subscribe="others") as again:
+        assert [bodies(part) for part in again.rows_between(start, end)] == [numbers(2)]
+
+
 def test_starting_offsets(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:

@@ -33,11 +33,11 @@ def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
         if extent is None:
             continue
         if offset < extent.min_offset:
-            losses.append(f"{key}: {_missing(offset, extent.min_offset)}")
+            losses.append(f"{key}: {missing(offset, extent.min_offset)}")
             moved[key] = extent.min_offset
         elif offset > extent.max_offset:
             ends = f"offset {offset} was read up to, but the queue ends at {extent.max_offset}"
-            losses.append(f"{key}: {ends}; {_missing(extent.max_offset, offset)}")
+            losses.append(f"{key}: {ends}; {missing(extent.max_offset, offset)}")
             moved[key] = extent.max_offset
     report(losses, fail=fail)
     return moved
@@ -51,5 +51,6 @@ def report(losses: list[str], *, fail: bool) -> None:
         _LOGGER.warning("failOnDataLoss=false, going on behind: %s", loss)
 
 
-def _missing(low: int, high: int) -> str:
+def missing(low: int, high: int) -> str:
+    """How a stretch of offsets that is lost is said."""
     return f"the messages at offsets {low} to {high - 1} are gone"

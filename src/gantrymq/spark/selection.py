@@ -68,6 +68,10 @@ class Selection:
             return True
         return not self.queues.isdisjoint({(key.topic, broker, key.queue_id) for broker in (None, key.broker)})
 
+    def wants(self, key: QueueKey) -> bool:
+        """Whether a queue is wanted, and its topic."""
+        return self.shown_topic(with_namespace(key.topic, self.namespace)) is not None and self.takes(key)
+
     def named_topics(self) -> set[str] | None:
         """The wanted topics as brokers know them; None where only a look at all topics tells."""
         if self.topics is None and self.queues is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gantrymq.spark.data_loss import missing, report
 from gantrymq.spark.declared_queues import declared_queues
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun
@@ -95,8 +96,12 @@ class StoreOrigin:
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[LogRun]:
-        """The partitions of what lies between both; ``whole`` says that this is all there is of the wanted queues."""
+        """The partitions of what lies between both; ``whole`` says that this is all there is of the wanted queues.
+
+        Raises DataLossError where a queue of it is not there any more.
+        """
         options, runs = self._options, []
+        report(self._gone(start, end), fail=options.fail_on_data_loss)
         total = sum(max(end[key] - low, 0) for key, low in start.items()) or 1
         for broker, view in sorted(self._views.items()):
             ranges = self._ranges(start, end, broker)
@@ -108,6 +113,14 @@ class StoreOrigin:
                 use_index=options.message_index_enable,
             )  # fmt: skip
         return runs
+
+    def _gone(self, start: Offsets, end: Offsets) -> list[str]:
+        """What lies between both of queues that are wanted and not there; a query may have been told to leave some."""
+        return [
+            f"{key}: {missing(low, end[key])}"
+            for key, low in start.items()
+            if key not in self._found and low < end.get(key, low) and self._selection.wants(key)
+        ]
 
     def close(self) -> None:
         """Close the stores."""
