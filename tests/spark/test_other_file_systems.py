@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyarrow import fs
 from spark_cases import expected_rows, in_log_order, partitions_of, rows_of
 from stream_cases import Stream, bodies
 
-from gantrymq.errors import ConfigError, StoreError
+from gantrymq.errors import ConfigError, StoreError, StorePermissionError
 from gantrymq.spark import key_index, key_spans, places
 from gantrymq.spark.batch_plan import plan_batch
 from gantrymq.spark.options import ReadOptions
@@ -123,6 +124,72 @@ def test_a_store_that_was_not_closed(path: Path) -> None:
     (path / "abort").touch()
     with pytest.raises(StoreError, match="recover it, or copy it to a local disk"):
         rows_of(f"{SCHEME}{path}")
+
+
+class Failing:
+    """The file system of ``elsewhere``, which gives no answer about one path."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self._inner, self._path, self._error = fs.LocalFileSystem(), str(path), error
+
+    def get_file_info(self, selector: fs.FileSelector) -> Any:
+        return self._answer(selector.base_dir, self._inner.get_file_info, selector)
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._answer(path, self._inner.open_input_stream, path)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._inner.open_input_file(path)
+
+    def _answer(self, path: str, ask: Callable[[Any], Any], what: Any) -> Any:
+        if path == self._path:
+            raise self._error
+        return ask(what)
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, OSError], None]:
+    """Lets the file system fail at a path."""
+
+    def fail(path: Path, error: OSError) -> None:
+        monkeypatch.setattr(
+            places, "_opened", lambda uri, text="/": (Failing(path, error), (uri or "").removeprefix(SCHEME) or text)
+        )
+
+    return fail
+
+
+PARTS = ("", "commitlog", "consumequeue", "consumequeue/orders", "consumequeue/orders/0", "config/topics.json")
+
+
+@pytest.mark.parametrize("part", [*PARTS, "broker.conf", "../broker.conf"])
+def test_a_file_system_that_fails_is_not_an_empty_one(
+    path: Path, part: str, fail: Callable[[Path, OSError], None]
+) -> None:
+    fail((path / part).resolve(), OSError("AWS Error SLOW_DOWN during ListObjectsV2"))
+    with pytest.raises(StoreError, match=r"cannot be (listed|read): AWS Error SLOW_DOWN"):
+        rows_of(f"{SCHEME}{path}", subscribe="orders")
+
+
+DENIED = (PermissionError(13, "Permission denied"), OSError("AWS Error ACCESS_DENIED during HeadObject"))
+
+
+@pytest.mark.parametrize("error", DENIED, ids=str)
+def test_what_one_may_not_read(path: Path, fail: Callable[[Path, OSError], None], error: OSError) -> None:
+    """The directory above a store is nobody's promise, nor what else a glob matches; the store's own parts are."""
+    expected = rows_of(path)
+    fail(path.parent / "broker.conf", error)
+    assert rows_of(f"{SCHEME}{path}") == expected
+    (path.parent / "lost+found").mkdir()
+    fail(path.parent / "lost+found", error)
+    assert rows_of(f"{SCHEME}{path.parent}/*") == expected
+    fail(path / "consumequeue", error)
+    with pytest.raises(StorePermissionError, match="cannot be listed"):
+        rows_of(f"{SCHEME}{path}")
+
+
+def test_a_list_of_paths_that_is_longer_than_any_name(path: Path) -> None:
+    assert rows_of(",".join([str(path)] * 300)) == rows_of(path)
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ RocketMQ calls it, the name of the one above it.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -21,15 +23,18 @@ from urllib.parse import unquote, urlsplit
 
 from gantrymq.config.properties import parse_properties, read_settings
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import ConfigError, NotAStoreError
+from gantrymq.errors import ConfigError, NotAStoreError, StoreError, StorePermissionError
 from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK
 
+_LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
 _GLOB_IN_URI = re.compile(r"[*\[]")  # behind a ? there stand options of the file system
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _USUAL_NAME = "store"
 _BROKER_CONF = "broker.conf"
 _INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+_DENIED_BY_S3 = "ACCESS_DENIED"  # pyarrow has no errno for it
 _MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
 
 
@@ -63,7 +68,10 @@ def file_system(uri: str | None) -> Any:
 
 
 def find_stores(paths: tuple[str, ...], broker_names: tuple[str, ...] = ()) -> list[NamedStore]:
-    """The stores that ``paths`` mean, in the order of their brokers' names; raises ConfigError, NotAStoreError."""
+    """The stores that ``paths`` mean, in the order of their brokers' names.
+
+    Raises ConfigError, NotAStoreError, and StoreError where a file system does not tell what is there.
+    """
     places = [place for text in paths for place in _meant(text)]
     if broker_names and len(broker_names) != len(places):
         raise ConfigError("brokerName", ",".join(broker_names), f"a name for each store; there are {len(places)}")
@@ -109,7 +117,7 @@ def _meant(text: str) -> list[Place]:
         return [place for part in text.split(",") if part.strip() for place in _meant(part.strip())]
     if not (_GLOB_IN_URI if _URI.match(text) else _GLOB).search(text):
         raise NotAStoreError(text if whole is None else str(whole), "does not exist")
-    stores = [place for place in _globbed(text) if _is_store(place)]
+    stores = [place for place in _globbed(text) if _is_store(_readable_names(place))]
     if not stores:
         raise NotAStoreError(text, "matches no RocketMQ store")
     return stores
@@ -137,18 +145,25 @@ def _globbed(text: str) -> list[Place]:
     assert start is not None
     found = [start]
     for part in parts[fixed:]:
-        found = [place / name for place in found for name in _names(place) or () if fnmatchcase(name, part)]
+        found = [place / name for place in found for name in _readable_names(place) if fnmatchcase(name, part)]
     return found
 
 
 def entries_of(place: Place) -> list[Any] | None:
-    """What is in a directory, as pyarrow's FileInfo, sorted by name; None where there is no such directory."""
+    """What is in a directory, as pyarrow's FileInfo, sorted by name; None where there is no such directory.
+
+    Raises StoreError where the file system does not tell.
+    """
     from pyarrow import fs
 
     try:
         entries = file_system(place.uri).get_file_info(fs.FileSelector(place.path))
-    except OSError:
+    except _NOT_THERE:
         return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # a list of paths, say: nothing has such a name
+            return None
+        raise _failed(place, "cannot be listed", error) from error
     return sorted(entries, key=lambda entry: str(entry.base_name))
 
 
@@ -158,14 +173,27 @@ def _names(place: Place) -> list[str] | None:
     return None if entries is None else [entry.base_name for entry in entries]
 
 
-def _is_store(place: Place) -> bool:
-    names = _names(place) or []
+def _readable_names(place: Place) -> list[str]:
+    """The names in a directory that a glob came upon: one that is closed to us (lost+found) is none of its matches."""
+    try:
+        return _names(place) or []
+    except StorePermissionError as error:
+        _LOGGER.warning("passed over: %s", error)
+        return []
+
+
+def _failed(place: Place, what: str, error: OSError) -> StoreError:
+    denied = isinstance(error, PermissionError) or _DENIED_BY_S3 in str(error)
+    return (StorePermissionError if denied else StoreError)(str(place), f"{what}: {error.strerror or error}")
+
+
+def _is_store(names: list[str]) -> bool:
     # A store that has only its lock was about to be made when its maker was killed.
     return bool(_MARKS & set(names)) or names == [LOCK]
 
 
 def _required(place: Place) -> Place:
-    if not _is_store(place):
+    if not _is_store(_names(place) or []):
         raise NotAStoreError(str(place), "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
     return place
 
@@ -181,9 +209,16 @@ def index_geometry(place: Place) -> MessageStoreConfig:
 
 def _broker_confs(place: Place) -> Iterator[dict[str, str]]:
     """What a broker.conf in the store says, and one in the directory above it."""
-    above = place.path.rstrip("/").rpartition("/")[0]
-    for directory in (place, Place(above, place.uri)):
-        yield parse_properties(content_of(directory / _BROKER_CONF).decode("utf-8", "replace"))
+    yield _properties(content_of(place / _BROKER_CONF))
+    above = Place(place.path.rstrip("/").rpartition("/")[0], place.uri)
+    try:
+        yield _properties(content_of(above / _BROKER_CONF))
+    except StorePermissionError:  # who may read the store need not have a right to what is around it
+        return
+
+
+def _properties(raw: bytes) -> dict[str, str]:
+    return parse_properties(raw.decode("utf-8", "replace"))
 
 
 def _broker_name(place: Place) -> str:
@@ -195,9 +230,11 @@ def _broker_name(place: Place) -> str:
 
 
 def content_of(place: Place) -> bytes:
-    """All of a small file; nothing where there is none."""
+    """All of a small file; nothing where there is none. Raises StoreError where the file system does not tell."""
     try:
         with file_system(place.uri).open_input_stream(place.path) as file:
             return bytes(file.read())
-    except OSError:
+    except _NOT_THERE:
         return b""
+    except OSError as error:
+        raise _failed(place, "cannot be read", error) from error
