@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -77,8 +78,9 @@ def staged(path: Path, *batches: pa.RecordBatch, app: str = "q", version: int = 
     return [Path(tasks.write(iter([one])).path) for one in batches]
 
 
-def sink(path: Path) -> StoreSink:
-    return StoreSink(WriteOptions.parse({"path": str(path)}))
+def sink(path: Path, **store: int) -> StoreSink:
+    keys = {f"store.{key}": str(value) for key, value in store.items()}
+    return StoreSink(WriteOptions.parse({"path": str(path), **keys}))
 
 
 def stored(path: Path, topic: str = "orders") -> list[str]:
@@ -177,6 +179,25 @@ def test_another_query_finishes_what_was_begun(path: Path, monkeypatch: pytest.M
     assert stored(path) == expected(35)
     assert not sink(path).commit("q", 0, staged(path, batch(30)))
     assert stored(path) == expected(35)
+
+
+def test_what_was_begun_is_finished_as_its_writer_would(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    files, others = staged(path, batch(30)), staged(path, pa.record_batch({"topic": ["o"], "body": ["1"]}), app="other")
+    assert commit_until_killed(path, files, 3, batch=0)
+    assert sink(path, maxMessageSize=4).commit("other", 0, others)
+    assert stored(path) == expected(30)
+
+
+def test_what_an_older_version_had_begun(path: Path) -> None:
+    """It did not write its settings down."""
+    names = [str(file.relative_to(path)) for file in staged(path, batch(30))]
+    with StoreReader.open(path) as reader:
+        begin = reader.max_phy_offset
+    file = path / "spark" / "pending.json"
+    file.write_text(json.dumps({"app": "q", "batch": 0, "begin": begin, "files": names}))
+    assert not sink(path).commit("q", 0, staged(path, batch(30)))
+    assert stored(path) == expected(30)
 
 
 def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(

@@ -20,15 +20,21 @@ from urllib.parse import quote
 from gantrymq.errors import StoreError
 from gantrymq.spark.staging import DIRECTORY, sync_directory
 
+StoreKeys = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A batch that is being put, or was when its driver was killed. ``files`` are relative to the store."""
+    """A batch that is being put, or was when its driver was killed. ``files`` are relative to the store.
+
+    ``store_keys`` are the settings that it is put with, so that whoever finishes it has the same; None: not noted.
+    """
 
     app: str
     batch: int
     begin: int
     files: tuple[str, ...]
+    store_keys: StoreKeys | None = None
 
 
 class Ledger:
@@ -66,7 +72,9 @@ class Ledger:
         found = self._read(self._pending)
         if found is None:
             return None
-        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), tuple(found["files"]))
+        keys = found.get("store_keys")  # an older version did not write them
+        store_keys = None if keys is None else tuple((str(key), str(value)) for key, value in keys)
+        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), tuple(found["files"]), store_keys)
 
     def begin(self, pending: Pending) -> None:
         """Say that a batch is going to be put."""

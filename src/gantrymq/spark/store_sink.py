@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gantrymq.errors import StoreError, StoreLockedError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.spark.ledger import Ledger, Pending
+from gantrymq.spark.ledger import Ledger, Pending, StoreKeys
 from gantrymq.spark.staging import finished, forget_given_up, give_up, remove, require_staged, staged_tables
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
@@ -54,8 +55,8 @@ class StoreSink:
             return self._commit(app, batch, files)
 
     def _commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
-        with self._open() as store:
-            pending = self._ledger.pending()
+        pending = self._ledger.pending()
+        with self._open(None if pending is None else pending.store_keys) as store:
             if pending is not None:
                 self._put_rest(store, pending)
         if pending is not None:
@@ -66,7 +67,7 @@ class StoreSink:
         require_staged(self._path, app, batch, files)
         with self._open() as store:
             names = tuple(str(path.relative_to(self._path)) for path in files)
-            pending = Pending(app, batch, max(store.max_phy_offset, 0), names)
+            pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys)
             self._ledger.begin(pending)
             self._put(store, staged_tables(files), 0)
         self._done(pending)
@@ -82,8 +83,10 @@ class StoreSink:
         """Forget everything that is staged, or still will be, under a name that is not used again."""
         self.abort(give_up(self._path, app))
 
-    def _open(self) -> MessageStore:
-        config, given = self._options.store_settings()
+    def _open(self, store_keys: StoreKeys | None = None) -> MessageStore:
+        """The store, with the settings of another writer where these are given."""
+        options = self._options if store_keys is None else replace(self._options, store_keys=store_keys)
+        config, given = options.store_settings()
         deadline = time.monotonic() + _LOCK_WAIT_S
         while True:
             try:
