@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from gantrymq import MessageStore, StoreReader
 from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.errors import ConfigError, GantrymqError, StoreError, StoreLockedError
+from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, StoreError, StoreLockedError
 from gantrymq.spark import RocketMQDataSource, store_sink
 from gantrymq.spark.ledger import Ledger, Pending
 from gantrymq.spark.outgoing_messages import OutgoingMessages
@@ -286,9 +286,10 @@ def test_a_store_that_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     files = staged(path, batch(1))
     with (
         open_store(path=path),
-        pytest.raises(StoreLockedError, match="give its nameserver instead"),
+        pytest.raises(StoreLockedError, match="give its nameserver instead") as raised,
     ):
         sink(path).commit("q", 0, files)
+    assert not hasattr(raised.value, "__notes__")
     assert sink(path).commit("q", 0, files)
 
 
@@ -427,6 +428,31 @@ def test_an_aborted_write_leaves_nothing(path: Path) -> None:
     task.abort([done, None])
     assert stored(path) == []
     assert not list(path.glob("spark/**/*.arrow"))
+
+
+def test_a_write_that_fails_while_it_is_put_says_that_its_rows_still_go_in(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    task, put = writer(path), MessageStore.put_batch
+    done = task.write(iter([batch(25)]))
+
+    def put_while_there_is_room(store: MessageStore, rows: Any) -> Any:
+        if store.max_phy_offset > 0 and stored(path):
+            raise DiskFullError(path, 100)
+        return put(store, rows)
+
+    with monkeypatch.context() as full:
+        full.setattr(MessageStore, "put_batch", put_while_there_is_room)
+        with pytest.raises(DiskFullError) as raised:
+            task.commit([done])
+    (note,) = raised.value.__notes__
+    assert note.startswith("25 rows were begun to be put, and stay staged: the next commit into this store puts the")
+    assert "without txnAppId must not be run again" in note
+    task.abort([done])
+    assert stored(path) == expected(10)
+    sink(path).commit("q", 0, staged(path, batch(1, 25)))
+    assert stored(path) == expected(26)
 
 
 def test_tasks_that_outlive_an_aborted_write_leave_nothing(path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class StoreSink:
             remove([*files, *finished(self._path, app, batch)])
             return False
         require_staged(self._path, app, batch, files)
-        with self._open() as store:
+        with _saying_what_follows(self._ledger, files), self._open() as store:
             names = tuple(str(path.relative_to(self._path)) for path in files)
             pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys)
             self._ledger.begin(pending)
@@ -129,6 +130,20 @@ class StoreSink:
                 if result.status is not PutMessageStatus.PUT_OK or result.rejected:
                     why = next(iter(result.rejected.values()), result.status)
                     raise StoreError(self._path, f"a row was not put: {why.value}")
+
+
+@contextmanager
+def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
+    """To an error say that a write that was begun is not undone by it: the natural thing is to run the job again."""
+    try:
+        yield
+    except Exception as error:
+        if ledger.pending() is None:
+            raise
+        rows = sum(table.num_rows for table in staged_tables(files))
+        what = f"{rows} rows were begun to be put, and stay staged: the next commit into this store puts the rest"
+        error.add_note(f"{what}, whoever makes it. A write without txnAppId must not be run again")
+        raise
 
 
 def _without_empty(table: Any) -> Any:

@@ -40,7 +40,10 @@ class Staged(WriterCommitMessage):
 
 
 class StoreBatchWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to a store: all of its rows, or after a failure none."""
+    """Appends a DataFrame to a store: all of its rows, or after a failure none.
+
+    But for a commit that fails while it puts them: the next one into that store, by anybody, puts the rest.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _prepare(options)
