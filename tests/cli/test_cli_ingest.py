@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from cli_cases import Run, start
 
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.group_commit import FlushRequest
+
 SMALL = ("--json", "--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 PATIENCE_S = 60
 
@@ -237,3 +240,24 @@ def test_the_same_bytes_whether_by_lines_or_all_at_once(gantrymq: Run, process: 
         del one["bornTimestamp"], one["storeTimestamp"]
     assert batch == single
     assert len(batch) == 20
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_lines_whose_flush_takes_too_long_are_stored(
+    gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json: bool
+) -> None:
+    monkeypatch.setattr(FlushRequest, "result", lambda *_: PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    given, store = tmp_path / "in.jsonl", tmp_path / "store"
+    settings = [*(SMALL if json else SMALL[1:]), "--set", "flushDiskType=SYNC_FLUSH"]
+    for lines in (1, 3):  # a message alone, and a batch
+        given.write_bytes(b"".join(map(line, range(lines))))
+        outcome = gantrymq("store", "ingest", store, given, *settings)
+        assert outcome.code == 0
+        if json:
+            assert [one["status"] for one in outcome.lines] == ["FLUSH_DISK_TIMEOUT"] * lines
+        else:
+            assert outcome.text.startswith(f"{store}: {lines} message{'s' * (lines > 1)} stored from ")
+            assert "rejected" not in outcome.text
+            told = "gantrymq: line 1: FLUSH_DISK_TIMEOUT: stored, and perhaps not on the disk yet"
+            assert outcome.err.splitlines()[0] == told
+    assert len(dumped(gantrymq, store)) == 4

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _STDIN = Path("-")
 _STDIN_DESCRIPTOR = 0
 _REJECTED_TOLD = 10
+_STORED = "stored, and perhaps not on the disk yet"
 
 
 def ingest(
@@ -107,7 +108,7 @@ def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignal
         for result in results:
             if result["status"] != "PUT_OK" and told < _REJECTED_TOLD:
                 told += 1
-                say(f"line {result['line']}: {result['status']}: {result.get('error', '')}".rstrip(": "))
+                say(f"line {result['line']}: {result['status']}: {result.get('error', _STORED)}".rstrip(": "))
 
 
 def _results(

@@ -36,7 +36,7 @@ class LinePutter:
             self.lines += 1
             self.bytes_read += len(line) + 1
             result = next(outcomes) if isinstance(one, Message) else _rejected(PutMessageStatus.MESSAGE_ILLEGAL, one)
-            self.rejected += result["status"] != PutMessageStatus.PUT_OK.value
+            self.rejected += "phyOffset" not in result  # with FLUSH_DISK_TIMEOUT a message is stored
             results.append({"line": self.lines, **result})
         return results
 
