@@ -6,13 +6,15 @@ import errno
 import os
 import random
 import resource
+import shlex
+import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_cases import Outcome, Run, start, tree
+from cli_cases import COMMAND, Outcome, Run, start, tree
 
 EMPTY = sha256(b"").hexdigest()
 READING = (["info"], ["dump"], ["log"], ["query", "t", "k"], ["at", "t", "0", "1"], ["recover", "--dry-run"])
@@ -219,3 +221,19 @@ def test_damage_is_never_a_fault_of_ours(
     else:
         planned = recovered.lines[0]["maxPhyOffset"]
         assert gantrymq("store", "dump", store, "--json").lines[0]["maxPhyOffset"] == planned
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", [["info"], ["dump", "--json"], ["verify"]], ids=" ".join)
+def test_streams_that_are_closed(store: Path, words: list[str], closed: str) -> None:
+    """As under a service manager that gives none: what would be said is said to nobody, and the work is done."""
+    line = f"exec {shlex.join([*COMMAND, *map(str, command(words, store))])} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) is (closed == "2>&-")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_an_error_that_nobody_hears(tmp_path: Path, closed: str) -> None:
+    line = f"exec {shlex.join([*COMMAND, 'store', 'info', str(tmp_path)])} {closed}"
+    assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == 3

@@ -100,6 +100,7 @@ def main(
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
+    _open_what_is_closed()
     try:
         code = exit_code(arguments)
         sys.stdout.flush()
@@ -108,6 +109,20 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         code = NO_READER
     gc.freeze()  # or the interpreter, as it ends, walks through all there is
     sys.exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """Let what the command says go nowhere where it was started without stdout or stderr.
+
+    Under their own descriptors: a file of a store that got one of these would get what a library prints, too.
+    """
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8"))
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
