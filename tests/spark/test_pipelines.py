@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import random
 import shutil
@@ -15,7 +17,7 @@ from pipeline_cases import DAMAGES, LOG_FILE, copies, files, filled, holes_in_th
 from pyarrow.parquet import ParquetFile
 
 from gantrymq.cli.main import exit_code
-from gantrymq.errors import DiskFullError, StoreError
+from gantrymq.errors import DiskError, DiskFullError, StoreError
 from gantrymq.spark.pipelines import (
     export,
     export_on_spark,
@@ -25,6 +27,7 @@ from gantrymq.spark.pipelines import (
     salvage_on_spark,
     verify_on_spark,
 )
+from gantrymq.spark.pipelines.index_runs import EntryStage
 from gantrymq.tools.export import ExportSelection, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.findings import Finding
@@ -265,3 +268,35 @@ def comparable(said: list[tuple[int, list[dict[str, Any]]]]) -> list[Any]:
 def test_a_setting_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], conf: str) -> None:
     assert exit_code(["store", "verify", str(tmp_path), "--engine", "spark", "--spark-conf", conf]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
+
+
+class BrokenDisk(io.RawIOBase):
+    """A file that cannot be written to."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def staged_entry(stage: EntryStage, kind: type[StoreError], file: io.BufferedWriter | None = None) -> None:
+    """The last entries wait in memory until the file is flushed, or closed: neither can be."""
+    with stage:
+        if file is not None:
+            stage._file.close()
+            stage._file = file
+        stage._file.write(b"entry")
+        with pytest.raises(kind):
+            stage.staged()
+
+
+def test_entries_that_a_full_or_broken_disk_does_not_take(tmp_path: Path) -> None:
+    full, nowhere = EntryStage(tmp_path), EntryStage(tmp_path)
+    full._path, nowhere._path = Path("/dev/full"), tmp_path
+    with pytest.raises(DiskFullError):
+        staged_entry(full, DiskFullError)
+    with pytest.raises(DiskError, match="Input/output error"):
+        staged_entry(EntryStage(tmp_path), DiskError, io.BufferedWriter(BrokenDisk()))
+    with pytest.raises(StoreError, match="is a directory"):
+        staged_entry(nowhere, StoreError)

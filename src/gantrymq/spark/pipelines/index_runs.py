@@ -8,6 +8,7 @@ Thread rule: a task's own; :func:`plan_runs` is the driver's.
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,9 @@ from typing import BinaryIO
 import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import DiskFullError
 from gantrymq.format.index import IndexHeader, file_size
 from gantrymq.format.names import following_index_name, index_name
+from gantrymq.fs.descriptors import named_errors
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.index_entries import index_entries
@@ -50,7 +51,10 @@ class IndexRun:
 
 
 class EntryStage:
-    """Writes the entries of one log file, below ``directory``."""
+    """Writes the entries of one log file, below ``directory``; raises DiskFullError, DiskError, StorePermissionError.
+
+    Entries wait in memory, so that flushing and closing the file may find the disk full as well.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -59,25 +63,26 @@ class EntryStage:
 
     def __enter__(self) -> EntryStage:
         """Begin."""
-        self._file: BinaryIO = self._path.open("wb")
+        with named_errors(self._path):
+            self._file: BinaryIO = self._path.open("wb")
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close the file."""
-        self._file.close()
+        with named_errors(self._path, io.DEFAULT_BUFFER_SIZE):
+            self._file.close()
 
     def add(self, batch: RecordBatch) -> None:
-        """The entries of a batch whose places are believed; raises DiskFullError."""
+        """The entries of a batch whose places are believed."""
         entries = np.stack(index_entries(batch), axis=1)
-        try:
+        with named_errors(self._path, entries.nbytes):
             self._file.write(entries.tobytes())
-        except OSError as error:
-            raise DiskFullError(self._path, entries.nbytes) from error
         self._count += len(entries)
 
     def staged(self) -> StagedEntries:
         """What has been written."""
-        self._file.flush()
+        with named_errors(self._path, io.DEFAULT_BUFFER_SIZE):
+            self._file.flush()
         return StagedEntries(self._path, self._count)
 
 
