@@ -9,8 +9,10 @@ import pytest
 from broker_cases import BrokerCase
 
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
+from gantrymq.broker.acl.needs import Need, needs
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import SendMessageRequestHeader
@@ -71,6 +73,21 @@ def test_what_is_not_said_is_denied() -> None:
     assert account.may("billing", SUB, group=True)
     assert not account.may("other", SUB, group=True)
     assert "ordersSecret" not in repr(account)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other").encode()),
+        (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other").encode()),
+        (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""),
+        (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "other"}, b""),
+    ],
+)
+def test_what_is_a_groups_own_needs_that_group(code: int, fields: dict[str, str], body: bytes) -> None:
+    request = RemotingCommand.request(code, body)
+    request.ext_fields.update(fields)
+    assert Need("other", SUB, is_group=True) in needs(request)
 
 
 async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:

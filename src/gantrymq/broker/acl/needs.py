@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB
-from gantrymq.remoting.bodies.client import HeartbeatData, QueryAssignmentRequestBody
+from gantrymq.remoting.bodies.client import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+    UnlockBatchRequestBody,
+)
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
@@ -48,6 +53,8 @@ def needs(request: RemotingCommand) -> list[Need]:
     if code == RequestCode.QUERY_ASSIGNMENT:
         asked = decode_body(QueryAssignmentRequestBody, request.body)
         return [_read(str(asked.topic)), Need(str(asked.consumer_group), SUB, is_group=True)]
+    if code in _LOCKS:
+        return [Need(str(decode_body(_LOCKS[code], request.body).consumer_group), SUB, is_group=True)]
     group_field, topic_field = _FIELDS.get(code, (None, None))
     found = []
     if topic_field and fields.get(topic_field):
@@ -57,6 +64,10 @@ def needs(request: RemotingCommand) -> list[Need]:
     return found
 
 
+_LOCKS: dict[int, type[LockBatchRequestBody | UnlockBatchRequestBody]] = {
+    RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody,
+    RequestCode.UNLOCK_BATCH_MQ: UnlockBatchRequestBody,
+}
 _FIELDS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.PULL_MESSAGE: ("consumerGroup", "topic"),
     RequestCode.LITE_PULL_MESSAGE: ("consumerGroup", "topic"),
@@ -64,6 +75,8 @@ _FIELDS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.QUERY_MESSAGE: (None, "topic"),
     RequestCode.UNREGISTER_CLIENT: ("consumerGroup", None),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", None),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: ("consumerGroup", None),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("group", "topic"),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("consumerGroup", "topic"),
     RequestCode.QUERY_CONSUMER_OFFSET: ("consumerGroup", "topic"),
 }
