@@ -134,6 +134,21 @@ def test_what_a_listener_sought_meanwhile_stays() -> None:
     asyncio.run(scenario())
 
 
+def test_nobody_seeks_in_a_queue_that_was_given_up_meanwhile() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        await scene.take_over(0, 1)
+        first, second = QUEUES[:2]
+        assert scene.assigned.seek(first, 7)
+        assert scene.assigned.table[first].position == 7
+        await scene.take_over(1)
+        assert not scene.assigned.seek(first, 8)
+        assert list(scene.assigned.table) == [second]
+        await scene.assigned.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_queue_whose_offset_is_not_known_waits() -> None:
     async def scenario() -> None:
         scene = Scene()

@@ -89,6 +89,16 @@ class AssignedQueues:
         self.table[queue.queue] = queue
         self._pulls[queue] = self._tasks.start(self._pull(queue, offset))
 
+    def seek(self, queue: MessageQueue, offset: int) -> bool:
+        """Begin a queue anew from an offset; False where it is no longer ours."""
+        before = self.table.get(queue)
+        if before is None or before.dropped:
+            return False
+        after = ProcessQueue(queue, self._member.clock.now_ms())
+        after.position, after.paused = offset, before.paused
+        self.begin(after, offset)
+        return True
+
     async def give_up(self, queue: ProcessQueue) -> bool:
         """Persist its offset and let go of it; False where a listener still has messages whose order must hold."""
         self._drop(queue)

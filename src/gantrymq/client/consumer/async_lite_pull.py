@@ -218,9 +218,8 @@ class AsyncLitePullConsumer:
         low, high = await self._min_offset(before.queue), await self._max_offset(before.queue)
         if not low <= offset <= high:
             raise MQClientError(f"Seek offset illegal, seek offset = {offset}, min offset = {low}, max offset = {high}")
-        after = ProcessQueue(before.queue, self._clock.now_ms())
-        after.position, after.paused = offset, before.paused
-        self._assigned.begin(after, offset)
+        if not self._assigned.seek(before.queue, offset):
+            raise MQClientError(f"{queue} was given up while its broker was asked, may be rebalancing")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Give out a queue from its first message on."""
