@@ -209,6 +209,8 @@ def test_settings_are_rocketmqs_keys() -> None:
         EmbeddedBroker(settings={"autoCreateTopicEnabled": True})
     with pytest.raises(ConfigError, match="flushDiskType"):
         EmbeddedBroker(settings={"flushDiskType": "SOMETIMES"})
+    with pytest.raises(ConfigError, match="gantrymq serve speaks TLS"):
+        EmbeddedBroker(settings={"tls.server.mode": "enforcing"})
 
 
 def test_every_key_that_acts_may_be_set(tmp_path: Path) -> None:

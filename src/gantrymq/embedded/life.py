@@ -14,7 +14,7 @@ from gantrymq.clock import ShiftedClock
 from gantrymq.config.broker_settings import LiveConfig, knows
 from gantrymq.config.properties import parse_assignments
 from gantrymq.embedded.standalone import Extras, Standalone
-from gantrymq.errors import MQBrokerError, RemotingError
+from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
 from gantrymq.fs.mortal import MortalFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.namesrv.settings import acts, read_namesrv_config
@@ -45,7 +45,7 @@ _ASK_AGAIN_S = 0.005
 class BrokerLife:
     """The store at ``store`` with RocketMQ's ``settings`` over :data:`DEFAULTS`; ports 0 are free ones, then kept.
 
-    Raises ConfigError for a key that nobody knows, or a bad value.
+    Raises ConfigError for a key that nobody knows, or a bad value; and for one of TLS, which is not spoken here.
     """
 
     def __init__(self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0) -> None:
@@ -140,5 +140,8 @@ class BrokerLife:
 
 
 def _texts(settings: Settings) -> dict[str, str]:
+    for key in settings:
+        if key.startswith("tls."):
+            raise ConfigError(key, settings[key], "here, in a process of yours; gantrymq serve speaks TLS")
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
     return parse_assignments((f"{key}={text}" for key, text in words.items()), lambda key: knows(key) or acts(key))
