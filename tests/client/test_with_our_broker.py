@@ -18,6 +18,7 @@ from gantrymq import (
     PushConsumer,
 )
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.errors import RemotingConnectError
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 
@@ -153,3 +154,17 @@ def test_consumers_outlive_their_broker() -> None:
                 "the same, polled",
             )
     assert seen == polled == {*bodies, *more}
+
+
+def test_a_consumer_that_found_nobody_may_start_later() -> None:
+    with EmbeddedBroker() as broker:
+        address = broker.namesrv
+    with PushConsumer(address, consumer_group="ours-later") as consumer:
+        consumer.subscribe("OursLater")
+        consumer.listen(lambda messages, context: None)
+        with pytest.raises(RemotingConnectError):
+            consumer.start()
+        with EmbeddedBroker(namesrv_port=int(address.rpartition(":")[2])) as broker:
+            broker.create_topic("OursLater")
+            consumer.start()
+            consumer.close()

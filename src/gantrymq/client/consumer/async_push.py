@@ -127,7 +127,7 @@ class AsyncPushConsumer:
     # Life
 
     async def start(self) -> None:
-        """Join the group."""
+        """Join the group. Where that fails nothing was begun, and it may be tried again."""
         if self._work is not None or self._closed:
             raise MQClientError("The PushConsumer service state not OK, maybe started once")
         if self._make is None:
@@ -135,13 +135,9 @@ class AsyncPushConsumer:
         if self._member.is_clustering:
             self._member.subscribe(self._member.retry_topic, "*")
         self._started_ms = self._clock.now_ms()
-        try:
-            for topic in list(self._member.subscriptions):
-                await self._member.find_route(topic)
-            await self._member.check_filters()
-        except BaseException:
-            await self._member.client.close()
-            raise
+        for topic in list(self._member.subscriptions):
+            await self._member.find_route(topic)
+        await self._member.check_filters()
         self._work = self._made(*self._make)
         await self._member.heartbeats.beat()
         self._member.heartbeats.start()
