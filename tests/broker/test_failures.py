@@ -120,6 +120,30 @@ async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered
     assert (await new).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.asyncio
+async def test_an_answer_waits_for_the_topic_of_dead_letters_that_it_made(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = asyncio.Event()
+
+    async def hangs() -> int:
+        await announced.wait()
+        return 0
+
+    await broker.heart_beat("G")
+    await broker.send("old")
+    monkeypatch.setattr(broker.server.outer, "register", hangs)
+    dead = asyncio.create_task(broker.send("%RETRY%G", reconsume_times=100))
+    while broker.server.store.max_offset_in_queue("%DLQ%G", 0) < 1:
+        await asyncio.sleep(0.001)
+    try:
+        await asyncio.wait_for(broker.send("old"), 10)  # by the same connection, so answered behind the other
+        assert not dead.done()
+    finally:
+        announced.set()
+    assert (await dead).code == ResponseCode.SUCCESS
+
+
 class Connection:
     """As much of a connection as a table of members looks at."""
 

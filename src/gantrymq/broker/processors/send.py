@@ -169,7 +169,7 @@ class SendMessageProcessor:
         if plain is not None:
             return plain
         properties = read_properties(header.properties)
-        topic_name = self._retry_or_dead(sent, header, properties)
+        topic_name = sent.topic = self._retry_or_dead(sent, header, properties)
         broker = self._config.broker
         properties.pop(POP_CK, None)
         properties[MSG_REGION] = broker.region_id
