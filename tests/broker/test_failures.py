@@ -22,6 +22,18 @@ from gantrymq.store.append import PutMessageResult
 WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
+def held_back(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let registrations wait for the event, as at a name server that hangs."""
+    announced = asyncio.Event()
+
+    async def hangs() -> int:
+        await announced.wait()
+        return 0
+
+    monkeypatch.setattr(broker.server.outer, "register", hangs)
+    return announced
+
+
 def too_many_files(*_: object, **__: object) -> Any:
     raise OSError(24, "Too many open files")
 
@@ -101,14 +113,8 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
 async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced = asyncio.Event()
-
-    async def hangs() -> int:
-        await announced.wait()
-        return 0
-
     await broker.send("old")
-    monkeypatch.setattr(broker.server.outer, "register", hangs)
+    announced = held_back(broker, monkeypatch)
     new = asyncio.create_task(broker.send("new"))
     while "new" not in broker.server.topics:
         await asyncio.sleep(0)
@@ -124,15 +130,9 @@ async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered
 async def test_an_answer_waits_for_the_topic_of_dead_letters_that_it_made(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced = asyncio.Event()
-
-    async def hangs() -> int:
-        await announced.wait()
-        return 0
-
     await broker.heart_beat("G")
     await broker.send("old")
-    monkeypatch.setattr(broker.server.outer, "register", hangs)
+    announced = held_back(broker, monkeypatch)
     dead = asyncio.create_task(broker.send("%RETRY%G", reconsume_times=100))
     while broker.server.store.max_offset_in_queue("%DLQ%G", 0) < 1:
         await asyncio.sleep(0.001)

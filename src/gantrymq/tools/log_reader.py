@@ -34,6 +34,7 @@ from gantrymq.store.log_scanner import STOPS
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
 from gantrymq.store.scan_ahead import ScanAhead, of_data
+from gantrymq.tools.bad_pages import read_by_pages
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -187,23 +188,13 @@ class LogFileReader:
         try:
             chunk = file.view(position, length, read_ahead=read_ahead)
         except (OSError, StoreError):
-            chunk = read_only(self._read_by_pages(file, position, length))
+            chunk = read_only(read_by_pages(file, position, length, self._note_unreadable))
         if len(chunk) < length:  # it was cut short a moment ago
             chunk = read_only(chunk.tobytes().ljust(length, b"\0"))
         return chunk
 
-    def _read_by_pages(self, file: File, position: int, length: int) -> bytes:
-        base, pages = self._entry.base, []
-        for at in range(position, position + length, _PAGE_BYTES):
-            wanted = min(_PAGE_BYTES, position + length - at)
-            try:
-                pages.append(file.read_at(at, wanted).ljust(wanted, b"\0"))
-            except (OSError, StoreError) as error:
-                pages.append(bytes(wanted))
-                self._note_unreadable(base + at, base + at + wanted, str(error))
-        return b"".join(pages)
-
-    def _note_unreadable(self, start: int, end: int, error: str) -> None:
+    def _note_unreadable(self, position: int, stop: int, error: str) -> None:
+        start, end = self._entry.base + position, self._entry.base + stop
         if self._unreadable and self._unreadable[-1].end == start:
             start = self._unreadable.pop().start
         self._unreadable.append(Unreadable(self._entry.path, start, end, error))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.tools.bad_pages import read_by_pages
 
 _LOOK_BYTES = 1 << 20
-_PAGE_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -99,20 +100,12 @@ class QueueFiles:
         try:
             return file.read_at(position, length)
         except (OSError, StoreError):
-            return self._read_by_pages(file, base, position, length)
+            return read_by_pages(file, position, length, partial(self._note, base))
         finally:
             file.close()
 
-    def _read_by_pages(self, file: File, base: int, position: int, length: int) -> bytes:
-        pages = []
-        for at in range(position, position + length, _PAGE_BYTES):
-            wanted = min(_PAGE_BYTES, position + length - at)
-            try:
-                pages.append(file.read_at(at, wanted))
-            except (OSError, StoreError) as error:
-                pages.append(bytes(wanted))
-                self.unreadable.setdefault(base, str(error))
-        return b"".join(pages)
+    def _note(self, base: int, start: int, end: int, error: str) -> None:
+        self.unreadable.setdefault(base, error)
 
 
 def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
