@@ -99,6 +99,25 @@ def test_a_save_that_fails_at_any_operation_leaves_the_old_or_the_new(old: dict[
     assert k > 5
 
 
+@pytest.mark.parametrize("torn", ["", "{", "[]"])
+def test_a_save_after_a_fallback_that_is_killed_leaves_the_backup_or_the_new(torn: str) -> None:
+    """The torn file must not take the place of the good one before the new one is there."""
+    for k in count(1):
+        fs = saved(OLD, OLD)
+        write(fs, PATH, torn)
+        file = ConfigFile(faulty := FaultyFileSystem(fs), PATH)
+        assert file.load() == OLD
+        faulty.operations.clear()
+        faulty.fail_at = k
+        with suppress(DiskFullError, SyncFailedError):
+            file.save(NEW)
+        assert ConfigFile(fs, PATH).load() in (OLD, NEW), faulty.operations
+        if len(faulty.operations) < k:
+            break
+    assert k > 5
+    assert json.loads(files_of(fs)[BACKUP]) == OLD
+
+
 def test_what_was_saved_survives_a_power_cut() -> None:
     for seed in range(10):
         assert ConfigFile(saved(OLD, NEW).crash_clone(0.5, seed), PATH).load() == NEW

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gantrymq.errors import GantrymqError, StoreError
+from gantrymq.errors import DiskError, GantrymqError, StoreError
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.config_file import ConfigFile, parse_config
+from gantrymq.store.config_file import ConfigFile
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
@@ -97,17 +97,20 @@ class ConfigPersistence:
 
 
 def _load(table: Table, file: ConfigFile) -> None:
-    reason = ""
-    for raw in file.versions():
-        if not raw.strip():  # what a power cut leaves of a file that RocketMQ writes over
-            continue
-        try:
-            value = parse_config(raw)
-            if value:
-                table.load(value)
-            return
-        except (ValueError, GantrymqError) as error:
-            reason = reason or str(error)
-            log.error("a configuration file cannot be read", file=file.path.name, reason=str(error))
-    if reason:
-        raise StoreError(file.path, f"does not hold its table ({reason}); mend it, or take it and its .bak away")
+    def use(value: dict[str, Any]) -> None:
+        if value:
+            table.load(value)
+
+    try:
+        file.read(use)
+    except DiskError:
+        raise
+    except (ValueError, GantrymqError) as error:
+        advice = "mend it, or take it and its .bak away"
+        raise StoreError(file.path, f"does not hold its table ({error}); {advice}") from error
+    if file.refused:
+        log.error(
+            "a configuration file cannot be used: its .bak is, if there is one",
+            file=file.path.name,
+            reason=file.refused,
+        )

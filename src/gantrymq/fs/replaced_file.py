@@ -1,27 +1,32 @@
 """A small file that is replaced as a whole and never lost.
 
 Replacing writes ``NAME.tmp``, keeps what was there as ``NAME.bak``, and renames; at any moment a crash leaves one of
-the two readable.
+the two readable. What could not be loaded is not kept: it would take the place of the version that could.
 
 Source: MixAll.string2File, which writes over both in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskFullError, GantrymqError
 from gantrymq.fs.api import FileSystem
+
+Value = TypeVar("Value")
 
 
 class ReplacedFile:
-    """The file at ``path``. One thread replaces; any may read."""
+    """The file at ``path``. One thread loads and replaces; any may read."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
+        self.refused = ""
+        """Why the file itself was not taken when it was loaded: the next to replace it will not keep it."""
 
     def versions(self) -> Iterator[bytes]:
         """What there is to read: the file, then what stood in it before. Raises DiskError."""
@@ -30,6 +35,25 @@ class ReplacedFile:
                 yield self._read(path)
             except FileNotFoundError:
                 continue
+
+    def load(self, parse: Callable[[bytes], Value]) -> Value | None:
+        """What ``parse`` makes of the file, or else of what stood in it before; None where there is neither.
+
+        A blank file is none: a power cut leaves such where RocketMQ writes over it. Raises DiskError, and what
+        ``parse`` raised first (a ValueError or a GantrymqError) where it took neither.
+        """
+        first: Exception | None = None
+        for raw in self.versions():
+            try:
+                if raw.strip():
+                    return parse(raw)
+                self.refused = self.refused or "it is blank"
+            except (ValueError, GantrymqError) as error:
+                self.refused = self.refused or str(error)
+                first = first or error
+        if first is not None:
+            raise first
+        return None
 
     def replace(self, data: bytes) -> None:
         """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError: it stays."""
@@ -40,9 +64,10 @@ class ReplacedFile:
         except DiskFullError:
             self._fs.remove(fresh)
             raise
-        if self._fs.exists(self.path):
+        if self._fs.exists(self.path) and not self.refused:
             self._fs.rename(self.path, self._backup)
         self._fs.rename(fresh, self.path)
+        self.refused = ""
         self._fs.sync_directory(self.path.parent)
 
     def _read(self, path: Path) -> bytes:

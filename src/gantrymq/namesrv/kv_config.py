@@ -6,6 +6,7 @@ Source: KVConfigManager, KVConfigSerializeWrapper.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from msgspec import field
@@ -40,15 +41,11 @@ class KVConfigManager:
 
     def load(self) -> None:
         """Read the file, or what stood in it before; raises StoreError where it holds something else."""
-        unreadable = False
-        for raw in self._file.versions():
-            try:
-                self._table = decode_body(KVConfigSerializeWrapper, raw).config_table
-                return
-            except RemotingCommandError:
-                unreadable = True
-        if unreadable:
-            raise StoreError(self._path, "is no kvConfig.json; move it away to begin anew")
+        try:
+            kept = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
+        except RemotingCommandError as error:
+            raise StoreError(self._path, "is no kvConfig.json; move it away to begin anew") from error
+        self._table = kept.config_table if kept is not None else {}
 
     def get(self, namespace: str, key: str) -> str | None:
         """A value, or None."""

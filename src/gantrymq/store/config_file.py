@@ -7,12 +7,12 @@ Source: ConfigManager.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.replaced_file import ReplacedFile
+from gantrymq.fs.replaced_file import ReplacedFile, Value
 from gantrymq.model import fastjson
 
 
@@ -25,7 +25,7 @@ def parse_config(raw: bytes) -> dict[str, Any]:
 
 
 class ConfigFile:
-    """The JSON object at ``path``. One thread saves; any may load."""
+    """The JSON object at ``path``. Thread rule: one thread."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._file = ReplacedFile(fs, path)
@@ -35,18 +35,24 @@ class ConfigFile:
         """Where it is."""
         return self._file.path
 
-    def versions(self) -> Iterator[bytes]:
-        """What there is to read: the file, then what stood in it before. Raises DiskError."""
-        return self._file.versions()
+    @property
+    def refused(self) -> str:
+        """Why what was loaded is not what the file holds but its backup; empty where it is."""
+        return self._file.refused
 
     def load(self) -> dict[str, Any]:
         """The object; empty where neither the file nor its backup holds one. Raises DiskError."""
-        for raw in self.versions():
-            try:
-                return parse_config(raw)
-            except ValueError:
-                continue
-        return {}
+        try:
+            return self.read(lambda value: value) or {}
+        except ValueError:
+            return {}
+
+    def read(self, use: Callable[[dict[str, Any]], Value]) -> Value | None:
+        """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.
+
+        None where there is neither; raises DiskError, and what was first raised where neither will do.
+        """
+        return self._file.load(lambda raw: use(parse_config(raw)))
 
     def save(self, value: dict[str, Any]) -> None:
         """Replace the object; returns when that is durable. Raises DiskFullError."""
