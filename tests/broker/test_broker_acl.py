@@ -15,7 +15,7 @@ from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.send import SendMessageRequestHeader
+from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 
 ACL = """
 accounts:
@@ -82,12 +82,13 @@ def test_what_is_not_said_is_denied() -> None:
         (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other").encode()),
         (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""),
         (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "other"}, b""),
+        (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "orders", "compareGroup": "other"}, b""),
     ],
 )
 def test_what_is_a_groups_own_needs_that_group(code: int, fields: dict[str, str], body: bytes) -> None:
     request = RemotingCommand.request(code, body)
     request.ext_fields.update(fields)
-    assert Need("other", SUB, is_group=True) in needs(request)
+    assert Need("other", SUB, is_group=True) in needs(request, lambda offset: None)
 
 
 async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:
@@ -129,6 +130,28 @@ async def test_who_may_send_what(tmp_path: Path) -> None:
     answer = await broker.client.invoke(broker.server.address, request, 5000)
     assert (answer.code, "Need admin permission" in str(answer.remark)) == (no, True)
     await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_group_gets_nothing_back_that_it_may_not_read(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    assert await send_back(broker, await stored_at(broker, "secret")) == ResponseCode.NO_PERMISSION
+    assert await send_back(broker, await stored_at(broker, "bills")) == ResponseCode.SUCCESS
+    assert await send_back(broker, 1 << 40) == ResponseCode.SYSTEM_ERROR  # there is nothing to be read
+    await broker.stop()
+
+
+async def stored_at(broker: BrokerCase, topic: str) -> int:
+    """The offset in the log of a message that the administrator has sent."""
+    offset = broker.server.store.max_phy_offset
+    assert (await send(broker, topic, ADMIN))[0] == ResponseCode.SUCCESS
+    return offset
+
+
+async def send_back(broker: BrokerCase, offset: int) -> int:
+    request = RemotingCommand.request(ConsumerSendMsgBackRequestHeader(offset=offset, group="billing", delay_level=0))
+    ORDERS.sign(request)
+    return (await broker.client.invoke(broker.server.address, request, 5000)).code
 
 
 @pytest.mark.asyncio

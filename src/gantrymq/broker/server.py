@@ -135,7 +135,8 @@ class BrokerServer:
         self._acl = None
         if config.broker.acl_enable:
             given = config.broker.acl_plain_file
-            self._acl = AccessControl(Path(given) if given else self._path / "config" / "plain_acl.yml")
+            path = Path(given) if given else self._path / "config" / "plain_acl.yml"
+            self._acl = AccessControl(path, self._topic_at)
             self._hooks = (*self._hooks, self._acl.check)
         self.topics = TopicConfigManager(config, clock, self._topics_changed)
         self.groups = SubscriptionGroupManager(config, clock)
@@ -174,6 +175,10 @@ class BrokerServer:
         )
         assert isinstance(store, BrokerMessageStore)
         return store
+
+    def _topic_at(self, phy_offset: int) -> str | None:
+        message = self.store.message_at(phy_offset)
+        return message.topic if message is not None else None
 
     def _make_parts(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)

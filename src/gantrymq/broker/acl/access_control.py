@@ -5,6 +5,7 @@ Source: PlainAccessValidator, PlainPermissionManager, FileWatchService.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -26,11 +27,12 @@ log = structlog.get_logger()
 class AccessControl:
     """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
 
-    Raises ConfigError where the file cannot be read: without accounts nobody may do anything.
+    ``topic_at`` is the topic of the message at an offset of the log, None where there is none. Raises ConfigError where
+    the file cannot be read: without accounts nobody may do anything.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, topic_at: Callable[[int], str | None]) -> None:
+        self._path, self._topic_at = path, topic_at
         self._seen = _NEVER
         self._accounts = self._read()
 
@@ -62,7 +64,18 @@ class AccessControl:
             return None
         if not signature_matches(request, account.secret_key):
             return f"Check signature failed for accessKey={key}"
-        return _lacks(account, request)
+        return self._lacks(account, request)
+
+    def _lacks(self, account: Account, request: RemotingCommand) -> str | None:
+        if account.admin:
+            return None
+        if request.code in ADMIN_CODES:
+            return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
+        for need in needs(request, self._topic_at):
+            if not account.may(need.name, need.permission, group=need.is_group):
+                kind = "group" if need.is_group else "topic"
+                return f"No default permission for {need.name} (a {kind})"
+        return None
 
     def _read(self) -> Accounts:
         try:
@@ -76,15 +89,3 @@ class AccessControl:
     def _state(self) -> tuple[int, int]:
         status = self._path.stat()
         return status.st_mtime_ns, status.st_size
-
-
-def _lacks(account: Account, request: RemotingCommand) -> str | None:
-    if account.admin:
-        return None
-    if request.code in ADMIN_CODES:
-        return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
-    for need in needs(request):
-        if not account.may(need.name, need.permission, group=need.is_group):
-            kind = "group" if need.is_group else "topic"
-            return f"No default permission for {need.name} (a {kind})"
-    return None

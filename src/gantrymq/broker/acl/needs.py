@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gantrymq.broker import names
@@ -16,6 +16,7 @@ from gantrymq.remoting.bodies.client import (
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 # What changes a broker, or looks into more than one's own topics, is for administrators.
 ADMIN_CODES = frozenset(
@@ -28,6 +29,7 @@ ADMIN_CODES = frozenset(
         *(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG),
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE),
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
     }
 )
 
@@ -40,8 +42,11 @@ class Need(NamedTuple):
     is_group: bool
 
 
-def needs(request: RemotingCommand) -> list[Need]:
-    """The permissions that a request needs; none for one that touches neither topic nor group."""
+def needs(request: RemotingCommand, topic_at: Callable[[int], str | None]) -> list[Need]:
+    """The permissions that a request needs; none for one that touches neither topic nor group.
+
+    ``topic_at`` is the topic of the message at an offset of the log, None where there is none.
+    """
     fields = request.ext_fields
     code = request.code
     if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
@@ -55,6 +60,8 @@ def needs(request: RemotingCommand) -> list[Need]:
         return [_read(str(asked.topic)), Need(str(asked.consumer_group), SUB, is_group=True)]
     if code in _LOCKS:
         return [Need(str(decode_body(_LOCKS[code], request.body).consumer_group), SUB, is_group=True)]
+    if code == RequestCode.CONSUMER_SEND_MSG_BACK:
+        return list(_send_back(request.read(ConsumerSendMsgBackRequestHeader), topic_at))
     group_field, topic_field = _FIELDS.get(code, (None, None))
     found = []
     if topic_field and fields.get(topic_field):
@@ -71,7 +78,6 @@ _LOCKS: dict[int, type[LockBatchRequestBody | UnlockBatchRequestBody]] = {
 _FIELDS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.PULL_MESSAGE: ("consumerGroup", "topic"),
     RequestCode.LITE_PULL_MESSAGE: ("consumerGroup", "topic"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: ("group", None),
     RequestCode.QUERY_MESSAGE: (None, "topic"),
     RequestCode.UNREGISTER_CLIENT: ("consumerGroup", None),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", None),
@@ -79,6 +85,7 @@ _FIELDS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("group", "topic"),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("consumerGroup", "topic"),
     RequestCode.QUERY_CONSUMER_OFFSET: ("consumerGroup", "topic"),
+    RequestCode.QUERY_CORRECTION_OFFSET: ("compareGroup", "topic"),
 }
 
 
@@ -100,3 +107,11 @@ def _heart_beat(data: HeartbeatData) -> Iterator[Need]:
         yield Need(str(consumer.group_name), SUB, is_group=True)
         for one in consumer.subscription_data_set:
             yield _read(str(one.topic))
+
+
+def _send_back(asked: ConsumerSendMsgBackRequestHeader, topic_at: Callable[[int], str | None]) -> Iterator[Need]:
+    """What comes back gets to the group: the sender must be allowed to read it, whatever stands at the offset."""
+    yield Need(asked.group, SUB, is_group=True)
+    topic = topic_at(asked.offset)
+    if topic is not None:
+        yield _read(topic)
