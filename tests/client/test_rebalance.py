@@ -15,7 +15,7 @@ from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
 from gantrymq.clock import ManualClock
-from gantrymq.errors import MQClientError, RemotingConnectError
+from gantrymq.errors import MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
@@ -203,6 +203,33 @@ def test_rounds_do_not_overlap() -> None:
         rebalancing = Rebalancing(cast(GroupMember, None), lambda: {"T"}, divide, apply, keep)
         assert await asyncio.gather(*(rebalancing.once() for _ in range(3))) == [True] * 3
         assert most == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_name_server_that_refuses_is_asked_again() -> None:
+    class Member:
+        config = ConsumerConfig("127.0.0.1:1", consumer_group="g", poll_name_server_interval_ms=1)
+        known: tuple[MessageQueue, ...] = ()
+        asked = 0
+
+        def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+            return self.known
+
+        async def find_route(self, topic: str) -> object:
+            self.asked += 1
+            if self.asked == 1:
+                raise MQBrokerError("127.0.0.1:1", 1, "SYSTEM_ERROR", "name server not ready")
+            self.known = QUEUES
+            return self
+
+    async def scenario() -> None:
+        unused = cast(Any, None)
+        rebalancing = Rebalancing(cast(GroupMember, Member()), lambda: {"T"}, unused, unused, unused)
+        following = asyncio.create_task(rebalancing.follow_routes())
+        await asyncio.wait_for(rebalancing.wanted.wait(), 5)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(scenario())
 

@@ -12,7 +12,7 @@ import structlog
 
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.namespace import RETRY_PREFIX
-from gantrymq.errors import GantrymqError, RemotingError
+from gantrymq.errors import GantrymqError
 
 WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
 SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: after it did not work out
@@ -92,7 +92,7 @@ class Rebalancing:
         before = self._member.queues(topic)
         try:
             route = await self._member.find_route(topic)
-        except RemotingError as error:
+        except GantrymqError as error:  # a name server's refusal too: the next time may be better
             log.warning("a route was not found", topic=topic, reason=str(error))
             return
         if route is None and not topic.startswith(RETRY_PREFIX):
