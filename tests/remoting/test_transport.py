@@ -151,6 +151,38 @@ def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
+def test_a_connection_that_went_silent_is_made_anew(run: Callable[[Scenario], None]) -> None:
+    """What lies between the ends may forget a connection and tell neither; a new one goes through."""
+
+    async def scenario() -> None:
+        async with serving() as (server, address), calling() as client:
+            request = RemotingCommand(ECHO, body=b"x")
+            await client.invoke(address, request, 5000)
+            (channel,) = server.channels
+            channel.send_bytes = lambda frames: None  # type: ignore[method-assign]
+            with pytest.raises(RemotingTimeoutError):
+                await client.invoke(address, request, 200)
+            assert (await client.invoke(address, request, 5000)).body == b"x"
+
+    run(scenario)
+
+
+def test_a_connection_that_brings_other_answers_is_kept(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, address), calling() as client:
+            never = asyncio.create_task(client.invoke(address, RemotingCommand(NEVER), 200))
+            while not server.channels:
+                await asyncio.sleep(0.001)
+            await client.invoke(address, RemotingCommand(ECHO), 5000)
+            channels = set(server.channels)
+            with pytest.raises(RemotingTimeoutError):
+                await never
+            await client.invoke(address, RemotingCommand(ECHO), 5000)
+            assert server.channels == channels
+
+    run(scenario)
+
+
 @contextmanager
 def closed_door() -> Iterator[tuple[socket.socket, str]]:
     """A server that accepts nobody, and before which there is no more room to wait."""

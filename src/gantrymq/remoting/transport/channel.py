@@ -66,7 +66,8 @@ class _Waiter:
 class Channel(asyncio.Protocol):
     """A connection that speaks commands.
 
-    ``address`` is the other end, ``ip:port``; ``last_used`` the loop's time at the last read or write.
+    ``address`` is the other end, ``ip:port``; ``last_used`` the loop's time at the last read or write,
+    ``reads`` how often something came.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Channel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.address = self.local_address = "unknown"
         self.last_used = self._loop.time()
+        self.reads = 0
         self.is_closed = False
 
     @property
@@ -118,6 +120,7 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Asyncio: bytes came."""
         self.last_used = self._loop.time()
+        self.reads += 1
         try:
             if not self._spoke:
                 self._first_byte(data[0])
@@ -222,6 +225,7 @@ class Channel(asyncio.Protocol):
     def abort(self) -> None:
         """Close now; what was not written is lost."""
         if self._transport is not None and not self.is_closed:
+            self.is_closed = True  # not only when asyncio says so in its next turn: nobody is to use it until then
             self._transport.abort()
 
     # Within

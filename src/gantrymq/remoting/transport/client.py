@@ -15,6 +15,7 @@ from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_a
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 CONNECT_TIMEOUT_MS = 3000
+_SILENT_SECONDS = 0.1  # MIN_CLOSE_TIMEOUT_MILLIS
 
 # Changes a request before it leaves: signatures, stream types (RPCHook.doBeforeRequest).
 SendHook = Callable[[str, RemotingCommand], None]
@@ -44,14 +45,22 @@ class RemotingClient:
         """The response to a request.
 
         Raises RemotingConnectError, RemotingTimeoutError (``timeout_ms`` covers connecting too, and waiting until the
-        other end reads) or RemotingTooMuchRequestError.
+        other end reads) or RemotingTooMuchRequestError. A connection that said nothing at all in that time is given up,
+        for whatever lies between the ends may have forgotten it; the next request makes a new one.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        channel = await self._writable(address, timeout_ms)
-        for hook in self._hooks:
-            hook(address, command)
-        return await channel.invoke(command, max(timeout_ms - int((loop.time() - began) * 1000), 1))
+        channel = await self.channel(address, timeout_ms)
+        connected, reads = loop.time(), channel.reads
+        try:
+            await _writable(channel, address, timeout_ms, began)
+            for hook in self._hooks:
+                hook(address, command)
+            return await channel.invoke(command, max(timeout_ms - int((loop.time() - began) * 1000), 1))
+        except RemotingTimeoutError:
+            if channel.reads == reads and loop.time() - connected > _SILENT_SECONDS:
+                channel.abort()
+            raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a request that nobody answers.
@@ -59,7 +68,9 @@ class RemotingClient:
         Raises RemotingConnectError, or RemotingTimeoutError where the other end reads nothing for as long as we would
         wait for a connection.
         """
-        channel = await self._writable(address, self._connect_timeout_ms)
+        began = asyncio.get_running_loop().time()
+        channel = await self.channel(address, self._connect_timeout_ms)
+        await _writable(channel, address, self._connect_timeout_ms, began)
         for hook in self._hooks:
             hook(address, command)
         channel.invoke_oneway(command)
@@ -85,17 +96,6 @@ class RemotingClient:
                 raise
             raise RemotingConnectError(address, "the client was closed") from error
 
-    async def _writable(self, address: str, timeout_ms: int) -> Channel:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        channel = await self.channel(address, timeout_ms)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await channel.writable()
-        except TimeoutError as error:
-            raise RemotingTimeoutError(address, timeout_ms) from error
-        return channel
-
     async def close(self) -> None:
         """Close all connections once what was sent is written, and make no more."""
         self._closed = True
@@ -120,6 +120,14 @@ class RemotingClient:
         except OSError as error:
             raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
         return channel
+
+
+async def _writable(channel: Channel, address: str, timeout_ms: int, began: float) -> None:
+    try:
+        async with asyncio.timeout_at(began + timeout_ms / 1000):
+            await channel.writable()
+    except TimeoutError as error:
+        raise RemotingTimeoutError(address, timeout_ms) from error
 
 
 def split_address(address: str) -> tuple[str, int]:
