@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -101,13 +102,14 @@ def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove staged files, and their directories where these are empty then."""
+    """Remove staged files, and their directories where these are empty then.
+
+    What does not go stays: the rows are in, and a job that failed for its leftovers would be run again.
+    """
     for path in paths:
-        path.unlink(missing_ok=True)
-        try:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
             path.parent.rmdir()
-        except OSError:
-            continue
 
 
 def sync_directory(path: Path) -> None:
