@@ -85,7 +85,7 @@ def leftovers(path: Path) -> list[str]:
 
 
 STEPS = 9
-"""What a commit of three puts does, one after the other: begin, put, put, put, close, commit, end, remove; and the
+"""What a commit of three puts does, one after the other: begin, put, put, put, close, commit, remove, end; and the
 close of the store that it looks for unfinished work in first."""
 
 

@@ -103,6 +103,7 @@ def test_batch_writes(spark: SparkSession, sink: Path) -> None:
     assert bodies(sink) == expected(100)
     rows.write.format("rocketmq").mode("append").save(str(sink))
     assert Counter(bodies(sink)) == Counter(expected(100) * 2)
+    assert [file.name for file in sink.glob("spark/*/*")] == ["job.json"]
     with pytest.raises(Exception, match="column topic='a/b' is not allowed: a name of a topic"):
         spark.createDataFrame([("a/b", "x")], "topic string, body string").write.format("rocketmq").mode("append").save(
             str(sink)

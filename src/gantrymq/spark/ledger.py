@@ -1,8 +1,9 @@
 """What was put into a store by whom: one line of truth for each query, and at most one commit under way.
 
-``spark/ledger/QUERY.json`` says up to which batch a query's rows are in the store. ``spark/pending.json`` is there
-while a batch is being put: where the log ended before, and which staged files are put from there on. Both are replaced
-in one step and are durable before the next step begins.
+``spark/ledger/QUERY.json`` says up to which batch a query's rows are in the store, for ever; but the line of
+a plain batch write, whose name is not used again, goes when its commit has ended. ``spark/pending.json`` is there while
+a batch is being put: where the log ended before, and which staged files are put from there on. Both are replaced in one
+step and are durable before the next step begins.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 from gantrymq.errors import StoreError
 from gantrymq.spark.staging import DIRECTORY, sync_directory
+from gantrymq.spark.writer_names import is_made_up
 
 StoreKeys = tuple[tuple[str, str], ...]
 
@@ -42,6 +44,7 @@ class Ledger:
 
     def __init__(self, store: Path) -> None:
         self._root = store / DIRECTORY
+        self._lines = self._root / "ledger"
         self._pending = self._root / "pending.json"
 
     @contextmanager
@@ -85,8 +88,18 @@ class Ledger:
         self._pending.unlink(missing_ok=True)
         sync_directory(self._root)
 
+    def forget_made_up(self) -> None:
+        """Remove the lines of writes without a name; only when the end of what was begun is durable.
+
+        Until then a line says of its batch that the rows are in. Afterwards nobody asks for it.
+        """
+        for line in self._lines.glob("batch-*"):
+            if is_made_up(line.stem):
+                with suppress(OSError):  # the batch is in: there is no failing any more
+                    line.unlink(missing_ok=True)
+
     def _file(self, app: str) -> Path:
-        return self._root / "ledger" / f"{quote(app, safe='')}.json"
+        return self._lines / f"{quote(app, safe='')}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:

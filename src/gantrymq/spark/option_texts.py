@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from gantrymq.errors import ConfigError
+from gantrymq.spark.writer_names import is_made_up
 
 Positions = dict[tuple[str, str | None, int], int]
 """A number for each (topic, broker, queue id); broker None: that of the only broker."""
@@ -58,6 +59,13 @@ def plain(name: str, text: str) -> str:
     """The text itself; not empty."""
     if not text.strip():
         raise ConfigError(name, text, "a text that is not empty")
+    return text
+
+
+def writer(name: str, text: str) -> str:
+    """The name of a writer, which the ledger keeps."""
+    if is_made_up(plain(name, text)):
+        raise ConfigError(name, text, "another name: the ledger keeps none of this form")
     return text
 
 

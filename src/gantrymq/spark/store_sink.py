@@ -1,10 +1,11 @@
 """Putting staged rows into a store, exactly once. Runs on the driver, one commit at a time.
 
 The steps of a commit, each durable before the next: (1) ``pending`` says where the log ends and which files are put;
-(2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) ``pending`` goes,
-then the staged files. Killed in between, the next commit by anybody finishes the job: the rows of ``pending`` that are
-in the log are those it begins with from the recorded end on, so it puts the rest. A batch that the ledger knows is not
-put again, and since the *first* attempt's files are finished, a repeated batch may even hold its rows in another order.
+(2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) the staged
+files go, then ``pending``, and last the ledger's line where no writer has that name again. Killed in between, the next
+commit by anybody finishes the job: the rows of ``pending`` that are in the log are those it begins with from the
+recorded end on, so it puts the rest. A batch that the ledger knows is not put again, and since the *first* attempt's
+files are finished, a repeated batch may even hold its rows in another order.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ class StoreSink:
         if self._ledger.committed(pending.app) < pending.batch:
             rows = sum(table.num_rows for table in staged_tables(files))
             self._ledger.commit(pending.app, pending.batch, rows, pending.begin)
-        self._ledger.end()
         remove([*files, *finished(self._path, pending.app, pending.batch)])
+        self._ledger.end()
+        self._ledger.forget_made_up()
         forget_given_up(self._path, time.time())
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:

@@ -124,7 +124,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("nameserver", "nameserver", texts.addresses),
     ("topic", "topic", texts.plain),
     ("queueNum", "queue_num", texts.count),
-    ("txnAppId", "txn_app_id", texts.plain),
+    ("txnAppId", "txn_app_id", texts.writer),
     ("txnVersion", "txn_version", texts.timestamp_ms),
     ("namespace", "namespace", texts.plain),
     ("accessKey", "access_key", texts.plain),

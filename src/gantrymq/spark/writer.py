@@ -8,7 +8,6 @@ commit, the number of the batch.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 from gantrymq.errors import ConfigError
 from gantrymq.spark.outgoing_check import check_rows
 from gantrymq.spark.write_options import WriteOptions
+from gantrymq.spark.writer_names import make_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class StoreBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _prepare(options)
         self._options = options
-        self._app = options.txn_app_id or f"batch-{uuid.uuid4().hex}"
+        self._app = options.txn_app_id or make_up()
         self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
