@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sink_cases import (
@@ -19,7 +23,7 @@ from sink_cases import (
 )
 
 from gantrymq.errors import ConfigError, StoreError
-from gantrymq.spark import store_sink
+from gantrymq.spark import staging, store_sink
 
 
 @pytest.fixture
@@ -106,3 +110,96 @@ def test_nobody_else_may_have_a_name_of_a_write_without_one(path: Path) -> None:
         writer(path, txnAppId=name, txnVersion=0)
     for allowed in (f"batch-{7:031x}", f"batch-{7:033x}", f"Batch-{7:032x}", f"my-batch-{7:032x}"):
         writer(path, txnAppId=allowed, txnVersion=0)
+
+
+WEEK_S = 7 * 24 * 3600
+
+
+def left_by_a_killed_driver(path: Path, app: str, *names: str) -> list[Path]:
+    folder = path / "spark" / "staging" / app
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"half a fi")
+    return [folder / name for name in names]
+
+
+def age(files: list[Path], by_s: float) -> None:
+    for file in files:
+        os.utime(file, (time.time() - by_s,) * 2)
+
+
+def test_what_killed_drivers_left_goes_after_a_week(path: Path) -> None:
+    """Of plain writes, of queries that never came back, of versions whose files had no number, of late tasks."""
+    unnamed, query = f"batch-{7:032x}", "5d8e1f0a-6c1b-4b0e-9d2b-3a1f2c4d5e6f"
+    left = left_by_a_killed_driver(path, unnamed, "0-1.arrow", "0-2.arrow")
+    left += left_by_a_killed_driver(path, query, "8-1.arrow", f"{9:032x}.arrow")
+    left += left_by_a_killed_driver(path, f"batch-{8:032x}", "given-up", "0-3.arrow")
+    age(left, WEEK_S - 600)
+    assert sink(path).commit("q", 0, staged(path, batch(5)))
+    assert all(file.exists() for file in left)
+    age(left, WEEK_S + 600)
+    assert sink(path).commit("q", 1, staged(path, batch(5, 5), version=1))
+    assert everything(path) == ["ledger", "ledger/q.json", "staging"]
+    assert stored(path) == expected(10)
+
+
+def test_a_batch_is_as_old_as_its_newest_file(path: Path) -> None:
+    """Its driver waits for the slowest task, and a task is at work as long as it writes."""
+    waiting = staged(path, batch(5), batch(5, 5), app="slow")
+    left = left_by_a_killed_driver(path, "slow", f"{9:032x}.arrow", "1-2.arrow")
+    age([*left, waiting[0]], WEEK_S + 600)
+    assert sink(path).commit("q", 0, staged(path, batch(5, 10)))
+    assert [file.exists() for file in (*waiting, *left)] == [True, True, False, False]
+    assert sink(path).commit("slow", 0, waiting)
+    assert Counter(stored(path)) == Counter(expected(15))
+
+
+def test_a_task_that_ends_after_the_commit(path: Path) -> None:
+    """Spark runs a task twice where it is slow, takes the first that is done, and waits for no other."""
+    task = writer(path)
+    task.commit([task.write(iter([batch(5)]))])
+    late = Path(task.write(iter([batch(5)])).path)
+    age([late], WEEK_S + 600)
+    assert sink(path).commit("q", 0, staged(path, batch(5, 5)))
+    assert stored(path) == expected(10)
+    assert everything(path) == ["ledger", "ledger/q.json", "staging"]
+
+
+def test_what_is_being_committed_does_not_go_for_its_age(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what the commit at work puts, nor what it finishes for a driver that was killed."""
+    monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
+    killed, own = staged(path, batch(30)), staged(path, batch(5, 30), app="own")
+    assert commit_until_killed(path, killed, 3, batch=0)
+    age([*killed, *own], 10 * WEEK_S)
+    assert sink(path).commit("own", 0, own)
+    assert stored(path) == expected(35)
+
+
+def test_a_search_for_leftovers_that_fails_fails_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of another driver takes its file back in that moment."""
+    left_by_a_killed_driver(path, "other", "0-1.arrow")
+    task, stat = writer(path), Path.stat
+    done = task.write(iter([batch(5)]))
+
+    def gone(file: Path, **how: Any) -> os.stat_result:
+        if file.parent.name == "other":
+            raise FileNotFoundError(2, "gone", str(file))
+        return stat(file, **how)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    task.commit([done])
+    assert stored(path) == expected(5)
+
+
+def test_a_folder_that_is_cleared_away_while_a_task_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_wanted, cleared = staging._require_wanted, []
+
+    def clear_once(folder: Path) -> None:
+        require_wanted(folder)
+        if not cleared:
+            cleared.append(folder)
+            folder.rmdir()
+
+    monkeypatch.setattr(staging, "_require_wanted", clear_once)
+    assert sink(path).commit("q", 0, staged(path, batch(5)))
+    assert stored(path) == expected(5)

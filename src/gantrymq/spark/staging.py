@@ -1,7 +1,8 @@
 """Rows on their way into a store: files that executors write, and that the driver puts when all of them are there.
 
 They lie in the store, below ``spark/staging/QUERY``, as Arrow files whose names begin with the number of their batch. A
-staged file is durable before its task reports it, and nothing in a store looks at it before the driver does.
+staged file is durable before its task reports it, and nothing in a store looks at it before the driver does. What a
+driver that was killed left here is removed by a later commit, by whomever, when it is a week old.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from gantrymq.errors import StoreError
 DIRECTORY = "spark"
 _STAGING = "staging"
 _GIVEN_UP = "given-up"
-_KEPT_S = 86_400  # longer than any task of a job outlives it
+_KEPT_S = 7 * 24 * 3600  # longer than a driver waits for one task, or a task outlives its driver
 
 
 def staging_directory(store: Path, app: str) -> Path:
@@ -39,11 +42,23 @@ def give_up(store: Path, app: str) -> list[Path]:
     return sorted(directory.glob("*.arrow"))
 
 
-def forget_given_up(store: Path, now_s: float) -> None:
-    """Remove what is left of names that were given up long ago."""
-    for mark in (store / DIRECTORY / _STAGING).glob(f"*/{_GIVEN_UP}"):
-        if mark.stat().st_mtime < now_s - _KEPT_S:
-            remove([mark])
+def forget_abandoned(store: Path, now_s: float) -> None:
+    """Remove the files, and the marks, of batches for which nothing was staged for long; none may be ``pending``.
+
+    Nobody comes back for what a killed driver left: a repeated batch stages its rows anew. A batch is as old as its
+    newest file, for a driver that is at work waits for its slowest task.
+    """
+    with suppress(OSError):  # others take files back meanwhile; the next commit looks again
+        files = sorted((store / DIRECTORY / _STAGING).glob("*/*"), key=_batch_of)
+        for _, batch in groupby(files, key=_batch_of):
+            of_batch = list(batch)
+            if max(file.stat().st_mtime for file in of_batch) < now_s - _KEPT_S:
+                remove(of_batch)
+
+
+def _batch_of(file: Path) -> tuple[Path, str]:
+    """What a file belongs to; one of an older version, which wrote no number, stands for itself."""
+    return file.parent, file.name.partition("-")[0]
 
 
 def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
@@ -52,11 +67,9 @@ def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema:
     Raises StoreError where the name was given up meanwhile.
     """
     directory = staging_directory(store, app)
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{batch}-{uuid.uuid4().hex}.arrow"
-    _require_wanted(directory)
     try:
-        with open(path, "xb") as file:
+        with _new_file(path) as file:
             with pa.ipc.new_file(file, schema) as writer:
                 for table in tables:
                     writer.write_table(table)
@@ -68,6 +81,15 @@ def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema:
         path.unlink(missing_ok=True)
         raise
     return path
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """A file in a directory that a commit may clear away, where it is empty, as long as the file is not there."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _require_wanted(path.parent)
+        with suppress(FileNotFoundError):
+            return open(path, "xb")
 
 
 def finished(store: Path, app: str, batch: int) -> list[Path]:
@@ -104,7 +126,7 @@ def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
 def remove(paths: Iterable[Path]) -> None:
     """Remove staged files, and their directories where these are empty then.
 
-    What does not go stays: the rows are in, and a job that failed for its leftovers would be run again.
+    What does not go stays until it is old: the rows are in, and a job that failed for its leftovers would be run again.
     """
     for path in paths:
         with suppress(OSError):

@@ -21,7 +21,7 @@ from gantrymq.errors import StoreError, StoreLockedError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.ledger import Ledger, Pending, StoreKeys
-from gantrymq.spark.staging import finished, forget_given_up, give_up, remove, require_staged, staged_tables
+from gantrymq.spark.staging import finished, forget_abandoned, give_up, remove, require_staged, staged_tables
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
@@ -54,7 +54,9 @@ class StoreSink:
         where one of ``files`` is gone, and leaves nothing to finish then.
         """
         with self._ledger.alone():
-            return self._commit(app, batch, files)
+            is_new = self._commit(app, batch, files)
+            forget_abandoned(self._path, time.time())
+            return is_new
 
     def _commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
         pending = self._ledger.pending()
@@ -108,7 +110,6 @@ class StoreSink:
         remove([*files, *finished(self._path, pending.app, pending.batch)])
         self._ledger.end()
         self._ledger.forget_made_up()
-        forget_given_up(self._path, time.time())
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
         """Put what a killed driver had not come to."""
