@@ -23,6 +23,7 @@ from sink_cases import (
 )
 
 from gantrymq.errors import ConfigError, StoreError
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark import staging, store_sink
 
 
@@ -203,3 +204,19 @@ def test_a_folder_that_is_cleared_away_while_a_task_begins(path: Path, monkeypat
     monkeypatch.setattr(staging, "_require_wanted", clear_once)
     assert sink(path).commit("q", 0, staged(path, batch(5)))
     assert stored(path) == expected(5)
+
+
+def test_the_way_to_what_is_durable_is_durable_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A staged file, or the line that says that a batch is in, would be lost with a directory whose name is."""
+    names, synced = RealFileSystem.sync_directory, set[Path]()
+
+    def note(fs: RealFileSystem, directory: Path) -> None:
+        synced.add(directory)
+        names(fs, directory)
+
+    monkeypatch.setattr(RealFileSystem, "sync_directory", note)
+    files = staged(path, batch(5))
+    assert synced >= {files[0].parent, files[0].parent.parent, path / "spark", path}
+    synced.clear()
+    assert sink(path).commit("q", 0, files)
+    assert synced >= {path / "spark" / "ledger", path / "spark", path}

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gantrymq.errors import StoreError
-from gantrymq.spark.staging import DIRECTORY, sync_directory
+from gantrymq.spark.staging import DIRECTORY, sync_names
 from gantrymq.spark.writer_names import is_made_up
 
 StoreKeys = tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class Ledger:
     """The ledger of a store. Whoever changes it is ``alone``, from the first look to the last change."""
 
     def __init__(self, store: Path) -> None:
-        self._root = store / DIRECTORY
+        self._store, self._root = store, store / DIRECTORY
         self._lines = self._root / "ledger"
         self._pending = self._root / "pending.json"
 
@@ -86,7 +86,7 @@ class Ledger:
     def end(self) -> None:
         """Say that no batch is being put."""
         self._pending.unlink(missing_ok=True)
-        sync_directory(self._root)
+        sync_names(self._root, self._root)
 
     def forget_made_up(self) -> None:
         """Remove the lines of writes without a name; only when the end of what was begun is durable.
@@ -120,4 +120,4 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-        sync_directory(path.parent)
+        sync_names(self._store, path.parent)

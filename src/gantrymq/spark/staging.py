@@ -19,6 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from gantrymq.errors import StoreError
+from gantrymq.fs.real import RealFileSystem
 
 DIRECTORY = "spark"
 _STAGING = "staging"
@@ -75,7 +76,7 @@ def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema:
                     writer.write_table(table)
             file.flush()
             os.fsync(file.fileno())
-        sync_directory(directory)
+        sync_names(store, directory)
         _require_wanted(directory)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -134,10 +135,12 @@ def remove(paths: Iterable[Path]) -> None:
             path.parent.rmdir()
 
 
-def sync_directory(path: Path) -> None:
-    """Return when the names in a directory would survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def sync_names(store: Path, directory: Path) -> None:
+    """Return when the names in a directory, and those on the way to it from the store, would survive a power cut.
+
+    Whoever made a directory of these may not have come to it yet.
+    """
+    for one in (directory, *directory.parents):
+        RealFileSystem().sync_directory(one)
+        if one == store:
+            break
