@@ -104,6 +104,30 @@ def test_a_known_route_stays_while_there_is_no_better(answers: list[TopicRouteDa
     asyncio.run(scenario())
 
 
+def test_nobody_waits_for_a_name_server_that_is_frozen() -> None:
+    class Frozen(NameServer):
+        asked = 0
+
+        async def ask_name_server(self, call: object) -> TopicRouteData | None:
+            self.asked += 1
+            if not self.answers:
+                await asyncio.Event().wait()
+            return await super().ask_name_server(call)
+
+    async def scenario() -> None:
+        server, clock = Frozen(route(), route()), ManualClock()
+        routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), clock)
+        known = [await routes.find(topic) for topic in ("T", "U")]
+        clock.advance(60_000)
+        for _ in range(3):
+            found = asyncio.gather(*(routes.find(topic) for topic in ("T", "U")))
+            assert await asyncio.wait_for(found, 5) == known
+        assert server.asked == 4  # once more for each, and it is being waited for
+        await asyncio.wait_for(routes.close(), 5)
+
+    asyncio.run(scenario())
+
+
 def test_a_topic_without_any_route_is_said_so() -> None:
     for answers in ([None, None], [TopicRouteData()]):
         client = cast(AsyncClient, NameServer(*answers))

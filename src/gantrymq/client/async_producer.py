@@ -80,6 +80,7 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """Tell the brokers goodbye and close all connections."""
+        await self._routes.close()
         await self._heartbeats.close(producer_group=self._config.producer_group)
         await self._client.close()
 

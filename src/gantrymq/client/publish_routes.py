@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import structlog
 
 from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import topic_route
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
@@ -20,6 +22,7 @@ from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.remoting.bodies.route import TopicRouteData
 
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
+_MOMENT_SECONDS = 0.1
 
 log = structlog.get_logger()
 
@@ -28,6 +31,7 @@ log = structlog.get_logger()
 class _Known:
     route: TopicRoute
     asked_s: float
+    is_asked_for: bool = False
 
 
 class PublishRoutes:
@@ -36,35 +40,36 @@ class PublishRoutes:
     def __init__(self, client: AsyncClient, config: ProducerConfig, clock: Clock) -> None:
         self._client, self._config, self._clock = client, config, clock
         self._known: dict[str, _Known] = {}
-        self._asking = asyncio.Lock()
+        self._first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._tasks = BackgroundTasks()
 
     async def find(self, topic: str) -> TopicRoute:
         """The route of a topic; where there is none yet, of the brokers that would make it.
 
-        A route that is known stays in use while no name server gives another. Raises MQClientError where there is none.
+        A route that is known stays in use while no name server gives another, and one that is old is asked for anew
+        beside those who send: they wait for it a moment, and no longer. Raises MQClientError where there is none.
         """
-        fresh = self._fresh(topic)
-        if fresh is not None:
-            return fresh
-        async with self._asking:  # of many who begin to send at once, one asks
-            return self._fresh(topic) or await self._find(topic)
-
-    def _fresh(self, topic: str) -> TopicRoute | None:
         known = self._known.get(topic)
-        is_fresh = known is not None and self._clock.monotonic_s() - known.asked_s < POLL_NAME_SERVER_SECONDS
-        return known.route if known is not None and is_fresh else None
+        if known is None:
+            async with self._first[topic]:  # of many who begin to send at once, one asks
+                if topic not in self._known:
+                    self._known[topic] = _Known(await self._ask(topic), self._clock.monotonic_s())
+        elif not known.is_asked_for and self._clock.monotonic_s() - known.asked_s >= POLL_NAME_SERVER_SECONDS:
+            known.is_asked_for = True
+            await asyncio.wait({self._tasks.start(self._renew(topic, known))}, timeout=_MOMENT_SECONDS)
+        return self._known[topic].route
 
-    async def _find(self, topic: str) -> TopicRoute:
-        known = self._known.get(topic)
+    async def _renew(self, topic: str, known: _Known) -> None:
         try:
-            route = await self._ask(topic)
+            known.route = await self._ask(topic)
         except GantrymqError as error:
-            if known is None:
-                raise
             log.warning("the known route of a topic stays in use", topic=topic, reason=str(error))
-            route = known.route
-        self._known[topic] = _Known(route, self._clock.monotonic_s())
-        return route
+        finally:
+            known.asked_s, known.is_asked_for = self._clock.monotonic_s(), False
+
+    async def close(self) -> None:
+        """Ask no more."""
+        await self._tasks.cancel()
 
     def forget(self, topic: str) -> None:
         """Ask for a route anew when it is needed next."""
