@@ -1,6 +1,7 @@
 """Namespaces, routes and settings, as RocketMQ's client has them."""
 
 import asyncio
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -15,8 +16,12 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingCommandError, RemotingConnectError
+from gantrymq.format.names import offset_name
+from gantrymq.model import flags
+from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from gantrymq.store.message_store import MessageStore
 
 
 @pytest.mark.parametrize(
@@ -164,6 +169,20 @@ def test_compression(kind: CompressionType) -> None:
 def test_an_unknown_compression_is_said_so() -> None:
     with pytest.raises(ValueError, match="type 4 is not known"):
         decompress(b"", 0x400)
+
+
+def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: Path) -> None:
+    """RocketMQ's client drops it without a word, and with it everything behind it in the same pull."""
+    bodies = [b"one", compress(b"two" * 1000, CompressionType.LZ4, 5), b"not zlib at all", b"four"]
+    sys_flags = [0, flags.COMPRESSED | flags.COMPRESSION_LZ4, flags.COMPRESSED, 0]
+    with MessageStore.open(tmp_path / "store") as store:
+        for body, sys_flag in zip(bodies, sys_flags, strict=True):
+            store.put(Message("T", body, sys_flag=sys_flag))
+        end = store.max_phy_offset
+    records = (tmp_path / "store" / "commitlog" / offset_name(0)).read_bytes()[:end]
+    pulled = list(decode_records(records))
+    assert [message.body for message in pulled] == [b"one", b"two" * 1000, b"not zlib at all", b"four"]
+    assert [message.sys_flag & flags.COMPRESSED for message in pulled] == [0, 0, flags.COMPRESSED, 0]
 
 
 def test_what_is_no_record_is_said_so() -> None:

@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import structlog
+
 from gantrymq.client.compression import decompress
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.record import Layout, decode_record, read_layout
 from gantrymq.model import flags
 from gantrymq.model.message import StoredMessage
 
+log = structlog.get_logger()
+
 
 def decode_records(records: bytes, *, decompressed: bool = True) -> Iterator[StoredMessage]:
-    """The messages of a pull, in order; their bodies decompressed unless told.
+    """The messages of a pull, in order; their bodies decompressed unless told, and their sysFlag then says so.
 
-    Raises RemotingCommandError where the bytes are no records, or a body is not what its sysFlag says.
+    A body that is not what its sysFlag says comes as it is stored, its sysFlag unchanged: its queue goes on. Raises
+    RemotingCommandError where the bytes are no records.
     """
     view = memoryview(records)
     position = 0
@@ -33,6 +38,8 @@ def decode_records(records: bytes, *, decompressed: bool = True) -> Iterator[Sto
 
 def _decompressed(message: StoredMessage) -> StoredMessage:
     try:
-        return replace(message, body=decompress(message.body, message.sys_flag))
+        body = decompress(message.body, message.sys_flag)
     except ValueError as error:
-        raise RemotingCommandError(f"message {message.msg_id}: {error}") from error
+        log.warning("a body comes as it is stored", msg_id=message.msg_id, topic=message.topic, reason=str(error))
+        return message
+    return replace(message, body=body, sys_flag=message.sys_flag & ~flags.COMPRESSED)

@@ -24,6 +24,7 @@ PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 class ReceivedMessage(StoredMessage):
     """A message with its body decompressed, without its namespace, and under the topic it was sent to.
 
+    A body that cannot be decompressed is as it is stored, and ``sys_flag`` has the COMPRESSED bit still.
     ``broker_name`` is the broker it came from, ``min_offset`` and ``max_offset`` the bounds of its queue when it was
     pulled, ``consume_start_ms`` when a listener got it last. ``reconsume_times`` counts the times it failed.
     """
