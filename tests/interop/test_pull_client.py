@@ -16,6 +16,7 @@ from gantrymq.errors import MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.model import flags
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import ConsumerOffsetSerializeWrapper
@@ -46,6 +47,7 @@ def line(message: StoredMessage) -> Line:
         "phyOffset": message.phy_offset,
         "size": message.size_bytes,
         "flag": message.flag,
+        "sysFlag": message.sys_flag,
         "bornTimestamp": message.born_timestamp_ms,
         "bornHost": str(message.born_host),
         "storeTimestamp": message.store_timestamp_ms,
@@ -84,7 +86,7 @@ def test_what_java_sends_we_pull_as_java_does(
         ours = everything(client, topic)
     the_same(ours, cluster.pull(topic, 120, binary=binary))
     assert len(ours) == 120
-    assert any(message.sys_flag & 1 for message in ours)
+    assert any(message.sys_flag & flags.COMPRESSION_MASK for message in ours)
 
 
 def test_pulled_records_are_what_the_kernels_read(cluster: JavaCluster) -> None:
