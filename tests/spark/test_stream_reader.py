@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -14,7 +16,8 @@ from spark_cases import expected_rows, in_log_order
 from stream_cases import Stream, bodies, offsets
 
 from gantrymq import Message, MessageStore
-from gantrymq.errors import ConfigError
+from gantrymq.errors import ConfigError, StoreError
+from gantrymq.format.names import offset_name
 from gantrymq.spark import log_tail, store_view
 from gantrymq.spark.data_loss import DataLossError
 from store_cases import await_dispatch, fill, kill_while_putting, numbered, open_store
@@ -97,6 +100,30 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
                 assert len(offsets(stream.latest())) == 1
     assert len(opened) == 1
     assert sum(read) < 20 * 60_000
+
+
+def test_a_log_that_cannot_be_read_is_not_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that finds nothing new for ever, and says nothing, would be taken for one that is idle."""
+    opened, refused = os.open, ""
+
+    def refuses(path: str, *how: Any, **more: Any) -> int:
+        if refused and Path(path).name == refused:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", refuses)
+    with open_store(path=tmp_path, housekeeping=False) as store, Stream(tmp_path, *BODY) as stream:
+        store.put_batch(numbered(3))
+        assert len(stream.batch()) == 3
+        size = store.config.mapped_file_size_commit_log
+        first = store.max_phy_offset // size
+        while store.max_phy_offset // size == first:
+            store.put_batch(numbered(1))
+        refused = offset_name(store.max_phy_offset // size * size)
+        with pytest.raises(StoreError, match="cannot be opened: Permission denied"):
+            stream.latest()
+        refused = ""
+        assert stream.batch()
 
 
 def test_new_topics_and_queues(tmp_path: Path) -> None:

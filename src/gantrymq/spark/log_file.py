@@ -18,6 +18,10 @@ _BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
 
 
+class NotThereError(StoreError):
+    """The file, or that much of it, is not there: not any more, or not yet."""
+
+
 class LogFile:
     """An open file, read-only; use it as a context manager. Raises StoreError for whatever goes wrong."""
 
@@ -31,7 +35,7 @@ class LogFile:
             else:
                 self._remote = file_system(place.uri).open_input_file(place.path)
         except FileNotFoundError:
-            raise StoreError(self.path, "the file went away after the query was planned (retention?)") from None
+            raise NotThereError(self.path, "the file went away after the query was planned (retention?)") from None
         except OSError as error:
             raise StoreError(self.path, f"cannot be opened: {error.strerror or error}") from error
 
@@ -43,7 +47,7 @@ class LogFile:
             except OSError as error:
                 raise StoreError(self.path, f"cannot be read: {error.strerror or error}") from error
             if not count:
-                raise StoreError(self.path, f"ends at {position}, and was longer when the query was planned")
+                raise NotThereError(self.path, f"ends at {position}, and was longer when the query was planned")
             view, position = view[count:], position + count
 
     def _read(self, view: memoryview, position: int) -> int:

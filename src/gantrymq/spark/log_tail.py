@@ -21,7 +21,7 @@ from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.log_file import LogFile, NotThereError
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.store.record_batch import RecordBatch
@@ -54,7 +54,10 @@ class TailQueue:
 
 
 class LogTail:
-    """The log in ``directory`` from ``begin`` on, where a record begins or the log ends."""
+    """The log in ``directory`` from ``begin`` on, where a record begins or the log ends.
+
+    Raises StoreError where a file that is there cannot be read: that is no end of the log.
+    """
 
     def __init__(self, directory: Place, file_size: int, begin: int) -> None:
         self.begin = self.end = begin
@@ -88,7 +91,7 @@ class LogTail:
         try:
             with LogFile(self._directory / offset_name(base)) as file:
                 file.read_into(memoryview(mark), start - base)
-        except StoreError:
+        except NotThereError:
             return b""
         return bytes(mark)
 
@@ -102,7 +105,7 @@ class LogTail:
                     size = min(wanted, base + self._file_size - self.end)
                     room = memoryview(bytearray(size))
                     file.read_into(room, self.end - base)
-            except StoreError:
+            except NotThereError:
                 return  # no such file: nothing was appended behind the last one
             before = self.end
             yield room, self.end
