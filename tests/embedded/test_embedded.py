@@ -239,6 +239,55 @@ def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
     broker.close()
 
 
+def test_a_failed_with_ends_its_threads(tmp_path: Path) -> None:
+    async def awaited() -> None:
+        async with AsyncEmbeddedBroker(tmp_path):
+            pass
+
+    with EmbeddedBroker(tmp_path):
+        before = own_threads()
+        with pytest.raises(StoreLockedError), EmbeddedBroker(tmp_path):
+            pass
+        with pytest.raises(StoreLockedError):
+            asyncio.run(awaited())
+        assert own_threads() == before
+
+
+def own_threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith("gantrymq-")}
+
+
+def test_starts_at_once_are_one() -> None:
+    broker, failed = EmbeddedBroker(), list[BaseException]()
+    before = own_threads()
+
+    def start() -> None:
+        try:
+            broker.start()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (failed, broker.is_running) == ([], True)
+    broker.close()
+    assert own_threads() == before
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_nobody_waits_for_is_closed_all_the_same() -> None:
+    before = own_threads()
+    broker = AsyncEmbeddedBroker()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001), broker:
+            pass
+    assert (broker.is_running, broker.store_path.exists()) == (False, False)
+    assert own_threads() == before
+
+
 # Its clock
 
 

@@ -43,8 +43,12 @@ class AsyncEmbeddedBroker:
         return face
 
     async def __aenter__(self) -> Self:
-        """Started."""
-        await self.start()
+        """Started; where that fails, or is cancelled, closed."""
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -10,11 +10,13 @@ Any RocketMQ client works against it, of whatever language.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
@@ -51,10 +53,15 @@ class EmbeddedBroker:
             self._temporary = TemporaryDirectory(prefix="gantrymq-", ignore_cleanup_errors=True)
             self._life.store_path = Path(self._temporary.name)
         self._loop: LoopThread | None = None
+        self._lock = threading.RLock()  # one life begins or ends at a time, in one loop
 
     def __enter__(self) -> Self:
-        """Started."""
-        self.start()
+        """Started; where that fails, closed."""
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -94,14 +101,12 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Start it; harmless where it runs."""
-        if self._life.is_running:
-            return
         log_through_logging()
-        self._thread().run(self._life.start())
+        self._change(self._life.start())
 
     def stop(self) -> None:
         """Shut it down cleanly; it can be started again on the same store and ports."""
-        self._thread().run(self._life.stop())
+        self._change(self._life.stop())
 
     def kill(self) -> None:
         """End it as SIGKILL ends a process: connections break, and nothing more is written.
@@ -109,21 +114,22 @@ class EmbeddedBroker:
         What was written stays, as the page cache keeps it; offsets and topics that were not yet saved, the checkpoint
         that would have been, are lost, and the next start recovers.
         """
-        self._thread().run(self._life.kill())
+        self._change(self._life.kill())
 
     def restart(self) -> None:
         """Stop it where it runs, and start it again on the same store and ports."""
-        self._thread().run(self._life.restart())
+        self._change(self._life.restart())
 
     def close(self) -> None:
         """Stop it, and remove its directory where that is temporary. Closing twice is harmless."""
-        loop, self._loop = self._loop, None
-        try:
-            if loop is not None:
-                loop.close(self._life.stop())
-        finally:
-            if self._temporary is not None:
-                self._temporary.cleanup()
+        with self._lock:
+            loop, self._loop = self._loop, None
+            try:
+                if loop is not None:
+                    loop.close(self._life.stop())
+            finally:
+                if self._temporary is not None:
+                    self._temporary.cleanup()
 
     # What is in it
 
@@ -153,7 +159,12 @@ class EmbeddedBroker:
         """How far a group has consumed a topic: the next offset by queue, as the broker knows it now."""
         return self._thread().run(self._life.consumer_offsets(group, topic))
 
+    def _change(self, life: Coroutine[Any, Any, None]) -> None:
+        with self._lock:
+            self._thread().run(life)
+
     def _thread(self) -> LoopThread:
-        if self._loop is None:
-            self._loop = LoopThread("embedded broker")
-        return self._loop
+        with self._lock:
+            if self._loop is None:
+                self._loop = LoopThread("embedded broker")
+            return self._loop

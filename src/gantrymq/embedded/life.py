@@ -75,7 +75,9 @@ class BrokerLife:
         return self._pair.broker.store if self._pair is not None else None
 
     async def start(self) -> None:
-        """Returns when the broker's route answers."""
+        """Returns when the broker's route answers; harmless where it runs."""
+        if self._pair is not None:
+            return
         config, namesrv_port = self._config(), self._ports[0]
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
         namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
