@@ -19,6 +19,7 @@ from gantrymq import (
 )
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import RemotingConnectError
+from gantrymq.model.message_queue import MessageQueue
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 
@@ -168,3 +169,23 @@ def test_a_consumer_that_found_nobody_may_start_later() -> None:
             broker.create_topic("OursLater")
             consumer.start()
             consumer.close()
+
+
+def test_a_listener_that_failed_is_told_again() -> None:
+    told: list[int] = []
+
+    def listen(topic: str, queues: frozenset[MessageQueue]) -> None:
+        told.append(len(queues))
+        if len(told) == 1:
+            raise ValueError("a listener's own")
+
+    with (
+        EmbeddedBroker() as broker,
+        LitePullConsumer(broker.namesrv, consumer_group="ours-told", topic_metadata_check_interval_ms=20) as consumer,
+    ):
+        broker.create_topic("OursTold", 1)
+        consumer.register_topic_message_queue_change_listener("OursTold", listen)
+        eventually(lambda: told == [1], "the queues there are")
+        broker.create_topic("OursTold", 3)
+        eventually(lambda: len(told) > 1, "the queues there are now")
+    assert told == [1, 3]

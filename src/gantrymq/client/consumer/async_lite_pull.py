@@ -177,10 +177,7 @@ class AsyncLitePullConsumer:
 
     async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic; raises MQClientError where there is no such topic."""
-        route = await self._member.find_route(wrap_namespace(self._config.namespace, topic))
-        if route is None:
-            raise MQClientError(f"The topic[{topic}] not exist")
-        return tuple(map(self._member.shown, route.subscribe))
+        return await self._member.fetch_queues(topic)
 
     # Messages
 
@@ -354,6 +351,8 @@ class AsyncLitePullConsumer:
                     listener(topic, queues)
             except GantrymqError as error:
                 log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
+            except Exception as error:  # a listener's own: the next change is told all the same
+                log.error("who was told of a topic's queues failed", topic=topic, exc_info=error)
             await asyncio.sleep(self._config.topic_metadata_check_interval_ms / 1000)
 
     # What a queue's pulling asks

@@ -181,11 +181,8 @@ class AsyncPushConsumer:
         return {self._member.shown(queue): offset for queue, offset in self._offsets.table().items()}
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic (fetchSubscribeMessageQueues)."""
-        route = await self._member.find_route(self._member.full(MessageQueue(topic, "", 0)).topic)
-        if route is None:
-            raise MQClientError(f"The topic[{topic}] not exist")
-        return tuple(self._member.shown(queue) for queue in route.subscribe)
+        """All queues of a topic (fetchSubscribeMessageQueues); raises MQClientError where there is no such topic."""
+        return await self._member.fetch_queues(topic)
 
     # Within
 

@@ -133,6 +133,13 @@ class GroupMember:
             self._forget(queue.topic, address)
             raise
 
+    async def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic now, by its user's names; raises MQClientError where there is no such topic."""
+        route = await self.find_route(wrap_namespace(self.config.namespace, topic))
+        if route is None:
+            raise MQClientError(f"The topic[{topic}] not exist")
+        return tuple(map(self.shown, route.subscribe))
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read; none where it has no route."""
         route = self._routes.get(topic)
