@@ -129,6 +129,10 @@ class MQClientError(GantrymqError):
     """A client cannot do what it was asked for, and no broker was to blame (MQClientException)."""
 
 
+class AlreadyStartedError(MQClientError):
+    """A consumer that runs, or that was closed, was started once more; it stays as it is."""
+
+
 class MQBrokerError(GantrymqError):
     """A broker or a name server refused (MQBrokerException).
 

@@ -91,6 +91,26 @@ def test_a_member_that_cannot_join_is_gone() -> None:
     asyncio.run(scenario())
 
 
+def test_a_member_that_runs_is_not_entered_again_and_goes_on() -> None:
+    async def scenario(name_servers: str) -> None:
+        async with AsyncLitePullConsumer(LitePullConsumerConfig(name_servers, consumer_group="awaited")) as consumer:
+            with pytest.raises(MQClientError, match="maybe started once"):
+                async with consumer:
+                    pass
+            assert await consumer.poll(0) == []
+        with pytest.raises(MQClientError, match="not running"):
+            await consumer.poll(0)
+
+    with EmbeddedBroker() as broker:
+        with LitePullConsumer(broker.namesrv, consumer_group="plain") as consumer:
+            with pytest.raises(MQClientError, match="maybe started once"), consumer:
+                pass
+            assert consumer.poll(0) == []
+        with pytest.raises(MQClientError, match="the lite-pull-consumer is closed"):
+            consumer.poll(0)
+        asyncio.run(scenario(broker.namesrv))
+
+
 def test_who_polls_is_told_that_the_consumer_was_closed() -> None:
     with EmbeddedBroker() as broker, LitePullConsumer(broker.namesrv, consumer_group="closed") as consumer:
         broker.create_topic("Silent", 1)

@@ -36,7 +36,7 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.errors import AlreadyStartedError, GantrymqError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -85,6 +85,8 @@ class AsyncLitePullConsumer:
     async def __aenter__(self) -> Self:
         try:
             await self.start()
+        except AlreadyStartedError:
+            raise  # and goes on: whoever started it closes it
         except BaseException:
             await self.close()  # else its heart-beats go on, and the group counts it
             raise
@@ -105,7 +107,7 @@ class AsyncLitePullConsumer:
     async def start(self) -> None:
         """Join the group, and begin to fetch what is subscribed or assigned."""
         if self._running or self._closed:
-            raise MQClientError("The PullConsumer service state not OK, maybe started once")
+            raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
         self._started_ms, self._running = self._clock.now_ms(), True
         self._member.heartbeats.start()
         await self._refresh()

@@ -38,7 +38,7 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.namespace import without_namespace
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import MQClientError
+from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -129,7 +129,7 @@ class AsyncPushConsumer:
     async def start(self) -> None:
         """Join the group. Where that fails nothing was begun, and it may be tried again."""
         if self._work is not None or self._closed:
-            raise MQClientError("The PushConsumer service state not OK, maybe started once")
+            raise AlreadyStartedError("The PushConsumer service state not OK, maybe started once")
         if self._make is None:
             raise MQClientError("messageListener is null: call listen or listen_orderly first")
         if self._member.is_clustering:

@@ -20,14 +20,15 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.loop_thread import LoopThread
+from gantrymq.errors import AlreadyStartedError
 from gantrymq.model.message_queue import MessageQueue
 
 
 class LitePullConsumer:
     """Gives messages to whoever polls; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
 
-    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`. ``with`` starts it.
-    Thread rule: any thread.
+    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`. ``with`` starts it;
+    one that runs goes on, and AlreadyStartedError is raised. Thread rule: any thread.
     """
 
     def __init__(self, name_servers: str, **settings: Any) -> None:
@@ -38,6 +39,8 @@ class LitePullConsumer:
     def __enter__(self) -> Self:
         try:
             self.start()
+        except AlreadyStartedError:
+            raise  # and goes on: whoever started it closes it
         except BaseException:
             self.close()
             raise
