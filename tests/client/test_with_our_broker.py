@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from gantrymq import (
     PushConsumer,
 )
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.errors import RemotingConnectError
+from gantrymq.errors import MQBrokerError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import Connection
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 
@@ -189,3 +191,41 @@ def test_a_listener_that_failed_is_told_again() -> None:
         broker.create_topic("OursTold", 3)
         eventually(lambda: len(told) > 1, "the queues there are now")
     assert told == [1, 3]
+
+
+def clients(admin: AdminClient, producer_group: str, topic: str) -> list[Connection]:
+    with suppress(MQBrokerError):  # the group does not exist
+        return admin.producer_connection(producer_group, topic).connection_set
+    return []
+
+
+def test_a_producer_in_a_namespace_is_known_by_the_group_its_sends_name() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Producer(broker.namesrv, producer_group="ours-inside", namespace="NS") as producer,
+        AdminClient(broker.namesrv) as admin,
+    ):
+        producer.send(Message("OursInside", b"x"))
+        eventually(lambda: clients(admin, "NS%ours-inside", "NS%OursInside"), "the heart-beat")
+        assert clients(admin, "ours-inside", "NS%OursInside") == []
+
+
+def test_what_goes_back_to_a_namespace_is_sent_by_the_group_of_all_clients() -> None:
+    def suspend(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+    with (
+        EmbeddedBroker() as broker,
+        Producer(broker.namesrv) as producer,
+        PushConsumer(
+            broker.namesrv, consumer_group="ours-back", namespace="NS", max_reconsume_times=0, **FIRST
+        ) as consumer,
+        AdminClient(broker.namesrv) as admin,
+    ):
+        producer.send(Message("NS%OursBack", b"x"))
+        consumer.subscribe("OursBack")
+        consumer.listen_orderly(suspend)
+        consumer.start()
+        [dead] = broker.wait_for_messages("%DLQ%NS%ours-back", 1)
+        assert dead.properties["INSTANCE_ID"] == "NS"
+        eventually(lambda: clients(admin, "CLIENT_INNER_PRODUCER", "NS%OursBack"), "the heart-beat")

@@ -9,6 +9,7 @@ Source: DefaultMQProducer, DefaultMQProducerImpl.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -57,7 +58,8 @@ class AsyncProducer:
     """
 
     def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
-        self._config = config
+        # Sends, heart-beats and the goodbye name the same group.
+        self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))
         self._clock = clock or SystemClock()
         self._client = AsyncClient(config)
         self._ids = UniqueIds(self._clock)

@@ -19,7 +19,7 @@ from gantrymq.client.consumer.received import (
     ReceivedMessage,
 )
 from gantrymq.client.namespace import wrap_namespace
-from gantrymq.client.outgoing import PROPERTY_MAX_RECONSUME_TIMES, PROPERTY_RECONSUME_TIME
+from gantrymq.client.outgoing import PROPERTY_INSTANCE_ID, PROPERTY_MAX_RECONSUME_TIMES, PROPERTY_RECONSUME_TIME
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import GantrymqError, MQClientError
@@ -69,6 +69,8 @@ class SendBack:
         properties[PROPERTY_RETRY_TOPIC] = self._full(message)
         properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._max_reconsume_times)
+        if self._member.config.namespace:
+            properties[PROPERTY_INSTANCE_ID] = self._member.config.namespace
         again = Message(
             self._member.retry_topic,
             message.body,
@@ -86,6 +88,7 @@ class SendBack:
     def _inner_producer(self) -> AsyncProducer:
         if self._producer is None:
             shared = {one.name: getattr(self._member.config, one.name) for one in fields(ClientConfig)}
+            shared["namespace"] = ""  # the retry topic is a full name; the group is that of all clients, wherever
             config = ProducerConfig(**shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE)
             self._producer = AsyncProducer(config, self._member.clock)
             self._producer.start()
