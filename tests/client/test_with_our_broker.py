@@ -229,3 +229,18 @@ def test_what_goes_back_to_a_namespace_is_sent_by_the_group_of_all_clients() -> 
         [dead] = broker.wait_for_messages("%DLQ%NS%ours-back", 1)
         assert dead.properties["INSTANCE_ID"] == "NS"
         eventually(lambda: clients(admin, "CLIENT_INNER_PRODUCER", "NS%OursBack"), "the heart-beat")
+
+
+def test_a_producer_in_a_namespace_shows_queues_without_it() -> None:
+    with EmbeddedBroker() as broker, Producer(broker.namesrv, namespace="NS") as producer:
+        broker.create_topic("NS%OursShown", 1)
+        [queue] = producer.queues("OursShown")
+        offered: list[MessageQueue] = []
+
+        def choose(queues: Sequence[MessageQueue]) -> MessageQueue:
+            offered.extend(queues)
+            return queues[0]
+
+        results = [producer.send(Message("OursShown", b"x"), to) for to in (None, queue, choose)]
+        assert {one.topic for one in (queue, *offered, *(one.queue for one in results))} == {"OursShown"}
+        assert len(broker.messages("NS%OursShown")) == 3

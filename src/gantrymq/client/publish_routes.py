@@ -15,6 +15,7 @@ import structlog
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import topic_route
+from gantrymq.client.namespace import without_namespace
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
 from gantrymq.clock import Clock
@@ -35,7 +36,7 @@ class _Known:
 
 
 class PublishRoutes:
-    """Routes with the queues to send to. Thread rule: the event loop's thread."""
+    """Routes with the queues to send to, shown without the namespace. Thread rule: the event loop's thread."""
 
     def __init__(self, client: AsyncClient, config: ProducerConfig, clock: Clock) -> None:
         self._client, self._config, self._clock = client, config, clock
@@ -90,7 +91,7 @@ class PublishRoutes:
                     f"({self._config.create_topic_key} has no route)"
                 )
             _limit_queues(data, self._config.default_topic_queue_nums)
-        route = TopicRoute.of(topic, data)
+        route = TopicRoute.of(without_namespace(self._config.namespace, topic), data)
         if not route.publish:
             raise MQClientError(f"No route info of this topic: {topic}")
         return route
