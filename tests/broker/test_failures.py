@@ -14,6 +14,7 @@ from gantrymq.broker.consumers import ClientChannel, ConsumerManager
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import DiskError, RemotingConnectError, StoreError
+from gantrymq.model import fastjson
 from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.client import ConsumerData
 from gantrymq.remoting.codes import PullSysFlag, ResponseCode
@@ -181,6 +182,21 @@ async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path) 
         await case.stop()
         kept = json.loads((tmp_path / "store" / "config" / "subscriptionGroup.json").read_bytes())
         assert bool(kept["forbiddenTable"]) is forbidden
+
+
+@pytest.mark.asyncio
+async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    case.server.groups.set_forbidden("G", "T", 2, forbidden=True)
+    case.server.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(case.server.groups, "to_json", lambda: 1 / 0)
+    await case.stop()
+    kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
+    assert kept["offsetTable"] == {"T@G": {"0": 1}}
+    assert not (tmp_path / "store" / "abort").exists()
 
 
 @pytest.mark.asyncio

@@ -81,6 +81,12 @@ def test_a_file_of_java_with_unquoted_integer_keys_is_read() -> None:
     assert ConfigFile(fs, PATH).load()["offsetTable"] == {"1": 3, "2": 0}
 
 
+def test_half_a_surrogate_pair_is_saved_as_java_saves_it() -> None:
+    """No UTF-8 has it, and what any client sent must not keep a whole table from the disk."""
+    fs = saved({"half \ud800": "CUSTOMIZED\ud800", "pair": "😀"})
+    assert ConfigFile(fs, PATH).load() == {"half ?": "CUSTOMIZED?", "pair": "😀"}
+
+
 @pytest.mark.parametrize("old", [None, OLD])
 def test_a_save_that_fails_at_any_operation_leaves_the_old_or_the_new(old: dict[str, Any] | None) -> None:
     """The disk fails at operation k of a save; then the process is killed, or the power goes."""

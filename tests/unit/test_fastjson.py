@@ -45,14 +45,13 @@ def test_standard_json_is_read_as_it_is(value: Any) -> None:
 
 @given(VALUES)
 def test_what_was_written_is_standard_json_and_is_read_back(value: Any) -> None:
-    text = fastjson.dumps(value)
+    text = fastjson.dumps(value).decode()
     assert json.loads(text) == fastjson.loads(text) == value
 
 
 def test_it_is_written_with_tabs_as_rocketmq_writes_its_files() -> None:
-    assert (
-        fastjson.dumps({"offsetTable": {"1": 3, "主题": 4}}) == '{\n\t"offsetTable":{\n\t\t"1":3,\n\t\t"主题":4\n\t}\n}'
-    )
+    text = fastjson.dumps({"offsetTable": {"1": 3, "主题": 4}}).decode()
+    assert text == '{\n\t"offsetTable":{\n\t\t"1":3,\n\t\t"主题":4\n\t}\n}'
 
 
 @pytest.mark.parametrize("text", ["", "{", "{0:}", "{0:32", '{"a":1', "{1.5:2}", "{a:1}", "\0\0\0\0"])

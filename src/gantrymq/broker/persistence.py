@@ -90,6 +90,8 @@ class ConfigPersistence:
                 await self.save(name)
             except (OSError, GantrymqError) as error:
                 log.error("a configuration file cannot be written", file=name, reason=str(error))
+            except Exception:  # whatever it was: the other tables are saved, and the store of a broker that ends closes
+                log.exception("a configuration file cannot be written", file=name)
 
     def close(self) -> None:
         """End the thread; save first."""

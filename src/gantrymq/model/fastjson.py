@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from gantrymq.model.java import encode_utf8
+
 # A string, passed over as it is (one without an end, to the end: else every quote in it would begin a search of its
 # own); or an integer key behind a brace or a comma.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|([{,]\s*)(-?\d+)(\s*:)', re.DOTALL)
@@ -23,9 +25,12 @@ def _quote_key(match: re.Match[str]) -> str:
     return match.group() if key is None else f'{before}"{key}"{after}'
 
 
-def dumps(value: Any) -> str:
-    """JSON indented by tabs as RocketMQ's configuration files are; a key that is an int stands without quotes."""
-    return "".join(_write(value, "\n"))
+def dumps(value: Any) -> bytes:
+    """JSON indented by tabs as RocketMQ's configuration files are, of any text (in Java's UTF-8).
+
+    A key that is an int stands without quotes.
+    """
+    return encode_utf8("".join(_write(value, "\n")))
 
 
 def _write(value: Any, line: str) -> Iterator[str]:

@@ -56,4 +56,4 @@ class ConfigFile:
 
     def save(self, value: dict[str, Any]) -> None:
         """Replace the object; returns when that is durable. Raises DiskFullError."""
-        self._file.replace(fastjson.dumps(value).encode("utf-8"))
+        self._file.replace(fastjson.dumps(value))

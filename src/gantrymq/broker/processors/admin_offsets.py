@@ -150,7 +150,7 @@ class OffsetAdminProcessor:
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""
         table = dict(sorted(self._store.delay_offsets.items()))
-        return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}).encode())
+        return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
 
 
 def _reset_body(table: dict[MessageQueue, int], *, for_c: bool) -> Body:
