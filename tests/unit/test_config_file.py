@@ -56,6 +56,12 @@ def test_a_torn_file_falls_back_to_the_backup(text: str) -> None:
     assert ConfigFile(fs, PATH).load() == OLD
 
 
+def test_a_file_that_is_nested_without_end_falls_back_to_the_backup() -> None:
+    fs = saved(OLD, NEW)
+    write(fs, PATH, '{"a":' * 100_000)
+    assert ConfigFile(fs, PATH).load() == OLD
+
+
 def test_bytes_that_are_no_text_fall_back_to_the_backup() -> None:
     fs = saved(OLD, NEW)
     fs.open(PATH, writable=True).write_at(0, b"\xff\xfe")

@@ -58,3 +58,9 @@ def test_it_is_written_with_tabs_as_rocketmq_writes_its_files() -> None:
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         fastjson.loads(text)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', "{0:"])
+def test_what_is_nested_without_end_is_a_value_error(opening: str) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        fastjson.loads(opening * 100_000)

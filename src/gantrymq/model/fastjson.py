@@ -17,7 +17,10 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|([{,]\s*)(-?\d+)(\s*:)', re.DOTALL)
 
 def loads(text: str) -> Any:
     """Read fastjson's or standard JSON, control characters within strings too; raises ValueError."""
-    return json.loads(_TOKEN.sub(_quote_key, text), strict=False)
+    try:
+        return json.loads(_TOKEN.sub(_quote_key, text), strict=False)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _quote_key(match: re.Match[str]) -> str:

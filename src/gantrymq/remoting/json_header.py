@@ -96,7 +96,7 @@ def _decode_leniently(raw: bytes) -> JsonHeader:
 def _loads(raw: bytes) -> Any:
     try:
         return fastjson.loads(decode_utf8(raw))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RemotingCommandError(f"the header is no JSON: {error}") from error
 
 
