@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from kernel_cases import NAMES, broken, golden_logs, random_log, seeds
+from kernel_cases import NAMES, broken, golden_logs, random_log, seeds, with_properties
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import QueueEntry, encode_entry, tags_code
@@ -15,6 +15,7 @@ from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, read_onl
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
+from gantrymq.model.message import SCHEDULE_TOPIC
 
 LEVELS = [1000, 5000, 10_000]
 
@@ -122,6 +123,12 @@ def test_broken_logs(rng: random.Random) -> None:
     whole = random_log(rng, 12)
     for _ in range(20):
         assert_dispatches(broken(rng, whole), LEVELS)
+
+
+@pytest.mark.parametrize("levels", [LEVELS, []])
+@pytest.mark.parametrize("level", [b"9" * 5000, b"0" * 5000, b"0" * 5000 + b"2"])
+def test_levels_of_many_digits(rng: random.Random, level: bytes, levels: list[int]) -> None:
+    assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), levels)
 
 
 def test_a_table_serves_several_buffers() -> None:

@@ -84,6 +84,12 @@ def test_the_crc_is_ten_digits_with_the_lowest_first(crc: int, raw: bytes) -> No
     assert decode_crc_property(decode_properties(raw)["__CRC32#"]) == crc
 
 
-@pytest.mark.parametrize("text", ["", "12x4567890", "-123456789", " 123456789", "²²²²²²²²²²", "٣٣٣٣٣٣٣٣٣٣"])
+@pytest.mark.parametrize("text", ["", "12x4567890", "-123456789", " 123456789", "²²²²²²²²²²", "٣٣٣٣٣٣٣٣٣٣", "1" * 11])
 def test_a_crc_that_is_not_all_digits_matches_no_record(text: str) -> None:
     assert decode_crc_property(text) == -1
+
+
+def test_a_crc_may_have_any_number_of_digits() -> None:
+    """As in the kernel; Python reads no number of more than 4300 of them."""
+    assert decode_crc_property("1" * 5000) == -1
+    assert decode_crc_property("7" + "0" * 5000) == 7

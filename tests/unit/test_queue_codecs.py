@@ -86,6 +86,14 @@ def test_a_level_where_none_is_configured_is_one_second() -> None:
     assert tags_code(SCHEDULE_TOPIC, {"DELAY": "3"}, NOON_MS, ()) == NOON_MS + 1_000
 
 
+@pytest.mark.parametrize(("levels_ms", "delay_ms"), [(LEVELS_MS, 7_200_000), ((), 1_000)])
+def test_a_level_may_have_any_number_of_digits(levels_ms: tuple[int, ...], delay_ms: int) -> None:
+    """As in the kernel; Python reads no number of more than 4300 of them."""
+    for level in ("1" * 5000, "0" * 5000 + "99", "1" + "0" * 5000):
+        assert tags_code(SCHEDULE_TOPIC, {"DELAY": level}, NOON_MS, levels_ms) == NOON_MS + delay_ms
+    assert tags_code(SCHEDULE_TOPIC, {"DELAY": "0" * 5000}, NOON_MS, levels_ms) == 0
+
+
 # Extended units
 
 

@@ -64,5 +64,6 @@ def encode_crc_property(crc: int) -> bytes:
 
 
 def decode_crc_property(text: str) -> int:
-    """The number of a ``__CRC32#`` property's value; -1 where it is not all digits."""
-    return int(text[::-1]) if text.isascii() and text.isdigit() else -1
+    """The number of a ``__CRC32#`` property's value; -1 where it is not all digits, or more than ten of them count."""
+    is_number = text.isascii() and text.isdigit() and not text[_CRC_DIGITS:].strip("0")
+    return int(text[:_CRC_DIGITS][::-1]) if is_number else -1

@@ -24,6 +24,7 @@ UNIT_SIZE = 20
 BLANK_UNIT_SIZE = 0x7FFFFFFF  # what a pre-blank says its record's size is
 _UNIT = struct.Struct(">qiq")
 UNKNOWN_LEVEL_DELAY_MS = 1000
+_MOST_DIGITS = 12  # more of them are above the highest level all the same; Python reads no number of more than 4300
 
 
 class QueueEntry(NamedTuple):
@@ -60,11 +61,15 @@ def tags_code(
     ``delay_levels_ms[i]`` is the delay of level i + 1. In the delay topic a record with a level has its deliver
     time; a level above the highest counts as the highest.
     """
-    level_text = properties.get(PROPERTY_DELAY, "")
-    if topic == SCHEDULE_TOPIC and level_text.isascii() and level_text.isdigit():
-        level = min(int(level_text), len(delay_levels_ms))
-        if level > 0:
-            return store_timestamp_ms + delay_levels_ms[level - 1]
-        if int(level_text) > 0:  # no level is configured at all
-            return store_timestamp_ms + UNKNOWN_LEVEL_DELAY_MS
-    return string_hash(properties.get(PROPERTY_TAGS, ""))
+    level = _level(properties.get(PROPERTY_DELAY, "")) if topic == SCHEDULE_TOPIC else 0
+    if not level:
+        return string_hash(properties.get(PROPERTY_TAGS, ""))
+    if not delay_levels_ms:
+        return store_timestamp_ms + UNKNOWN_LEVEL_DELAY_MS
+    return store_timestamp_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
+
+
+def _level(text: str) -> int:
+    """The level that ``text`` says, or another above the highest; 0 where it says none."""
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    return int(digits[:_MOST_DIGITS] or 0)
