@@ -181,7 +181,6 @@ def test_zeroing_keeps_the_size_and_the_neighbours(fs: RealFileSystem, tmp_path:
     assert file.read_at(0, 20_000) == b"\7" * 5 + bytes(12_000) + b"\7" * 7_995
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("system", ["real", "memory", "overlay"])
 def test_data_is_found_behind_a_hole_and_none_is_passed_over(system: str, tmp_path: Path) -> None:
     """What lies before the answer is zeros, on every file system; how near it comes is the disk's affair."""
@@ -203,6 +202,7 @@ def test_data_is_found_behind_a_hole_and_none_is_passed_over(system: str, tmp_pa
     assert looked.data_from(60 << 20) == 64 << 20
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 def test_a_full_disk_has_a_name(fs: RealFileSystem) -> None:
     with pytest.raises(DiskFullError, match="no room on the disk for 4 more bytes"):
         fs.open(FULL, writable=True).write_at(0, b"text")
