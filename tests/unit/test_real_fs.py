@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,11 +212,12 @@ def test_a_full_disk_has_a_name(fs: RealFileSystem) -> None:
 def test_no_permission_has_a_name(fs: RealFileSystem, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
+    view, lock = OverlayFileSystem(), partial(fs.lock, text=b"")
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)  # root may do everything
     try:
-        for attempt in (fs.open, fs.scan):
+        for attempt in (fs.open, fs.scan, fs.exists, fs.make_directory, fs.used_ratio, lock, view.exists):
             with pytest.raises(StorePermissionError, match="Permission denied"):
                 attempt(closed / "file")
     finally:

@@ -180,7 +180,7 @@ class OverlayFileSystem:
         """Whether the view has a file or a directory of this name."""
         if path in self._changed or path in self._directories:
             return True
-        return path not in self._removed and path.exists()
+        return path not in self._removed and self._real.exists(path)
 
     def make_directory(self, path: Path) -> None:
         """Remember a directory, and those above it that do not exist."""

@@ -227,14 +227,16 @@ class RealFileSystem:
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or a directory."""
-        return path.exists()
+        with named_errors(path):
+            return path.exists()
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it; each name is synced, or a synced file below could be lost with it."""
         missing = []
-        while not path.is_dir():
-            missing.append(path)
-            path = path.parent
+        with named_errors(path):
+            while not path.is_dir():
+                missing.append(path)
+                path = path.parent
         for one in reversed(missing):
             with named_errors(one):
                 one.mkdir(exist_ok=True)
@@ -269,7 +271,8 @@ class RealFileSystem:
 
     def used_ratio(self, path: Path) -> float:
         """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""
-        status = os.statvfs(path)
+        with named_errors(path):
+            status = os.statvfs(path)
         used = status.f_blocks - status.f_bfree
         return -(-100 * used // max(used + status.f_bavail, 1)) / 100
 
@@ -301,10 +304,11 @@ class _RecordLock:
 
     def _refuse_if_held_here(self, path: Path) -> None:
         # By stat, not by opening: closing a second descriptor would drop this process's lock.
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            return
+        with named_errors(path):
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                return
         if (status.st_dev, status.st_ino) in self._held:
             raise StoreLockedError(path.parent, "is already open in this process")
 
