@@ -325,6 +325,23 @@ def test_an_overlay_writes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"old " * 50_000
 
 
+def test_an_overlay_has_a_directory_that_was_removed_and_made_again(tmp_path: Path) -> None:
+    queue = tmp_path / "topic" / "0"
+    queue.mkdir(parents=True)
+    (queue / "old").touch()
+    view = OverlayFileSystem()
+    view.remove(queue / "old")
+    for _ in range(2):
+        for directory in (queue, queue.parent):
+            view.remove_directory(directory)
+            assert not view.exists(directory)
+        view.make_directory(queue)
+        assert view.exists(queue)
+        assert [entry.name for entry in view.scan(tmp_path)] == ["topic"]
+        assert [(entry.name, entry.is_directory) for entry in view.scan(queue.parent)] == [("0", True)]
+        assert view.scan(queue) == []
+
+
 def test_an_overlay_asks_for_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"lock")

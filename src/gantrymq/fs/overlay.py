@@ -183,8 +183,8 @@ class OverlayFileSystem:
         return path not in self._removed and self._real.exists(path)
 
     def make_directory(self, path: Path) -> None:
-        """Remember a directory, and those above it that do not exist."""
-        while not path.exists():
+        """Remember a directory, and those above it that the view does not have."""
+        while not self.exists(path):
             self._directories.add(path)
             path = path.parent
 
