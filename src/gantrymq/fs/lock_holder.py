@@ -6,21 +6,46 @@ is read instead.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _LOCKS = Path("/proc/locks")
+_MOUNTS = Path("/proc/self/mountinfo")
+_DESCRIPTORS = Path("/proc/self/fdinfo")
 
 
 def lock_holder(lock_file: Path) -> int | None:
     """The process id that holds a write lock on ``lock_file``; None where none does or it cannot be known."""
     try:
-        inode = lock_file.stat().st_ino
+        inode, device = str(lock_file.stat().st_ino), _device(lock_file.parent)
         lines = _LOCKS.read_text("ascii").splitlines()
     except OSError:
         return None
     for line in lines:
         # 1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 0
         words = line.split()
-        if len(words) >= 8 and words[1] == "POSIX" and words[3] == "WRITE" and words[5].endswith(f":{inode}"):
-            return int(words[4])
+        if len(words) >= 8 and words[1] == "POSIX" and words[3] == "WRITE":
+            where, _, number = words[5].rpartition(":")
+            if number == inode and device in (where, None):
+                return int(words[4])
+    return None
+
+
+def _device(directory: Path) -> str | None:
+    """The device of a directory's mount as the list of locks writes it; None where the system does not say.
+
+    A file's own st_dev is another one on btrfs, by its subvolume, and can be on overlayfs, by its layer.
+    """
+    descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        told = (_DESCRIPTORS / str(descriptor)).read_text("ascii").split()
+    finally:
+        os.close(descriptor)
+    mount = dict(zip(told[::2], told[1::2], strict=False)).get("mnt_id:")
+    for line in _MOUNTS.read_text("utf-8", "replace").splitlines():
+        # 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+        words = line.split(maxsplit=3)
+        if words[0] == mount:
+            major, minor = words[2].split(":")
+            return f"{int(major):02x}:{int(minor):02x}"
     return None

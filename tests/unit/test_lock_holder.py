@@ -1,0 +1,57 @@
+"""Who holds a store's lock: found in the kernel's list by its device and its inode, and left alone."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gantrymq.fs import lock_holder as module
+from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.fs.real import RealFileSystem
+
+pytestmark = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="no /proc/locks here")
+
+
+@pytest.fixture
+def lock_file(tmp_path: Path) -> Iterator[Path]:
+    """A lock that this process holds."""
+    held = RealFileSystem().lock(tmp_path / "lock", b"")
+    yield tmp_path / "lock"
+    held.release()
+
+
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    """Let a list of the kernel's read as ``text``."""
+    path = tmp_path / name
+    path.write_text(text)
+    monkeypatch.setattr(module, name, path)
+
+
+def test_the_holder_is_found_and_keeps_its_lock(lock_file: Path) -> None:
+    for _ in range(2):
+        assert lock_holder(lock_file) == os.getpid()
+
+
+def test_without_a_lock_or_a_file_there_is_no_holder(tmp_path: Path) -> None:
+    assert lock_holder(tmp_path / "lock") is None
+    (tmp_path / "lock").touch()
+    assert lock_holder(tmp_path / "lock") is None
+    assert lock_holder(tmp_path / "nowhere" / "lock") is None
+
+
+def test_a_lock_on_another_disk_is_another_lock(
+    lock_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores that were made alike on two fresh disks have lock files of one inode."""
+    inode = lock_file.stat().st_ino
+    listed(tmp_path, monkeypatch, "_LOCKS", f"1: POSIX  ADVISORY  WRITE 4711 fff:ff:{inode} 0 0\n")
+    assert lock_holder(lock_file) is None
+
+
+def test_where_the_mounts_do_not_say_the_device_the_inode_has_to_do(
+    lock_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in a chroot sees none of the mounts that lie around it."""
+    listed(tmp_path, monkeypatch, "_MOUNTS", "")
+    assert lock_holder(lock_file) == os.getpid()
