@@ -157,6 +157,7 @@ def test_a_delivered_message_is_the_one_that_was_put(deliveries: Deliveries) -> 
         {"REAL_TOPIC": "orders", "REAL_QID": "-1"},
         {"REAL_TOPIC": "orders", "REAL_QID": "²"},
         {"REAL_TOPIC": "orders", "REAL_QID": str(1 << 31)},
+        pytest.param({"REAL_TOPIC": "orders", "REAL_QID": "1" * 5000}, id="more digits than Python reads"),
         {"REAL_TOPIC": "..", "REAL_QID": "0"},
     ],
 )
@@ -237,6 +238,7 @@ def test_a_restart_goes_on_where_the_offsets_say(deliveries: Deliveries) -> None
         ("{1:1}", {1: 1}),  # as fastjson writes it
         ('{"1":"1"}', {}),
         ('{"x":1,"²":1,"-1":1}', {}),
+        pytest.param(f'{{"{"1" * 5000}":1}}', {}, id="more digits than Python reads"),
         ("[1,2]", {}),
         ("null", {}),
     ],

@@ -68,11 +68,12 @@ class ScheduleMessageService:
         self._version: dict[str, Any] | None = kept.get("dataVersion")
         table = kept.get("offsetTable", {})
         offsets: dict[int, int] = {}
-        for level, offset in table.items() if isinstance(table, dict) else ():
-            if str(level).isdecimal() and isinstance(offset, int):
-                queue = self._queues.get(SCHEDULE_TOPIC, int(level) - 1)
+        for text, offset in table.items() if isinstance(table, dict) else ():
+            level = _number(text)
+            if level >= 0 and isinstance(offset, int):
+                queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
                 bounds = (queue.min_offset, queue.max_offset) if queue else (0, offset)
-                offsets[int(level)] = min(max(offset, bounds[0]), bounds[1])
+                offsets[level] = min(max(offset, bounds[0]), bounds[1])
         return offsets
 
     def step(self, now_ms: int) -> bool:
@@ -110,13 +111,13 @@ class ScheduleMessageService:
     def _put_due(self, message: StoredMessage) -> bool:
         """Store the message where it was meant to go; one that does not say where is passed over."""
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
-        queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-        if not is_topic_storable(topic) or not queue_id.isdecimal() or int(queue_id) > _INT_MAX:
+        queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
+        if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
             return True
         due = Message(
             topic=topic,
             body=message.body,
-            queue_id=int(queue_id),
+            queue_id=queue_id,
             properties=message.properties,
             flag=message.flag,
             sys_flag=message.sys_flag,
@@ -139,3 +140,11 @@ class ScheduleMessageService:
         self._file.save({"dataVersion": self._version, "offsetTable": dict(sorted(self._waiting[1].items()))})
         self._saved_ms = now_ms
         self._waiting = None
+
+
+def _number(text: str) -> int:
+    """The number that ``text`` is; -1 where it is none, or has more digits than Python reads."""
+    try:
+        return int(text) if text.isdecimal() else -1
+    except ValueError:
+        return -1
