@@ -575,7 +575,9 @@ def test_no_tls_unless_asked_for() -> None:
     assert tls_client({}) is None
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:99999", ":9876"])
+@pytest.mark.parametrize(
+    "address", ["", "host", "host:", "host:x", "host:99999", ":9876", "a..b:9876", f"{'x' * 64}:9876", "a\udc80:9876"]
+)
 def test_what_is_no_address_is_said_so(address: str) -> None:
     with pytest.raises(RemotingError, match="no address"):
         split_address(address)

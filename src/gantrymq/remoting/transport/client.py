@@ -131,11 +131,16 @@ async def _writable(channel: Channel, address: str, timeout_ms: int, began: floa
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port``; raises RemotingError where it is neither."""
+    """``host:port`` or ``[ipv6]:port``; raises RemotingError where it is neither, or can be no host's name."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise RemotingError(f"{address!r} is no address: host:port is needed")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    try:
+        host.encode("idna")  # as whoever connects to it does, with a UnicodeError that nobody expects
+    except UnicodeError as error:
+        raise RemotingError(f"{address!r} is no address: {error}") from error
+    return host, int(port)
 
 
 def _is_cancelled() -> bool:
