@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.errors import RemotingCommandError
+from gantrymq.format.record import MIN_RECORD_SIZE, QUEUE_OFFSET_AT
 
 FIRST_ASKED = 1024
 MOST_ASKED = 4096
@@ -85,9 +86,11 @@ class SegmentedRange:
         reached = min(result.next_begin_offset, segment.end)
         if reached <= begin:
             raise RemotingCommandError(f"a pull at offset {begin} goes on at {result.next_begin_offset}")
-        if result.status is not PullStatus.NO_MATCHED_MSG:
-            lost = result.status is PullStatus.OFFSET_ILLEGAL
-            segment.pulled.append(PulledRecords(begin, reached, result.records, lost))
+        records, lost = result.records, result.status is PullStatus.OFFSET_ILLEGAL
+        if result.next_begin_offset > reached:
+            records = _in_front_of(reached, records)
+        if records or lost:
+            segment.pulled.append(PulledRecords(begin, reached, records, lost))
         segment.at = reached
         self._learn(asked, reached - begin)
         return segment.at < segment.end
@@ -115,3 +118,15 @@ class SegmentedRange:
             if behind:
                 one.end = one.at
             behind = behind or one is segment
+
+
+def _in_front_of(offset: int, records: bytes) -> bytes:
+    """Without the records from ``offset`` on: a broker that filters looks further than it was asked to."""
+    position = 0
+    while position < len(records):
+        at = position + QUEUE_OFFSET_AT
+        if int.from_bytes(records[at : at + 8]) >= offset:
+            break
+        # At least a record's: what is none is left to who reads them.
+        position += max(int.from_bytes(records[position : position + 4]), MIN_RECORD_SIZE)
+    return records[:position]

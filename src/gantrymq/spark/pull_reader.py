@@ -100,28 +100,20 @@ class _SliceReader:
     def _batch(self, chunk: np.ndarray, count: int) -> LogBatch:
         path, queues = _shown(self._wanted), np.zeros(count, np.int64)
         batch = LogBatch(path, 0, chunk, self._columns, count, queues, self._topics)
-        batch = self._in_order(batch)
+        self._look_for_gaps(batch.row(codes.QUEUE_OFFSET))
         if self._check != codes.CHECK_OFF and not (right := batch.row(codes.CRC_OK) != 0).all():
             first = int(np.flatnonzero(~right)[0])
             self._lose(CorruptRecordError(path, int(batch.row(codes.QUEUE_OFFSET)[first]), "its CRC is wrong"))
             batch = batch.take(right)
         return batch
 
-    def _in_order(self, batch: LogBatch) -> LogBatch:
-        """The messages once each and within the slice: where it filters, a broker answers beyond what was asked."""
-        offsets = batch.row(codes.QUEUE_OFFSET)
-        before = np.maximum.accumulate(np.concatenate(([self._next - 1], offsets[:-1])))
-        batch = batch.take((offsets > before) & (offsets < self._wanted.high))
-        if not batch.count:
-            return batch
-        offsets = batch.row(codes.QUEUE_OFFSET)
+    def _look_for_gaps(self, offsets: Int64s) -> None:
         last = int(offsets[-1])
-        if self._expression == SUBSCRIBE_ALL and last + 1 - self._next != batch.count:
+        if self._expression == SUBSCRIBE_ALL and last + 1 - self._next != len(offsets):
             edges = np.concatenate(([self._next - 1], offsets))
             for at in np.flatnonzero(np.diff(edges) > 1).tolist():
                 self._lost(int(edges[at]) + 1, int(edges[at + 1]))
         self._next = last + 1
-        return batch
 
     def _came_to(self, offset: int) -> None:
         if self._next < offset:
