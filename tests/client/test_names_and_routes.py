@@ -147,6 +147,19 @@ def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:
         TopicRoute.of("T", route(order_topic_conf="c"))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        TopicRouteData(queue_datas=[QueueData(broker_name="a", read_queue_nums=3_000_000, perm=6)]),
+        TopicRouteData(queue_datas=[QueueData(broker_name=one, write_queue_nums=40_000, perm=6) for one in "ab"]),
+        route(order_topic_conf="a:40000;b:40000"),
+    ],
+)
+def test_more_queues_than_anybody_has_are_not_believed(wrong: TopicRouteData) -> None:
+    with pytest.raises(MQClientError, match="more than 65536 are not believed"):
+        TopicRoute.of("T", wrong)
+
+
 def test_settings_are_checked() -> None:
     assert ClientConfig("a:1; b:2").name_server_list == ["a:1", "b:2"]
     with pytest.raises(ConfigError, match="namesrvAddr"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gantrymq.errors import MQClientError
-from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 
@@ -28,12 +28,13 @@ class TopicRoute:
 
     @classmethod
     def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
-        """From the name server's answer."""
+        """From the name server's answer; raises MQClientError where it has a number of queues that nobody has."""
         masters = {
             one.broker_name: one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs
         }
         brokers = {one.broker_name: one.address for one in route.broker_datas if one.address is not None}
         queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
+        _believe(topic, sum(max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues))
         subscribe = [
             MessageQueue(topic, one.broker_name, number)
             for one in queues
@@ -65,11 +66,17 @@ class TopicRoute:
         return address
 
 
+def _believe(topic: str, count: int) -> None:
+    if count > MOST_QUEUES:
+        raise MQClientError(f"topic {topic}: its route has {count} queues; more than {MOST_QUEUES} are not believed")
+
+
 def _ordered(topic: str, conf: str) -> list[MessageQueue]:
-    queues = []
+    queues = list[MessageQueue]()
     for part in conf.split(";"):
         broker, _, count = part.partition(":")
         if not count.isdecimal() or int(count) > 0xFFFF:
             raise MQClientError(f"topic {topic}: orderTopicConf {conf!r} is not broker:queues;broker:queues")
+        _believe(topic, len(queues) + int(count))
         queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
     return queues

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+MOST_QUEUES = 1 << 16  # of a topic; whoever tells more, a server or a file, is wrong, and each would cost memory
+
 
 class MessageQueue(Struct, frozen=True, order=True, rename="camel"):
     """A queue of a topic on a broker; sorts as RocketMQ's does: by topic, broker, number."""

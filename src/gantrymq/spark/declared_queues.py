@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.names import CONFIG
+from gantrymq.model.message_queue import MOST_QUEUES
 from gantrymq.remoting.bodies.route import PERM_READ
 from gantrymq.remoting.bodies.topic import TopicConfigSerializeWrapper
 from gantrymq.remoting.body import decode_body
 from gantrymq.spark.places import Place, content_of
 
 _TOPICS = "topics.json"
-_MOST_QUEUES = 1 << 16  # of a topic; a damaged file may say anything
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -35,5 +35,5 @@ def declared_queues(store: Place) -> Iterator[tuple[str, int]]:
         return
     for topic, config in topics.items():
         if config.perm & PERM_READ:
-            for queue_id in range(min(config.read_queue_nums, _MOST_QUEUES)):
+            for queue_id in range(min(config.read_queue_nums, MOST_QUEUES)):
                 yield topic, queue_id
