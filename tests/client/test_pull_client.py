@@ -1,14 +1,18 @@
 """Reading without a group, at our own broker; at the real one: tests/interop."""
 
+import socket
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 import pytest
 
 from gantrymq import EmbeddedBroker, Message, Producer, PullClient
+from gantrymq.client.blocking import BlockingConnection
 from gantrymq.client.records import decode_records
 from gantrymq.client.segments import PulledRecords
 from gantrymq.client.settings import ClientConfig
-from gantrymq.errors import RemotingError
+from gantrymq.clock import SystemClock
+from gantrymq.errors import RemotingConnectError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 
 COUNT = 3000  # of each queue; every tenth has the tag a
@@ -37,7 +41,8 @@ def queues(broker: EmbeddedBroker) -> list[MessageQueue]:
 
 @pytest.fixture
 def client(broker: EmbeddedBroker) -> Iterator[PullClient]:
-    with PullClient(ClientConfig(broker.namesrv)) as made:
+    """Nothing here needs a second attempt."""
+    with PullClient(ClientConfig(broker.namesrv), attempts=1) as made:
         yield made
 
 
@@ -51,6 +56,45 @@ def test_by_a_filter_each_message_comes_once_and_none_beyond_the_end(
 ) -> None:
     found = offsets(client.read(queues[0], begin, end, expression="a"))
     assert found == [offset for offset in range(begin, end) if offset % 10 == 0]
+
+
+def test_reads_of_one_client_may_take_turns(client: PullClient, queues: list[MessageQueue]) -> None:
+    """A queue that ends before the range does, a question between two steps, and one that is left in the midst."""
+    reads = [client.read(queue, 0, COUNT + 1000) for queue in queues]
+    next(client.read(queues[0], 0, COUNT))
+    found: list[list[int]] = [[], []]
+    for pieces in zip_longest(*reads):
+        for offsets_of_one, pulled in zip(found, pieces, strict=True):
+            offsets_of_one += offsets([pulled] if pulled else [])
+        assert client.max_offset(queues[0]) == COUNT
+    assert found == [list(range(COUNT))] * 2
+
+
+def test_a_connection_is_used_again(
+    client: PullClient, queues: list[MessageQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda *given: (made.append(given), connect(*given))[1])
+    for _ in range(3):
+        for queue in queues:
+            assert offsets(client.read(queue, 0, client.max_offset(queue))) == list(range(COUNT))
+    assert len(made) == 2  # the name server's, the broker's
+
+
+def test_a_read_whose_client_was_closed_meanwhile_says_so(client: PullClient, queues: list[MessageQueue]) -> None:
+    reading = client.read(queues[0], 0, COUNT, under_way=2)
+    next(reading)
+    client.close()
+    with pytest.raises(RemotingConnectError):
+        list(reading)
+
+
+def test_a_connection_that_was_closed_is_a_named_error(broker: EmbeddedBroker) -> None:
+    connection = BlockingConnection(broker.address, ClientConfig(broker.namesrv), SystemClock())
+    connection.close()
+    with pytest.raises(RemotingConnectError, match=broker.address):
+        connection.receive(1000)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])

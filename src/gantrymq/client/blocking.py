@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -26,7 +28,7 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """One connection to ``address``. After any RemotingError it is useless: close it.
+    """One connection to ``address``, for one asker at a time. After any RemotingError it is useless: close it.
 
     Raises RemotingConnectError where there is nobody to connect to.
     """
@@ -37,8 +39,14 @@ class BlockingConnection:
         self._connection = Connection()
         self._received: deque[RemotingCommand] = deque()
         self._unsent: list[bytes] = []
+        self._unanswered: set[int] = set()
         self._opaque = 0
         self._socket = self._connect(tls_client(config.tls))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and no answer to who used it last is on its way."""
+        return not self._unanswered and self._socket.fileno() >= 0
 
     def send(self, command: RemotingCommand) -> int:
         """Take a request to be sent, and do not wait for its answer; its opaque.
@@ -53,6 +61,7 @@ class BlockingConnection:
         if credentials is not None:
             credentials.sign(command)
         self._unsent.append(encode_command(command))
+        self._unanswered.add(command.opaque)
         return command.opaque
 
     def _send_all(self) -> None:
@@ -65,16 +74,16 @@ class BlockingConnection:
             raise RemotingConnectError(self.address, f"cannot send: {error.strerror or error}") from error
 
     def receive(self, timeout_ms: int) -> RemotingCommand:
-        """The next response; requests that come in between are passed over.
+        """The next response to what was sent; requests that come in between are passed over.
 
-        Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for what is no command.
+        Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for what is no command or no answer.
         """
         deadline = self._clock.monotonic_s() + timeout_ms / 1000
         while not self._received:
             if self._unsent:
                 self._send_all()
-            self._socket.settimeout(max(deadline - self._clock.monotonic_s(), 0.001))
             try:
+                self._socket.settimeout(max(deadline - self._clock.monotonic_s(), 0.001))
                 data = self._socket.recv(RECEIVE_BYTES)
             except TimeoutError as error:
                 raise RemotingTimeoutError(self.address, timeout_ms) from error
@@ -83,7 +92,11 @@ class BlockingConnection:
             if not data:
                 raise RemotingConnectError(self.address, "the connection was closed")
             self._received += [command for command in self._connection.receive(data) if command.is_response]
-        return self._received.popleft()
+        response = self._received.popleft()
+        if response.opaque not in self._unanswered:
+            raise RemotingCommandError(f"{self.address}: an answer to request {response.opaque}, which nobody asked")
+        self._unanswered.remove(response.opaque)
+        return response
 
     def close(self) -> None:
         """Close the socket."""
@@ -102,7 +115,7 @@ class BlockingConnection:
 
 
 class BlockingClient:
-    """Asks addresses, with one connection each, and the name servers in turn until one answers.
+    """Asks addresses, over connections that are kept, and the name servers in turn until one answers.
 
     with BlockingClient(ClientConfig("127.0.0.1:9876")) as client:
         route = client.ask_name_server(topic_route("TopicTest"))
@@ -111,7 +124,8 @@ class BlockingClient:
     def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
         self.config = config
         self._clock = clock or SystemClock()
-        self._connections: dict[str, BlockingConnection] = {}
+        self._idle = defaultdict[str, list[BlockingConnection]](list)
+        self._lent: set[BlockingConnection] = set()
         self._name_servers = config.name_server_list
 
     def __enter__(self) -> Self:
@@ -123,32 +137,42 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
-        for address in list(self._connections):
+        """Close all connections, those that are lent among them."""
+        for address in list(self._idle):
             self.drop(address)
+        for connection in self._lent:
+            connection.close()
 
-    def connection(self, address: str) -> BlockingConnection:
-        """The connection to an address, made when it is needed."""
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = self._connections[address] = BlockingConnection(address, self.config, self._clock)
-        return connection
+    @contextmanager
+    def connection(self, address: str) -> Iterator[BlockingConnection]:
+        """A connection to an address for one asker alone, made when none idles.
+
+        Who leaves while answers are on their way, by an error or otherwise, leaves one that nobody can use any more.
+        """
+        idle = self._idle[address]
+        connection = idle.pop() if idle else BlockingConnection(address, self.config, self._clock)
+        self._lent.add(connection)
+        try:
+            yield connection
+        finally:
+            self._lent.remove(connection)
+            if connection.is_idle:
+                self._idle[address].append(connection)
+            else:
+                connection.close()
 
     def drop(self, address: str) -> None:
-        """Close the connection to an address; the next request makes a new one."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
+        """Close the connections to an address that idle: where one broke, the others are likely to have broken too."""
+        for connection in self._idle.pop(address, ()):
             connection.close()
 
     def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
         """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
         wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        connection = self.connection(address)
         try:
-            opaque = connection.send(call.request())
-            response = connection.receive(wait_ms)
-            if response.opaque != opaque:
-                raise RemotingCommandError(f"{address}: an answer to request {response.opaque}, not to {opaque}")
+            with self.connection(address) as connection:
+                connection.send(call.request())
+                response = connection.receive(wait_ms)
         except RemotingError:
             self.drop(address)
             raise

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from gantrymq.client import calls
-from gantrymq.client.blocking import BlockingClient, BlockingConnection
+from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
-from gantrymq.errors import MQClientError, RemotingCommandError, RemotingError
+from gantrymq.errors import MQClientError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo
 
@@ -126,6 +126,7 @@ class PullClient:
 
         What the broker no longer has comes as a range that is ``lost``. Where the queue ends before ``end``, so does
         this. ``expression`` (``A || B``) lets the broker choose by the hash of the tags; look at the tags once more.
+        Between two steps the client may be asked other things, other reads among them.
         """
         wanted = SegmentedRange(begin, end, under_way)
         failures = 0
@@ -142,40 +143,25 @@ class PullClient:
                 self._pause(queue, failures)
 
     def _pipeline(self, queue: MessageQueue, wanted: SegmentedRange, expression: str) -> Iterator[PulledRecords]:
-        address = self.route(queue.topic).address(queue)
-        connection = self._client.connection(address)
         full = self._full(queue)
         waiting: dict[int, Segment] = {}
+        # For itself alone: between two steps of this reading, others of the same client may ask.
+        with self._client.connection(self.route(queue.topic).address(queue)) as connection:
 
-        def ask(segment: Segment) -> None:
-            call = self._pull(full, segment.at, segment.end - segment.at, expression)
-            waiting[connection.send(call.request())] = segment
+            def ask(segment: Segment) -> None:
+                call = self._pull(full, segment.at, segment.end - segment.at, expression)
+                waiting[connection.send(call.request())] = segment
 
-        try:
             for segment in wanted.pending():
                 ask(segment)
             while not wanted.is_done:
                 for segment in wanted.more():
                     ask(segment)
-                self._receive(connection, waiting, wanted, ask)
+                response = connection.receive(self._pull_timeout_ms)
+                segment = waiting.pop(response.opaque)
+                if wanted.came(segment, calls.read_pull(response, connection.address)):
+                    ask(segment)
                 yield from wanted.taken()
-        finally:
-            if waiting:  # answers nobody will take are on their way: a connection to be used again has none
-                self._client.drop(address)
-
-    def _receive(
-        self,
-        connection: BlockingConnection,
-        waiting: dict[int, Segment],
-        wanted: SegmentedRange,
-        ask: Callable[[Segment], None],
-    ) -> None:
-        response = connection.receive(self._pull_timeout_ms)
-        segment = waiting.pop(response.opaque, None)
-        if segment is None:
-            raise RemotingCommandError(f"{connection.address}: an answer to {response.opaque}, which nobody asked")
-        if wanted.came(segment, calls.read_pull(response, connection.address)):
-            ask(segment)
 
     def _pull(self, full: MessageQueue, offset: int, max_messages: int, expression: str) -> Call[PullResult]:
         return calls.pull(full, offset, max_messages, group=self._group, expression=expression)
