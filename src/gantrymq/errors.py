@@ -133,6 +133,13 @@ class AlreadyStartedError(MQClientError):
     """A consumer that runs, or that was closed, was started once more; it stays as it is."""
 
 
+class NoRouteError(MQClientError):
+    """By what the name server knows now, no broker has the topic, or there is no such broker.
+
+    One that is started again is not there for a moment, so who has seen it there may ask once more.
+    """
+
+
 class MQBrokerError(GantrymqError):
     """A broker or a name server refused (MQBrokerException).
 

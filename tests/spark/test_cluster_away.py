@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from threading import Timer
 
 import pytest
 from stream_cases import Stream, bodies
 
-from gantrymq import EmbeddedBroker, Message, Producer
-from gantrymq.errors import RemotingError
-from gantrymq.spark import cluster_origin
+from gantrymq import AdminClient, EmbeddedBroker, Message, Producer
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.embedded.standalone import Standalone
+from gantrymq.errors import ConfigError, NoRouteError, RemotingError
+from gantrymq.spark import cluster_origin, pull_reader
 
 AWAY_S = 2.0  # longer than the four attempts that one question has
 
@@ -23,20 +29,54 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def send(broker: EmbeddedBroker, *texts: str) -> None:
+class SecondBroker:
+    """At the name server of the first, so that it may go away alone."""
+
+    def __init__(self, store: Path, namesrv: str) -> None:
+        self.loop, self.store, self.namesrv = LoopThread("second broker"), store, namesrv
+        self.running: Standalone | None = None
+        self.port = 0
+
+    def start(self) -> None:
+        config = LiveConfig()
+        config.update({"mappedFileSizeCommitLog": "1048576", "brokerName": "broker-b"})
+        config.broker = replace(config.broker, listen_port=self.port, namesrv_addr=self.namesrv)
+        self.running = Standalone(self.store, config, None)
+        self.loop.run(self.running.start())
+        self.port = self.running.broker.port
+
+    def stop(self) -> None:
+        assert self.running is not None
+        self.loop.run(self.running.shutdown())
+
+
+@pytest.fixture
+def second(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[SecondBroker]:
+    made = SecondBroker(tmp_path / "store", broker.namesrv)
+    made.start()
+    yield made
+    assert made.running is not None
+    made.loop.close(made.running.shutdown())
+
+
+def send(broker: EmbeddedBroker, *texts: str, topic: str = "Away", at: str = "broker-a") -> None:
     with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
         for text in texts:
-            producer.send(Message("Away", text.encode()))
+            producer.send(
+                Message(topic, text.encode()), lambda queues: next(one for one in queues if one.broker_name == at)
+            )
 
 
 @contextmanager
-def away(broker: EmbeddedBroker) -> Iterator[None]:
-    """Killed, and started again while the stream asks."""
-    broker.kill()
-    again = Timer(AWAY_S, broker.start)
+def away(stop: Callable[[], None], start: Callable[[], None]) -> Iterator[None]:
+    """Ended, and started again while the stream asks."""
+    stop()
+    again = Timer(AWAY_S, start)
     again.start()
-    yield
-    again.join()
+    try:
+        yield
+    finally:
+        again.join()
 
 
 def test_a_stream_waits_for_a_cluster_that_is_started_again(
@@ -47,13 +87,54 @@ def test_a_stream_waits_for_a_cluster_that_is_started_again(
     with Stream("", "body", **options) as stream:
         assert bodies(stream.batch()) == [b"a"]
         send(broker, "b", "c")
-        with away(broker):
+        with away(broker.kill, broker.start):
             end = stream.latest()
         assert "the cluster is asked again" in caplog.text
         assert end != stream.checkpoint
-        with away(broker):  # the driver has planned, the executors begin
+        with away(broker.kill, broker.start):  # the driver has planned, the executors begin
             parts = stream.rows_between(stream.checkpoint, end)
         assert sorted(bodies([row for part in parts for row in part])) == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("topic", ["Alone", "Both"])
+def test_a_stream_waits_for_a_broker_that_is_started_again(
+    broker: EmbeddedBroker, second: SecondBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The name server answers all the while: that there is no such topic, or no such broker."""
+    assert second.running is not None
+    with AdminClient(broker.namesrv) as admin:
+        for address in [second.running.broker_address, *([broker.address] if topic == "Both" else [])]:
+            admin.create_topic(topic, broker=address, read_queue_nums=1, write_queue_nums=1)
+    send(broker, "a", topic=topic, at="broker-b")
+    options = {"nameserver": broker.namesrv, "assign": json.dumps({topic: {"broker-b": [0]}})}
+    with Stream("", "body", startingOffsets="earliest", **options) as stream:
+        assert bodies(stream.batch()) == [b"a"]
+        send(broker, "b", "c", topic=topic, at="broker-b")
+        with away(second.stop, second.start):
+            end = stream.latest()
+        assert "the cluster is asked again" in caplog.text
+        with away(second.stop, second.start):
+            parts = stream.rows_between(stream.checkpoint, end)
+        assert bodies([row for part in parts for row in part]) == [b"b", b"c"]
+
+
+def test_a_broker_that_does_not_come_back_is_a_named_error(
+    broker: EmbeddedBroker, second: SecondBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_origin, "_PAUSES_S", (0.01,) * 3)
+    monkeypatch.setattr(pull_reader, "ATTEMPTS", 2)
+    assert second.running is not None
+    with AdminClient(broker.namesrv) as admin:
+        admin.create_topic("Gone", broker=second.running.broker_address, read_queue_nums=1, write_queue_nums=1)
+    send(broker, "a", topic="Gone", at="broker-b")
+    options = {"nameserver": broker.namesrv, "assign": '{"Gone": [0]}', "startingOffsets": "earliest"}
+    with Stream("", "body", **options) as stream:
+        end = stream.latest()
+        second.stop()
+        with pytest.raises(NoRouteError, match="topic Gone, broker broker-b, queue 0, offsets 0 to 0"):
+            stream.rows_between(stream.checkpoint, end)
+        with pytest.raises(ConfigError, match="Gone"):
+            stream.latest()
 
 
 def test_who_has_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
-from gantrymq.errors import MQClientError, RemotingError
+from gantrymq.errors import NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo
 
@@ -34,6 +34,7 @@ UNDER_WAY = 32  # pulls of one queue at the same time
 ATTEMPTS = 4  # of one question, each with a new connection and a new route
 RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
 LONGEST_PAUSE_MS = 5_000
+_AWAY = (RemotingError, NoRouteError)  # who names a queue has seen its broker, which may be started again just now
 
 T = TypeVar("T")
 
@@ -42,7 +43,8 @@ class PullClient:
     """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
 
     Every method raises RemotingError where no broker answers after so many ``attempts`` (four take a second and a half,
-    ten half a minute), MQBrokerError where one refuses, MQClientError where there is no such topic or broker.
+    ten half a minute), NoRouteError where there is no such topic or broker, asked as often for a queue and once for a
+    topic, MQBrokerError where one refuses.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class PullClient:
             data = self._client.ask_name_server(calls.topic_route(full))
             if data is None:
                 self._routes.pop(topic, None)
-                raise MQClientError(f"no route of topic {full}: no broker has it")
+                raise NoRouteError(f"no route of topic {full}: no broker has it")
             route = self._routes[topic] = TopicRoute.of(topic, data)
         return route
 
@@ -136,7 +138,7 @@ class PullClient:
                 for pulled in self._pipeline(queue, wanted, expression):
                     came = True
                     yield pulled
-            except RemotingError:
+            except _AWAY:
                 failures = 1 if came else failures + 1
                 if failures >= self._attempts:
                     raise
@@ -171,7 +173,7 @@ class PullClient:
         for failures in range(1, self._attempts):
             try:
                 return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
-            except RemotingError:
+            except _AWAY:
                 self._pause(queue, failures)
         return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gantrymq.errors import MQClientError
+from gantrymq.errors import MQClientError, NoRouteError
 from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
@@ -55,14 +55,14 @@ class TopicRoute:
         return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses)
 
     def address_of(self, queue: MessageQueue, broker_id: int) -> str:
-        """Where a queue can be read, by choice of this broker of its group. Raises MQClientError."""
+        """Where a queue can be read, by choice of this broker of its group. Raises NoRouteError."""
         return self.addresses.get(queue.broker_name, {}).get(broker_id) or self.address(queue)
 
     def address(self, queue: MessageQueue) -> str:
-        """Where a queue can be read: its master, else a slave. Raises MQClientError where the route has neither."""
+        """Where a queue can be read: its master, else a slave. Raises NoRouteError where the route has neither."""
         address = self.brokers.get(queue.broker_name)
         if address is None:
-            raise MQClientError(f"{queue}: the route of the topic has no broker {queue.broker_name}")
+            raise NoRouteError(f"{queue}: the route of the topic has no broker {queue.broker_name}")
         return address
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from gantrymq.client.calls import PullStatus
 from gantrymq.client.pull_client import PullClient, pause_ms
 from gantrymq.client.records import decode_records
-from gantrymq.errors import MQClientError, RemotingError
+from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.options import ReadOptions
@@ -27,6 +27,9 @@ from gantrymq.spark.shares import shares
 
 _LOGGER = logging.getLogger(__name__)
 _NEVER_MS = -(1 << 63)
+# What a broker or a name server that is started anew looks like, to who has had an answer before: nobody is there, or
+# the broker is no longer known, nor what was assigned of it.
+_AWAY = (RemotingError, NoRouteError, ConfigError)
 _PAUSES_S = tuple(pause_ms(failures) / 1000 for failures in range(1, ATTEMPTS))  # between the looks of a stream
 
 
@@ -40,6 +43,7 @@ class ClusterOrigin:
         self._client: PullClient | None = None
         self._found: dict[QueueKey, MessageQueue] = {}
         self._extents: Extents = {}
+        self._has_answered = False
 
     def extents(self) -> Extents:
         """The wanted queues as they are now; new brokers, topics and queues among them.
@@ -47,10 +51,10 @@ class ClusterOrigin:
         A stream does not end because a broker or a name server is started anew: who has answered before is asked again
         for half a minute. Who never has, may be no cluster at all.
         """
-        for pause_s in _PAUSES_S if self._extents else ():
+        for pause_s in _PAUSES_S if self._has_answered else ():
             try:
                 return self._look()
-            except RemotingError as error:
+            except _AWAY as error:
                 _LOGGER.warning("the cluster is asked again in %.1f s: %s", pause_s, error)
                 time.sleep(pause_s)
         return self._look()
@@ -62,6 +66,7 @@ class ClusterOrigin:
         self._selection.require_assigned(self._found)
         self._selection.report_missing(self._found)
         self._extents = {key: _extent(client, self._found[key]) for key in sorted(self._found)}
+        self._has_answered = True
         return self._extents
 
     def _queues(self, client: PullClient) -> Iterator[tuple[QueueKey, MessageQueue]]:
@@ -71,7 +76,7 @@ class ClusterOrigin:
             if shown is None:
                 continue
             # A topic may be gone before its route is asked for, or not be there yet.
-            with suppress(MQClientError):
+            with suppress(NoRouteError):
                 for queue in client.queues(topic):
                     yield QueueKey(queue.broker_name, shown, queue.queue_id), queue
 

@@ -16,7 +16,7 @@ import numpy as np
 from gantrymq.client.calls import SUBSCRIBE_ALL, PullStatus
 from gantrymq.client.pull_client import PullClient
 from gantrymq.client.records import decode_records
-from gantrymq.errors import CorruptRecordError, GantrymqError, MQBrokerError, RemotingError, StoreError
+from gantrymq.errors import CorruptRecordError, GantrymqError, MQBrokerError, NoRouteError, RemotingError, StoreError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Int64s, new_columns, read_only
@@ -38,7 +38,8 @@ _LOGGER = logging.getLogger(__name__)
 def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
     """The messages of ``run``, slice by slice, in the order of their offsets; no batch is empty.
 
-    Raises DataLossError, CorruptRecordError, and RemotingError or MQBrokerError with the queue that was being read.
+    Raises DataLossError, CorruptRecordError, and RemotingError, NoRouteError or MQBrokerError with the queue that was
+    being read.
     """
     rows, columns = run.rows or RowFilter(), new_columns(BATCH_RECORDS)
     with PullClient(client_config(options), attempts=ATTEMPTS) as client:
@@ -48,7 +49,7 @@ def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
                 for batch in map(rows.apply, reading.batches()):
                     if batch.count:
                         yield batch
-            except (RemotingError, MQBrokerError) as error:
+            except (RemotingError, NoRouteError, MQBrokerError) as error:
                 error.args = (f"{error}, while reading {_shown(wanted)}, offsets {wanted.low} to {wanted.high - 1}",)
                 raise
 

@@ -15,7 +15,7 @@ from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, ClusterInfo, TopicRouteData
 from gantrymq.remoting.body import Body, decode_body
@@ -74,7 +74,7 @@ class AdminGround:
     def _route_of(self, full_topic: str) -> TopicRouteData:
         route = self._client.ask_name_server(calls.topic_route(full_topic))
         if route is None:
-            raise MQClientError(f"no route of topic {full_topic}: no broker has it")
+            raise NoRouteError(f"no route of topic {full_topic}: no broker has it")
         return route
 
     def _brokers_of(self, full_topic: str) -> dict[str, str]:
