@@ -145,6 +145,8 @@ def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:
     assert list(map(str, TopicRoute.of("T", route(order_topic_conf="c:2;a:1")).publish)) == ["T@c:0", "T@c:1", "T@a:0"]
     with pytest.raises(MQClientError, match="orderTopicConf"):
         TopicRoute.of("T", route(order_topic_conf="c"))
+    with pytest.raises(MQClientError, match="orderTopicConf"):
+        TopicRoute.of("T", route(order_topic_conf=f"c:{'9' * 5000}"))
 
 
 @pytest.mark.parametrize(

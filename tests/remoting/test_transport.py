@@ -576,7 +576,19 @@ def test_no_tls_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "host", "host:", "host:x", "host:99999", ":9876", "a..b:9876", f"{'x' * 64}:9876", "a\udc80:9876"]
+    "address",
+    [
+        "",
+        "host",
+        "host:",
+        "host:x",
+        "host:99999",
+        ":9876",
+        "a..b:9876",
+        f"{'x' * 64}:9876",
+        "a\udc80:9876",
+        f"host:{'9' * 5000}",
+    ],
 )
 def test_what_is_no_address_is_said_so(address: str) -> None:
     with pytest.raises(RemotingError, match="no address"):
@@ -586,6 +598,15 @@ def test_what_is_no_address_is_said_so(address: str) -> None:
 def test_addresses() -> None:
     assert split_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
     assert split_address("[::1]:9876") == ("::1", 9876)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_is_none_is_not_listened_on(run: Callable[[Scenario], None], host: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(RemotingError, match="cannot listen on"):
+            await RemotingServer(RequestDispatcher()).start(host)
+
+    run(scenario)
 
 
 def test_a_port_that_is_taken(run: Callable[[Scenario], None]) -> None:

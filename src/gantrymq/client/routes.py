@@ -11,6 +11,8 @@ from gantrymq.errors import MQClientError, NoRouteError
 from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
+_COUNT_DIGITS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
@@ -75,7 +77,7 @@ def _ordered(topic: str, conf: str) -> list[MessageQueue]:
     queues = list[MessageQueue]()
     for part in conf.split(";"):
         broker, _, count = part.partition(":")
-        if not count.isdecimal() or int(count) > 0xFFFF:
+        if not count.isdecimal() or len(count) > _COUNT_DIGITS or int(count) > 0xFFFF:
             raise MQClientError(f"topic {topic}: orderTopicConf {conf!r} is not broker:queues;broker:queues")
         _believe(topic, len(queues) + int(count))
         queues += [MessageQueue(topic, broker, number) for number in range(int(count))]

@@ -16,6 +16,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 CONNECT_TIMEOUT_MS = 3000
 _SILENT_SECONDS = 0.1  # MIN_CLOSE_TIMEOUT_MILLIS
+_PORT_DIGITS = 5
 
 # Changes a request before it leaves: signatures, stream types (RPCHook.doBeforeRequest).
 SendHook = Callable[[str, RemotingCommand], None]
@@ -133,7 +134,7 @@ async def _writable(channel: Channel, address: str, timeout_ms: int, began: floa
 def split_address(address: str) -> tuple[str, int]:
     """``host:port`` or ``[ipv6]:port``; raises RemotingError where it is neither, or can be no host's name."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+    if not host or not port.isdecimal() or len(port) > _PORT_DIGITS or int(port) > 0xFFFF:
         raise RemotingError(f"{address!r} is no address: host:port is needed")
     host = host.strip("[]")
     try:

@@ -57,6 +57,8 @@ class RemotingServer:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except OSError as error:
             raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        except UnicodeError as error:  # what asyncio says of a host that can be no name
+            raise RemotingError(f"cannot listen on {host}:{port}: {error}") from error
         self._servers.append(server)
         self._sweep()
         bound: int = server.sockets[0].getsockname()[1]
