@@ -245,6 +245,25 @@ async def test_a_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_p
     assert file.read_text() == "# why it is off\nenableTopicList=true\nours=1\nlistenPort=1\n"
 
 
+async def test_a_file_of_settings_stays_private_and_a_link_to_it_a_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "etc/namesrv.conf", tmp_path / "namesrv.conf"
+    file.parent.mkdir()
+    file.write_text("tls.server.keyPassword=hunter2\n")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    namesrv = NamesrvCase(tmp_path / "namesrv", config_store_path=str(link))
+    await namesrv.start()
+    for value in ("false", "true"):
+        assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList={value}".encode())).code == 0
+    await namesrv.stop()
+    assert link.readlink() == file
+    assert file.read_text() == "tls.server.keyPassword=hunter2\nenableTopicList=true\n"
+    assert {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {
+        "namesrv.conf": 0o600,
+        "namesrv.conf.bak": 0o600,
+    }
+
+
 async def test_the_port_that_is_shown_is_the_one_it_listens_on(namesrv: NamesrvCase) -> None:
     text = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     assert f"\nlistenPort={namesrv.server.port}\n" in text

@@ -1,6 +1,7 @@
 """A file of config/: replaced as a whole, and one of two versions is readable whenever the process or power ends."""
 
 import json
+import os
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import ConfigFile
 from store_cases import files_of
 
+NOBODY = 65534
 PATH = Path("/store/config/delayOffset.json")
 BACKUP = PATH.with_name("delayOffset.json.bak")
 OLD, NEW = {"offsetTable": {"1": 3}}, {"offsetTable": {"1": 4, "2": 1}}
@@ -128,6 +131,22 @@ def test_a_save_after_a_fallback_that_is_killed_leaves_the_backup_or_the_new(tor
             break
     assert k > 5
     assert json.loads(files_of(fs)[BACKUP]) == OLD
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_file_has_the_owner_and_the_mode_of_the_one_before_it(tmp_path: Path, mode: int) -> None:
+    path, backup = tmp_path / "delayOffset.json", tmp_path / "delayOffset.json.bak"
+    file = ConfigFile(RealFileSystem(), path)
+    file.save(OLD)
+    path.chmod(mode)
+    owner = NOBODY if os.geteuid() == 0 else os.geteuid()
+    os.chown(path, owner, -1)
+    path.with_suffix(".json.tmp").write_text("left by who was killed")
+    file.save(NEW)
+    path.rename(backup)  # killed between two renames
+    file.save(NEW)
+    assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (mode, owner)
+    assert file.load() == NEW
 
 
 def test_what_was_saved_survives_a_power_cut() -> None:

@@ -126,8 +126,11 @@ class FileLock(Protocol):
 class FileSystem(Protocol):
     """Directories and names. Safe from any thread."""
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> File:
-        """Open a file; ``create`` makes it where it is missing. Raises FileNotFoundError, StorePermissionError."""
+    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> File:
+        """Open a file; ``create`` makes it where it is missing. Raises FileNotFoundError, StorePermissionError.
+
+        ``like`` is a file that is there, and whose owner and mode this one gets as far as we may give them.
+        """
         ...
 
     def scan(self, path: Path) -> list[Entry]:

@@ -12,7 +12,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,14 @@ def open_descriptor(path: Path, flags: int) -> int:
             os.close(fd)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     return fd
+
+
+def resemble(fd: int, like: Path) -> None:
+    """Give a file the owner and the mode of another, as far as we may: ours stays ours, with the other's mode."""
+    status = os.stat(like)
+    with suppress(OSError):
+        os.fchmod(fd, stat.S_IMODE(status.st_mode))
+        os.fchown(fd, status.st_uid, status.st_gid)
 
 
 def direct_descriptor(path: Path, fd: int) -> int:

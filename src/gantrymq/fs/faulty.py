@@ -147,10 +147,10 @@ class FaultyFileSystem:
         if number == self.fail_at or (self.keeps_failing and 0 < self.fail_at < number):
             raise self.error(path)
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> FaultyFile:
+    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> FaultyFile:
         """As the inner file system, or the error."""
         self._count("open", path)
-        return FaultyFile(self.inner.open(path, writable=writable, create=create), self._count)
+        return FaultyFile(self.inner.open(path, writable=writable, create=create, like=like), self._count)
 
     def scan(self, path: Path) -> list[Entry]:
         """As the inner file system, or the error."""

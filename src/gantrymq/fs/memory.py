@@ -297,7 +297,7 @@ class MemoryFileSystem:
         with self._guard:
             self._journal = [change for change in self._journal if change.of != what]
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> MemoryFile:
+    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> MemoryFile:
         """Open a file."""
         with self._guard:
             inode = self._live.get(path)

@@ -103,10 +103,10 @@ class MortalFileSystem:
         if self.is_dead:
             raise DiskError(path, "its process was killed")
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> MortalFile:
+    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> MortalFile:
         """As the inner file system, while there is one."""
         self._require_alive(path)
-        return MortalFile(self._inner.open(path, writable=writable, create=create), self._require_alive)
+        return MortalFile(self._inner.open(path, writable=writable, create=create, like=like), self._require_alive)
 
     def scan(self, path: Path) -> list[Entry]:
         """As the inner file system."""

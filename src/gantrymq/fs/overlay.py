@@ -146,7 +146,9 @@ class OverlayFileSystem:
         self._removed: set[Path] = set()
         self._directories: set[Path] = set()
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> OverlayFile:
+    def open(
+        self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
+    ) -> OverlayFile:
         """Open a file of the view; one that is only read does not stay in memory."""
         if path in self._changed:
             return self._changed[path]

@@ -31,6 +31,7 @@ from gantrymq.fs.descriptors import (
     named_errors,
     open_descriptor,
     punch_hole,
+    resemble,
     sync_errors,
 )
 from gantrymq.fs.holes import data_end
@@ -210,10 +211,13 @@ def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: in
 class RealFileSystem:
     """The operating system's file system; see :class:`gantrymq.fs.api.FileSystem`."""
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False) -> RealFile:
+    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> RealFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        return RealFile(path, open_descriptor(path, flags), writable=writable)
+        file = RealFile(path, descriptor := open_descriptor(path, flags), writable=writable)
+        if like is not None:
+            resemble(descriptor, like)
+        return file
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""

@@ -3,6 +3,8 @@
 Replacing writes ``NAME.tmp``, keeps what was there as ``NAME.bak``, and renames; at any moment a crash leaves one of
 the two readable. What could not be loaded is not kept: it would take the place of the version that could.
 
+A file that takes another's place has its owner and its mode.
+
 Source: MixAll.string2File, which writes over both in place.
 """
 
@@ -78,7 +80,9 @@ class ReplacedFile:
             file.close()
 
     def _write(self, path: Path, data: bytes) -> None:
-        file = self._fs.open(path, writable=True, create=True)
+        # Who might not read what stood there may not read what comes: a namesrv.conf can hold a password.
+        like = next(filter(self._fs.exists, (self.path, self._backup)), None)
+        file = self._fs.open(path, writable=True, create=True, like=like)
         try:
             file.resize(0)
             file.write_at(0, data)

@@ -29,7 +29,7 @@ class NamesrvConfiguration:
         self.config = config
         self._others = WITHOUT_EFFECT | {key: text for key, text in (others or {}).items() if not acts(key)}
         self._black_list = _NEVER_UPDATED | set(config.config_black_list.split(";"))
-        self._file = ReplacedFile(fs, Path(config.config_store_path))
+        self._file = ReplacedFile(fs, Path(config.config_store_path).resolve())
         self._writing = asyncio.Lock()
 
     def is_black(self, entries: Mapping[str, str]) -> bool:
