@@ -221,6 +221,34 @@ async def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> No
 # Settings
 
 
+async def test_a_look_for_silent_brokers_that_fails_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, failures = asyncio.Semaphore(0), []
+
+    def look() -> None:
+        looks.release()
+        raise RuntimeError("a bad turn")
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+    namesrv = NamesrvCase(tmp_path, scan_not_active_broker_interval_ms=1)
+    monkeypatch.setattr(namesrv.server, "scan_not_active_broker", look)
+    await namesrv.start()
+    for _ in range(3):
+        await asyncio.wait_for(looks.acquire(), 10)
+    assert str(failures[0]) == "a bad turn"
+    await namesrv.stop()
+
+
+async def test_a_number_that_no_timer_takes_changes_nothing(namesrv: NamesrvCase) -> None:
+    update = RequestCode.UPDATE_NAMESRV_CONFIG
+    answer = await namesrv.ask(update, b"scanNotActiveBrokerInterval=1" + b"0" * 30)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "at most 9223372036854775807" in str(answer.remark)
+    assert (await namesrv.ask(update, b"scanNotActiveBrokerInterval=9223372036854775807")).code == 0
+    namesrv.server._scan()  # the next one in 292 million years
+
+
 async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
     update, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
     assert (await namesrv.ask(update, b"enableTopicList=false\nserverWorkerThreads=3\nnobody=1\n")).code == 0

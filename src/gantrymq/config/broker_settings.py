@@ -6,7 +6,7 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
+from gantrymq.config.keys import LONG_MAX, check_numbers, fields_by_key, key, read_fields, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 
@@ -23,7 +23,7 @@ class BrokerConfig:
 
     broker_name: str = key("brokerName", "broker-a")  # the machine's name in RocketMQ; its broker.conf says this
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
-    broker_id: int = key("brokerId", 0, least=0)
+    broker_id: int = key("brokerId", 0, least=0, most=LONG_MAX)
     broker_ip1: str = key("brokerIP1", "127.0.0.1")
     broker_ip2: str = key("brokerIP2", "127.0.0.1")
     bind_address: str = key("bindAddress", "127.0.0.1")
@@ -50,27 +50,27 @@ class BrokerConfig:
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
     long_polling_enable: bool = key("longPollingEnable", True)
-    short_polling_time_ms: int = key("shortPollingTimeMills", 1_000, least=1)
+    short_polling_time_ms: int = key("shortPollingTimeMills", 1_000, least=1, most=LONG_MAX)
     max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32, least=1)
     max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 << 10, least=1)
     notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", True)
-    channel_expired_timeout_ms: int = key("channelExpiredTimeout", 120_000, least=1)
-    subscription_expired_timeout_ms: int = key("subscriptionExpiredTimeout", 600_000, least=1)
+    channel_expired_timeout_ms: int = key("channelExpiredTimeout", 120_000, least=1, most=LONG_MAX)
+    subscription_expired_timeout_ms: int = key("subscriptionExpiredTimeout", 600_000, least=1, most=LONG_MAX)
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", 5_000, least=1)
-    consumer_offset_update_version_step: int = key("consumerOffsetUpdateVersionStep", 500, least=1)
+    consumer_offset_update_version_step: int = key("consumerOffsetUpdateVersionStep", 500, least=1, most=LONG_MAX)
     default_query_max_num: int = key("defaultQueryMaxNum", 32, least=1)
     broker_fast_failure_enable: bool = key("brokerFastFailureEnable", True)
-    wait_time_in_send_queue_ms: int = key("waitTimeMillsInSendQueue", 200, least=1)
-    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", 1_000, least=1)
+    wait_time_in_send_queue_ms: int = key("waitTimeMillsInSendQueue", 200, least=1, most=LONG_MAX)
+    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", 1_000, least=1, most=LONG_MAX)
     send_thread_pool_queue_capacity: int = key("sendThreadPoolQueueCapacity", 10_000, least=1)
     pull_thread_pool_queue_capacity: int = key("pullThreadPoolQueueCapacity", 100_000, least=1)
-    start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0)
+    start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, most=LONG_MAX)
     compressed_register: bool = key("compressedRegister", False)
     force_register: bool = key("forceRegister", True)
     register_broker_timeout_ms: int = key("registerBrokerTimeoutMills", 24_000, least=1)
     register_name_server_period_ms: int = key("registerNameServerPeriod", 30_000, least=1)
     broker_heartbeat_interval_ms: int = key("brokerHeartbeatInterval", 1_000, least=1)
-    broker_not_active_timeout_ms: int = key("brokerNotActiveTimeoutMillis", 10_000, least=1)
+    broker_not_active_timeout_ms: int = key("brokerNotActiveTimeoutMillis", 10_000, least=1, most=LONG_MAX)
     enable_slave_acting_master: bool = key("enableSlaveActingMaster", False)
     enable_split_metadata: bool = key("enableSplitMetadata", True)
     split_metadata_size: int = key("splitMetadataSize", 2_000, least=1)

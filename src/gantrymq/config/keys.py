@@ -3,6 +3,7 @@
 A class declares its fields by :func:`key` and calls :func:`check_numbers` in its ``__post_init__``.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from enum import Enum
@@ -10,11 +11,17 @@ from typing import Any
 
 from gantrymq.errors import ConfigError
 
+INT_MAX, LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFF_FFFFFFFF
 _TRUTH = {"true": True, "false": False}
+# Not what int() takes besides: 1_0 is a typing error, and of thousands of digits it makes a ValueError.
+_NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
 
 
-def key(name: str, default: Any, *, least: int | None = None, most: int | None = None, multiple: int = 1) -> Any:
-    """A dataclass field under RocketMQ's key, with the bounds of its number."""
+def key(name: str, default: Any, *, least: int | None = None, most: int = INT_MAX, multiple: int = 1) -> Any:
+    """A dataclass field under RocketMQ's key, with the bounds of its number: an int of Java where not told of a long.
+
+    Nothing here waits or counts for longer than that, and a thread that is told to ends with an OverflowError.
+    """
     return field(default=default, metadata={"key": name, "least": least, "most": most, "multiple": multiple})
 
 
@@ -32,7 +39,7 @@ def check_numbers(config: Any) -> None:
         least, most, multiple = rules["least"], rules["most"], rules["multiple"]
         if least is not None and value < least:
             raise ConfigError(name, value, f"at least {least}")
-        if most is not None and value > most:
+        if value > most:
             raise ConfigError(name, value, f"at most {most}")
         if value % multiple:
             raise ConfigError(name, value, f"a multiple of {multiple}")
@@ -65,10 +72,10 @@ def _parse(name: str, spec: "Field[Any]", text: str) -> Any:
         except ValueError:
             raise ConfigError(name, text, "one of " + ", ".join(str(item.value) for item in kind)) from None
     if isinstance(default, int):
-        try:
-            return int(text.rstrip("lL"))
-        except ValueError:
-            raise ConfigError(name, text, "a whole number") from None
+        number = _NUMBER.fullmatch(text.strip())
+        if number is None:
+            raise ConfigError(name, text, "a whole number")
+        return int(number[1])
     return text
 
 

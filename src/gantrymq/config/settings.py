@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from gantrymq.config.keys import check_numbers, key
+from gantrymq.config.keys import LONG_MAX, check_numbers, key
 from gantrymq.errors import ConfigError
 
 _GIB = 1 << 30
@@ -34,9 +34,9 @@ class RecoverRule(Enum):
 class MessageStoreConfig:
     """The settings of one store; immutable, checked when made (raises ConfigError)."""
 
-    mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024, most=0x7FFFFFFF)
+    mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024)
     mapped_file_size_consume_queue: int = key(
-        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=_UNIT_SIZE, most=0x7FFFFFFF, multiple=_UNIT_SIZE
+        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=_UNIT_SIZE, multiple=_UNIT_SIZE
     )
     max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, least=1)
     max_index_num: int = key("maxIndexNum", 20_000_000, least=2)
@@ -83,7 +83,7 @@ class MessageStoreConfig:
     # Ours: the articles' rule reads the last three files after a clean stop.
     recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5)
     recover_last_files: int = key("recoverLastFiles", 3, least=1)
-    flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1)
+    flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1, most=LONG_MAX)
     message_delay_level: str = key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False)
     mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024)

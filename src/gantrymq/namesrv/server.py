@@ -133,8 +133,8 @@ class NamesrvServer:
         self._scanning = asyncio.get_running_loop().call_later(interval_ms / 1000, self._scan)
 
     def _scan(self) -> None:
+        self._scan_later()  # first: a turn that fails is not the last
         self.scan_not_active_broker()
-        self._scan_later()
 
     def _channel_closed(self, channel: Channel) -> None:
         if not self._stopping:

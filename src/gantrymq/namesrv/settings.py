@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields
+from gantrymq.config.keys import LONG_MAX, check_numbers, fields_by_key, key, read_fields
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
 WITHOUT_EFFECT = {
@@ -51,7 +51,7 @@ class NamesrvConfig:
     config_store_path: str = key("configStorePath", "")
     order_message_enable: bool = key("orderMessageEnable", False)
     return_order_topic_config_to_broker: bool = key("returnOrderTopicConfigToBroker", True)
-    scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, least=1)
+    scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, least=1, most=LONG_MAX)
     un_register_broker_queue_capacity: int = key("unRegisterBrokerQueueCapacity", 3_000, least=1)
     support_acting_master: bool = key("supportActingMaster", False)
     enable_all_topic_list: bool = key("enableAllTopicList", True)

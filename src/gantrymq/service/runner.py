@@ -91,7 +91,7 @@ class ServiceRunner:
                 continue
             if self._rest_ms is not None and not self._stopping:
                 time.sleep(self._rest_ms() / 1000)
-            self._asleep.acquire(timeout=self._service.interval_ms / 1000)
+            self._asleep.acquire(timeout=min(self._service.interval_ms / 1000, threading.TIMEOUT_MAX))
 
     def _step(self) -> bool:
         try:
