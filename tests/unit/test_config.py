@@ -28,6 +28,9 @@ from gantrymq.errors import ConfigError
         ("a=\nb", {"a": "", "b": ""}),
         ("a=1 # no comment", {"a": "1 # no comment"}),
         ("brokerName=订单", {"brokerName": "订单"}),
+        ("a 1\nb\t2\nc\f= 3\nd : = 4\ne  f g", {"a": "1", "b": "2", "c": "3", "d": "= 4", "e": "f g"}),
+        ("a\\=b=c\nd\\ e\\:=f\n\\u0067=h", {"a=b": "c", "d e:": "f", "g": "h"}),
+        ("=1\n\xa0a=2", {"": "1", "\xa0a": "2"}),
     ],
 )
 def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None:
@@ -42,6 +45,8 @@ def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None
         ("# a comment does not go on \\\na=1", {"a": "1"}),
         ("a=C:\\\\\\\\\nb=2", {"a": "C:\\\\", "b": "2"}),
         ("a=1\\", {"a": "1"}),
+        ("a=1\\ ", {"a": "1"}),
+        ("\\\n# a comment\n\\\n\na=1\n\\", {"a": "1"}),
         ("a=\\u0041\\t\\:", {"a": "A\t:"}),
     ],
 )
@@ -50,7 +55,7 @@ def test_a_backslash_at_the_end_goes_on_with_the_next_line(text: str, entries: d
 
 
 def test_a_changed_key_takes_the_place_of_its_line() -> None:
-    text = "# mine\nbrokerName = a\nlistenPort=1\\\n  2\n\n! yours\nbrokerName: b"
+    text = "# mine\nbrokerName a\nlistenPort=1\\\n  2\n\n! yours\nbrokerName: b"
     assert amended(text, {"brokerName": "c", "flushDiskType": "SYNC_FLUSH"}) == (
         "# mine\nbrokerName=c\nlistenPort=1\\\n  2\n\n! yours\nflushDiskType=SYNC_FLUSH\n"
     )
@@ -58,7 +63,7 @@ def test_a_changed_key_takes_the_place_of_its_line() -> None:
     assert amended("a=1", {}) == "a=1\n"
 
 
-WORDS = st.text("abz019.#!=: \\\t\n\r\f订", max_size=8)
+WORDS = st.text("abz019.#!=: \\\t\n\r\f\v订", max_size=8)
 
 
 @given(st.lists(WORDS).map("\n".join), st.dictionaries(st.sampled_from(["a", "b", "key"]), WORDS.map(str.rstrip)))

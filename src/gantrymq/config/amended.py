@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from gantrymq.config.properties import parse_properties
+from gantrymq.config.properties import BLANKS, parse_properties
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
@@ -41,7 +41,7 @@ def _entry_lines(text: str) -> Iterator[str]:
 def _goes_on(lines: str) -> bool:
     """Whether the last line of an entry ends in a backslash of its own."""
     last = _LINES.findall(lines)[-2].rstrip("\r\n")
-    return lines.lstrip()[:1] not in ("#", "!") and (len(last) - len(last.rstrip("\\"))) % 2 == 1
+    return lines.lstrip(BLANKS)[:1] not in ("#", "!") and (len(last) - len(last.rstrip("\\"))) % 2 == 1
 
 
 def _line(key: str, value: str) -> str:

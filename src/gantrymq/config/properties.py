@@ -13,7 +13,9 @@ from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 
+BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_KEY = re.compile(rf"((?:\\.|[^\\=:{BLANKS}])*)[{BLANKS}]*[=:]?[{BLANKS}]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -28,11 +30,14 @@ class Reading:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The entries of Java properties text: ``key=value`` or ``key: value`` lines, # and ! comments, the last wins."""
+    """The entries of Java properties text: ``key=value``, ``key: value``, ``key value``; # and ! comments, last wins.
+
+    Blanks at the end of a value are none of it: RocketMQ trims texts, and would not read a number or a truth with one.
+    """
     entries: dict[str, str] = {}
     for line in _logical_lines(text):
-        cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=len(line))
-        entries[line[:cut].strip()] = _ESCAPE.sub(_unescape, line[cut + 1 :].strip())
+        if start := _KEY.match(line):
+            entries[_unescaped(start[1])] = _unescaped(line[start.end() :]).rstrip()
     return entries
 
 
@@ -40,16 +45,21 @@ def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments; one that ends with a lone backslash goes on behind the blanks of the next."""
     pending: str | None = None
     for line in _LINE_END.split(text):
-        line = line.lstrip()
-        if pending is None and (not line or line[0] in "#!"):
+        line = line.lstrip(BLANKS)
+        if not pending and (not line or line[0] in "#!"):
+            pending = None
             continue
         whole = (pending or "") + line
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         pending = whole[:-1] if goes_on else None
         if not goes_on:
             yield whole
-    if pending is not None:
+    if pending:
         yield pending
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_unescape, text)
 
 
 def _unescape(match: "re.Match[str]") -> str:
