@@ -10,6 +10,7 @@ import pytest
 from namesrv_cases import ADDRESS, NamesrvCase, registration, topics
 
 from gantrymq.clock import ManualClock
+from gantrymq.config.properties import parse_properties
 from gantrymq.errors import RemotingError, StoreError
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -261,6 +262,14 @@ async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_pat
     answer = await namesrv.ask(RequestCode.GET_UNIT_TOPIC_LIST)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
     assert (await namesrv.ask(update, b"")).code == ResponseCode.SUCCESS
+
+
+async def test_a_value_of_two_lines_is_one_value_in_a_new_file(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    body = b"productEnvName=C:\\\\new\\nkvConfigPath=theirs.json\n"
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)).code == 0
+    kept = parse_properties((tmp_path / "namesrv/namesrv.properties").read_text())
+    assert kept["productEnvName"] == "C:\\new\nkvConfigPath=theirs.json"
+    assert kept["kvConfigPath"] == str(tmp_path / "namesrv/kvConfig.json")
 
 
 async def test_a_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_path: Path) -> None:

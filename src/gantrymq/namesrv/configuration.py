@@ -37,8 +37,8 @@ class NamesrvConfiguration:
         return not self._black_list.isdisjoint(entries)
 
     def text(self) -> str:
-        """All of them as properties, sorted by key."""
-        return _text(self.config, self._others)
+        """All of them as properties, sorted by key; nothing is escaped, as in RocketMQ's answer (properties2String)."""
+        return "".join(f"{key}={text}\n" for key, text in _shown(self.config, self._others).items())
 
     async def update(self, entries: Mapping[str, str]) -> None:
         """Set what ``entries`` name, all or nothing, and keep it in configStorePath; unknown keys are passed over.
@@ -50,15 +50,14 @@ class NamesrvConfiguration:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
             others = {key: entries.get(key, text) for key, text in self._others.items()}
             known = {key: text for key, text in entries.items() if acts(key) or key in others}
-            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, _text(config, others))
+            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, _shown(config, others))
             self.config, self._others = config, others
 
-    def _keep(self, changed: Mapping[str, str], everything: str) -> None:
+    def _keep(self, changed: Mapping[str, str], everything: Mapping[str, str]) -> None:
         before = next(self._file.versions(), b"").decode("utf-8", "surrogateescape")
-        text = amended(before, changed) if before.strip() else everything
+        text = amended(before, changed if before.strip() else everything)
         self._file.replace(text.encode("utf-8", "surrogateescape"))
 
 
-def _text(config: NamesrvConfig, others: Mapping[str, str]) -> str:
-    entries = {**others, **write_fields(config)}
-    return "".join(f"{key}={entries[key]}\n" for key in sorted(entries))
+def _shown(config: NamesrvConfig, others: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted({**others, **write_fields(config)}.items()))
