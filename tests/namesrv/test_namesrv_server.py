@@ -264,6 +264,18 @@ async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_pat
     assert (await namesrv.ask(update, b"")).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("before", ["", "tls.server.mode=enforcing\n"])
+async def test_no_tool_says_how_tls_is_answered(namesrv: NamesrvCase, tmp_path: Path, before: str) -> None:
+    file = tmp_path / "namesrv/namesrv.properties"
+    file.parent.mkdir()
+    file.write_text(before)
+    body = b"tls.server.mode=disabled\ntls.server.keyPath=/theirs\nenableTopicList=false\n"
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)).code == 0
+    kept = parse_properties(file.read_text())
+    assert {key: text for key, text in kept.items() if "tls" in key} == parse_properties(before)
+    assert kept["enableTopicList"] == "false"
+
+
 async def test_a_value_of_two_lines_is_one_value_in_a_new_file(namesrv: NamesrvCase, tmp_path: Path) -> None:
     body = b"productEnvName=C:\\\\new\\nkvConfigPath=theirs.json\n"
     assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)).code == 0

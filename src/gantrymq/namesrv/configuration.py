@@ -41,7 +41,7 @@ class NamesrvConfiguration:
         return "".join(f"{key}={text}\n" for key, text in _shown(self.config, self._others).items())
 
     async def update(self, entries: Mapping[str, str]) -> None:
-        """Set what ``entries`` name, all or nothing, and keep it in configStorePath; unknown keys are passed over.
+        """Set what ``entries`` name, all or nothing, and keep it in configStorePath; what is not shown is passed over.
 
         A file that is there keeps its comments and its other lines; a new one gets all settings. Raises ConfigError for
         a bad value, OSError or DiskFullError where it cannot be kept.
@@ -49,8 +49,9 @@ class NamesrvConfiguration:
         async with self._writing:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
             others = {key: entries.get(key, text) for key, text in self._others.items()}
-            known = {key: text for key, text in entries.items() if acts(key) or key in others}
-            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, _shown(config, others))
+            shown = _shown(config, others)  # without tls.*, which would wait in the file for the next start
+            known = {key: text for key, text in entries.items() if key in shown}
+            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, shown)
             self.config, self._others = config, others
 
     def _keep(self, changed: Mapping[str, str], everything: Mapping[str, str]) -> None:
