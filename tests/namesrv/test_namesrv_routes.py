@@ -10,7 +10,7 @@ from gantrymq.namesrv.brokers import BrokerAddrInfo
 from gantrymq.namesrv.route_data import in_zone
 from gantrymq.namesrv.routes import RegisterBrokerResult, Registration, RouteInfoManager
 from gantrymq.namesrv.settings import NamesrvConfig
-from gantrymq.remoting.bodies.route import QueueData, TopicRouteData
+from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo, TopicRouteData
 from gantrymq.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
@@ -151,6 +151,17 @@ def test_topics_are_registered_at_known_brokers_all_or_none(manager: Manager) ->
     manager.delete_topic("R", "C")
     manager.delete_topic("T")
     assert manager.all_topics().topic_list == ["A"]
+
+
+def test_a_static_topic_that_was_deleted_here_comes_back_whole(manager: Manager) -> None:
+    """Its broker says it every thirty seconds, and of the mapping nothing new."""
+    said = topics("static", "T")
+    said.topic_queue_mapping_info_map = {"static": TopicQueueMappingInfo(topic="static", bname="broker-a")}
+    manager.come(registration(), said)
+    manager.delete_topic("static")
+    assert manager.route("static") is None
+    manager.come(registration(), said)
+    assert list(manager.found("static").topic_queue_mapping_by_broker or ()) == ["broker-a"]
 
 
 def test_filter_servers_stand_in_the_route_until_the_broker_has_none(manager: Manager) -> None:

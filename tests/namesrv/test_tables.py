@@ -47,13 +47,14 @@ def test_unit_topics_are_told_by_their_flags() -> None:
     assert topics.with_flags(FLAG_UNIT_SUB, unwanted=FLAG_UNIT) == ["sub"]
 
 
-def test_a_mapping_outlives_its_broker_but_not_its_topic() -> None:
+def test_a_mapping_outlives_its_broker_and_its_queues() -> None:
     topics = table(("static", "b1", 0))
     topics.put_mappings({"static": TopicQueueMappingInfo(topic="static", bname="b1")})
     topics.drop_brokers({"b1"})
     assert list(topics.mappings("static") or ()) == ["b1"]
     topics.delete("static")
-    assert topics.mappings("static") is None
+    assert list(topics.mappings("static") or ()) == ["b1"]
+    assert topics.topics() == []
 
 
 def test_a_broker_expires_when_it_was_silent_for_longer_than_it_promised() -> None:

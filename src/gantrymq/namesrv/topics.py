@@ -13,7 +13,7 @@ FLAG_UNIT_SUB = 2
 
 
 class TopicTable:
-    """Queues by topic and broker name, and the mappings of static topics. A topic that no broker has is gone."""
+    """Queues by topic and broker name: a topic that no broker has is gone. And the mappings of static topics."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
@@ -51,14 +51,13 @@ class TopicTable:
         self._queues.setdefault(topic, {}).update((data.broker_name, data) for data in queues)
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
-        """The mappings of static topics, by topic; they stay while their broker is away."""
+        """The mappings of static topics, by topic; they stay, for a broker says them again only when they change."""
         for topic, mapping in mappings.items():
             self._mappings.setdefault(topic, {})[mapping.bname or ""] = mapping
 
     def delete(self, topic: str) -> None:
-        """Forget a topic, its mapping too."""
+        """Forget the queues of a topic."""
         self._queues.pop(topic, None)
-        self._mappings.pop(topic, None)
 
     def delete_at(self, topic: str, broker_names: Iterable[str]) -> None:
         """Forget a topic at some brokers; all of it where no broker is left."""
