@@ -132,7 +132,7 @@ USAGE_ERRORS = [
     (["store", "info", "x", "--set", "flushDiskTyp=SYNC_FLUSH"], "flushDiskType"),
     (["store", "info", "x", "--set", "flushDiskType=SOMETIMES"], "ASYNC_FLUSH"),
     (["store", "info", "x", "--set", "mappedFileSizeCommitLog=many"], "whole number"),
-    (["store", "info", "x", "--set", "mappedFileSizeConsumeQueue=21"], "multiple of 20"),
+    (["store", "info", "x", "--set", "bitMapLengthConsumeQueueExt=12"], "multiple of 8"),
     (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=home"], "IP address"),
     (["store", "ingest", "x", "missing.jsonl"], "missing.jsonl"),
     (["demo", "--rows", "0"], "--rows"),

@@ -101,6 +101,11 @@ def test_what_is_not_set_comes_from_the_base() -> None:
     assert read_settings({"brokerIP1": "10.0.0.1"}, base).config == replace(base, broker_ip1="10.0.0.1")
 
 
+def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
+    for size, rounded in ((1, 20), (1_000_010, 1_000_020), (1_000_020, 1_000_020)):
+        assert MessageStoreConfig(mapped_file_size_consume_queue=size).mapped_file_size_consume_queue == rounded
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
@@ -110,14 +115,14 @@ def test_what_is_not_set_comes_from_the_base() -> None:
         ("mappedFileSizeCommitLog", "", "a whole number"),
         ("mappedFileSizeCommitLog", "1023", "at least 1024"),
         ("mappedFileSizeCommitLog", "2147483648", "at most 2147483647"),
-        ("mappedFileSizeConsumeQueue", "30", "a multiple of 20"),
+        ("mappedFileSizeConsumeQueue", "2147483647", "at most 2147483640"),
+        ("bitMapLengthConsumeQueueExt", "12", "a multiple of 8"),
         ("maxIndexNum", "1", "at least 2"),
         ("flushIntervalCommitLog", "2147483648", "at most 2147483647"),
         ("flushDelayOffsetInterval", "9223372036854775808", "at most 9223372036854775807"),
         ("cleanResourceInterval", "9" * 5_000, "a whole number"),
         ("listenPort", "1_0", "a whole number"),
-        ("diskMaxUsedSpaceRatio", "96", "at most 95"),
-        ("diskMaxUsedSpaceRatio", "9", "at least 10"),
+        ("diskMaxUsedSpaceRatio", "75.5", "a whole number"),
         ("listenPort", "65536", "at most 65535"),
         ("deleteWhen", "24", "an hour of the day"),
         ("deleteWhen", "4;", "an hour of the day"),

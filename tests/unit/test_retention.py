@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
+from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
@@ -102,6 +103,28 @@ def test_a_fuller_disk_cleans_harder(used: float, must_clean: bool, whatever_age
     keeper = Keeper(1)
     keeper.fs.pretended_used_ratio = used
     assert DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR).update() == (must_clean, whatever_age)
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "used", "found"),
+    [
+        ("diskMaxUsedSpaceRatio", 5, 0.10, (False, False, False)),
+        ("diskMaxUsedSpaceRatio", 5, 0.11, (True, False, False)),
+        ("diskMaxUsedSpaceRatio", 98, 0.85, (False, False, False)),
+        ("diskMaxUsedSpaceRatio", 98, 0.86, (True, True, False)),
+        ("diskSpaceCleanForciblyRatio", 0, 0.30, (False, False, False)),
+        ("diskSpaceCleanForciblyRatio", 0, 0.31, (True, True, False)),
+        ("diskSpaceWarningLevelRatio", 110, 0.90, (True, True, False)),
+        ("diskSpaceWarningLevelRatio", 110, 0.91, (True, True, True)),
+    ],
+)
+def test_a_ratio_out_of_bounds_is_the_nearest_that_is_allowed(
+    key: str, given: int, used: float, found: tuple[bool, bool, bool]
+) -> None:
+    keeper = Keeper(1)
+    keeper.fs.pretended_used_ratio = used
+    space = DiskSpace(keeper.fs, StorePaths(ROOT), read_settings({key: str(given)}, ANY_HOUR).config)
+    assert (*space.update(), space.refuses_puts) == found
 
 
 def test_puts_are_refused_above_90_and_taken_again_only_at_85() -> None:

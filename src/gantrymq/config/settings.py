@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from gantrymq.config.keys import LONG_MAX, check_numbers, key
+from gantrymq.config.keys import INT_MAX, LONG_MAX, check_numbers, key
 from gantrymq.errors import ConfigError
 
 _GIB = 1 << 30
@@ -35,8 +35,9 @@ class MessageStoreConfig:
     """The settings of one store; immutable, checked when made (raises ConfigError)."""
 
     mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024)
+    # Rounded up to whole units, as RocketMQ's getter does.
     mapped_file_size_consume_queue: int = key(
-        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=_UNIT_SIZE, multiple=_UNIT_SIZE
+        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=1, most=INT_MAX // _UNIT_SIZE * _UNIT_SIZE
     )
     max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, least=1)
     max_index_num: int = key("maxIndexNum", 20_000_000, least=2)
@@ -60,9 +61,10 @@ class MessageStoreConfig:
     flush_consume_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", 60_000, least=0)
     file_reserved_time_hours: int = key("fileReservedTime", 72, least=0)
     delete_when: str = key("deleteWhen", "04")
-    disk_max_used_space_ratio: int = key("diskMaxUsedSpaceRatio", 75, least=10, most=95)
-    disk_space_clean_forcibly_ratio: int = key("diskSpaceCleanForciblyRatio", 85, least=1, most=100)
-    disk_space_warning_level_ratio: int = key("diskSpaceWarningLevelRatio", 90, least=1, most=100)
+    # Where they are asked for (store.retention), RocketMQ takes what is too low or too high for the nearest it allows.
+    disk_max_used_space_ratio: int = key("diskMaxUsedSpaceRatio", 75)
+    disk_space_clean_forcibly_ratio: int = key("diskSpaceCleanForciblyRatio", 85)
+    disk_space_warning_level_ratio: int = key("diskSpaceWarningLevelRatio", 90)
     clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", True)
     clean_resource_interval_ms: int = key("cleanResourceInterval", 10_000, least=1)
     delete_commit_log_files_interval_ms: int = key("deleteCommitLogFilesInterval", 100, least=0)
@@ -94,6 +96,8 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         """Check every number against what its field allows, and the texts that are lists."""
         check_numbers(self)
+        units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
+        object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         hours = self.delete_when.split(";")
         if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')

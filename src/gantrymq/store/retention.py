@@ -61,7 +61,7 @@ class DiskSpace:
             self.refuses_puts = True
         elif used <= forcible:
             self.refuses_puts = False
-        return used > min(self._config.disk_max_used_space_ratio, forcible), used > forcible
+        return used > min(max(self._config.disk_max_used_space_ratio, 10), forcible), used > forcible
 
 
 class CleanCommitLogService:
