@@ -33,7 +33,6 @@ from gantrymq.remoting.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
-from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 pytestmark = pytest.mark.asyncio
 WHO = {"broker_name": "broker-a", "broker_addr": ADDRESS, "cluster_name": "C", "broker_id": 0}
@@ -149,7 +148,6 @@ async def test_asking_for_the_version_counts_as_a_heart_beat(namesrv: NamesrvCas
 async def test_a_slave_is_told_that_its_master_is_gone(tmp_path: Path) -> None:
     told: asyncio.Queue[NotifyMinBrokerIdChangeRequestHeader] = asyncio.Queue()
     slave = NamesrvCase(tmp_path / "slave")  # any server will do to hear it
-    slave.server._dispatcher = RequestDispatcher()
     await slave.start()
     slave.server._dispatcher.register(
         lambda _, request: told.put_nowait(request.read(NotifyMinBrokerIdChangeRequestHeader)),
@@ -214,8 +212,10 @@ async def test_a_value_that_cannot_be_written_is_refused_and_the_old_one_stays()
 
 async def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text("not ours")
+    server = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path)
     with pytest.raises(StoreError, match=r"is no kvConfig\.json"):
-        await NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path).start()
+        await server.start()
+    await server.shutdown()
     assert (tmp_path / "kvConfig.json").read_text() == "not ours"
 
 

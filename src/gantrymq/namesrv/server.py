@@ -66,7 +66,11 @@ class NamesrvServer:
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path))
         self.routes = RouteInfoManager(self._clock.now_ms, lambda: self.configuration.config)
-        self._tls, self._client_tls, self._hooks = tls, client_tls, tuple(hooks)
+        self._client = RemotingClient(tls=client_tls)
+        self._dispatcher = RequestDispatcher(hooks=hooks, when_closed=self._channel_closed)
+        self._server = RemotingServer(
+            self._dispatcher, tls=tls, idle_seconds=given.server_channel_max_idle_time_seconds
+        )
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
             self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
         )
@@ -88,8 +92,6 @@ class NamesrvServer:
         """
         config = self.configuration.config
         self.kv.load()
-        self._client = RemotingClient(tls=self._client_tls)
-        self._dispatcher = RequestDispatcher(hooks=self._hooks, when_closed=self._channel_closed)
         for processor in (
             BrokerProcessor(self.routes, self.kv, self.configuration, self._leaving.submit, self._notify),
             TopicProcessor(self.routes, self.kv, self.configuration, self._clock.now_ms),
@@ -97,15 +99,12 @@ class NamesrvServer:
         ):
             for code, answer in processor.by_code().items():
                 self._dispatcher.register(answer, code)
-        self._server = RemotingServer(
-            self._dispatcher, tls=self._tls, idle_seconds=config.server_channel_max_idle_time_seconds
-        )
         self.port = await self._server.start(config.bind_address, config.listen_port)
         self.configuration.config = replace(config, listen_port=self.port)
         self._scan_later()
 
     async def shutdown(self) -> None:
-        """Stop listening and close every connection. Doing so twice is harmless."""
+        """Stop listening and close every connection. Doing so twice is harmless, as it is where the start failed."""
         if self._stopping:
             return
         self._stopping = True
