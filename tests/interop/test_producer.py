@@ -11,6 +11,7 @@ import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, LitePullConsumer, Message, Producer, PullClient, PushConsumer
 from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.compression import CompressionType
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.records import decode_records
@@ -122,10 +123,9 @@ def test_what_the_broker_refuses_is_raised(cluster: JavaCluster) -> None:
 def test_the_broker_knows_its_producers_until_they_leave(cluster: JavaCluster) -> None:
     def connections() -> int:
         header = GetProducerConnectionListRequestHeader(producer_group="known-group")
-        with PullClient(ClientConfig(cluster.namesrv)) as client:
-            response = client._client.connection(cluster.broker)
-            response.send(RemotingCommand.request(header))
-            body = response.receive(5000).body
+        with BlockingClient(ClientConfig(cluster.namesrv)) as client, client.connection(cluster.broker) as connection:
+            connection.send(RemotingCommand.request(header))
+            body = connection.receive(5000).body
         return len(decode_body(ProducerConnection, body).connection_set) if body else 0
 
     with Producer(cluster.namesrv, producer_group="known-group") as producer:
