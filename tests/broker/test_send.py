@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, messages_of
 
+from gantrymq.client.records import decode_records
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
@@ -61,6 +62,18 @@ async def test_a_batch_is_stored_as_its_messages(broker: BrokerCase) -> None:
     ]  # fmt: skip
 
 
+async def test_a_batch_with_zeros_in_its_properties_is_looked_at(broker: BrokerCase) -> None:
+    """A client of 4.9.8 writes no separator behind the last property; without one, zeros could end the record."""
+    batch = [BatchedMessage(0, b"m%d" % i, b"p\x01v\0\0") for i in range(3)]
+    response = await broker.send(
+        body=encode_batch(batch), code=RequestCode.SEND_BATCH_MESSAGE, batch=True, properties={"UNIQ_KEY": "B"}
+    )
+    assert response.code == 0
+    records = await pull_all(broker, 3)
+    assert [one.properties["p"] for one in decode_records(records)] == ["v\0\0"] * 3
+    assert records.endswith(b"\2")
+
+
 async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
     """Pull as soon as ``count`` messages are dispatched."""
     while broker.server.store.max_offset_in_queue("T", fields.get("queue_id", 0)) < count:
@@ -78,6 +91,7 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "request queueId[4] is illegal, TopicConfig [topicName=T, "),
         ({"properties": {"TRAN_MSG": "true"}}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
         ({"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
+        ({"properties": {"UNIQ_KEY": "k", "p": "\0" * 512}}, ResponseCode.MESSAGE_ILLEGAL, ""),
         ({"body": b"x" * (4 << 20) + b"x"}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 4194304B"),
     ],
 )  # fmt: skip

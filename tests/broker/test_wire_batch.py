@@ -8,7 +8,7 @@ import re
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.wire_batch import WireBatch, count_messages, find_spans
+from gantrymq.broker.wire_batch import WireBatch, find_spans, measure_batch
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
@@ -25,7 +25,8 @@ HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 def batch_of(rng: random.Random, raw: bytes) -> WireBatch:
     return WireBatch(
         "topic" * rng.randint(1, 5), raw, rng.randrange(8), rng.choice([0, 1, 2]),
-        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True, count_messages(raw),
+        rng.choice([0, 1_700_000_000_000]), Host.parse(rng.choice(HOSTS)), rng.randrange(3), True,
+        measure_batch(raw)[0],
     )  # fmt: skip
 
 
@@ -65,12 +66,15 @@ def test_what_is_a_batch_is_said_by_both(rng: random.Random) -> None:
             raw[rng.randrange(len(raw))] = rng.choice([0, 1, 20, 22, 255, rng.randrange(256)])
         cut = bytes(raw[: rng.randrange(len(raw) + 1)] if rng.random() < 0.3 else raw)
         try:
-            wanted = len(find_spans(cut))
+            spans = find_spans(cut)
         except RemotingCommandError as error:
             with pytest.raises(RemotingCommandError, match=re.escape(str(error))):
-                count_messages(cut)
+                measure_batch(cut)
         else:
-            assert measure_wire_batch(read_only(cut)) == (wanted, codes.STOP_DONE, len(cut))
+            has_zeros = any(0 in cut[body_end + 2 : end] for _, _, body_end, end in spans)
+            code = codes.STOP_ZEROS if has_zeros else codes.STOP_DONE
+            assert measure_wire_batch(read_only(cut)) == (len(spans), code, len(cut))
+            assert measure_batch(cut) == (len(spans), not has_zeros)
 
 
 def test_what_is_no_batch_is_refused(rng: random.Random) -> None:

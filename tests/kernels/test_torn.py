@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 
-from gantrymq.format.record import CheckCRC, body_crc, encode_record
+from gantrymq.format.record import SECTOR, CheckCRC, body_crc, encode_record
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import first_torn, scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
 
-SECTOR = 512
 LENGTH = 8 * SECTOR
 HOST = Host(bytes(4), 0)
 
 
-def record(body: bytes, properties: bytes) -> bytes:
+def record(body: bytes, properties: bytes, *, append_crc: bool = False) -> bytes:
     message = StoredMessage("t", 0, 0, 0, 0, 0, 0, 1, HOST, 1, HOST, 0, 0, body_crc(body), body, {})
-    return encode_record(message, b"topic", properties)
+    return encode_record(message, b"topic", properties, append_crc=append_crc)
 
 
 def torn_at(raw: bytes) -> tuple[int, int]:
@@ -51,6 +50,33 @@ def test_the_last_bytes_of_properties_in_a_sector_that_was_never_written() -> No
     assert SECTOR < len(raw) < SECTOR + 100
     raw[SECTOR:] = bytes(len(raw) - SECTOR)
     assert torn_at(bytes(raw)) == (1, 2)
+
+
+def at_a_sector(properties: bytes, zeros: bytes, *, append_crc: bool = False) -> bytes:
+    """A record with the zeros of its properties from the begin of a sector on."""
+    for length in range(SECTOR):
+        raw = record(b"b" * length, properties, append_crc=append_crc)
+        if raw.index(zeros, raw.index(b"topic")) % SECTOR == 0:
+            return raw
+    raise AssertionError("no length fits")
+
+
+@pytest.mark.parametrize("zeros", [1, 50, SECTOR - 4])
+@pytest.mark.parametrize("end", [b"\2", b""], ids=["5.5.0", "4.9.8"])
+def test_zeros_of_a_property_are_no_unwritten_sector(zeros: int, end: bytes) -> None:
+    """A sector that was written holds what comes behind them, of the record or of the next."""
+    raw = at_a_sector(b"k\1v" + bytes(zeros) + end, bytes(zeros))
+    assert torn_at(raw + record(b"next", b"")) == (2, 2)
+    if end:
+        assert torn_at(raw) == (1, 1)
+
+
+def test_a_sector_of_zeros_is_whole_where_the_crc_of_the_record_says_so() -> None:
+    zeros = bytes(SECTOR + 88)
+    raw = bytearray(at_a_sector(b"k\1v" + zeros + b"\2", zeros, append_crc=True))
+    assert torn_at(bytes(raw)) == (1, 1)
+    raw[-30] ^= 1  # still among the zeros' end or what follows: the CRC does not hold any more
+    assert torn_at(bytes(raw)) == (0, 1)
 
 
 def test_zeros_that_begin_within_a_sector_are_left_to_rocketmq() -> None:

@@ -9,6 +9,7 @@ import pytest
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.format.record import SECTOR
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -252,6 +253,31 @@ def test_a_tag_that_nobody_has_is_no_matched_message(killed: Path) -> None:
     with open_reader(killed) as reader:
         assert reader.get("orders", 0, 0, tags="B || C").status is GetMessageStatus.NO_MATCHED_MESSAGE
         assert len(reader.get("orders", 0, 0, tags="B || A", max_msgs=5).messages) == 5
+
+
+@pytest.mark.parametrize("zeros", [1, 300, SECTOR - 1])
+def test_zeros_in_a_property_do_not_end_the_log(tmp_path: Path, zeros: int) -> None:
+    """Wherever they lie; what was acknowledged is there."""
+    with open_store(RealFileSystem(), tmp_path) as store:
+        for length in range(SECTOR):
+            message = Message("orders", b"b" * length, properties={"p": "v" + "\0" * zeros})
+            assert store.put(message).status is PutMessageStatus.PUT_OK
+    (tmp_path / "abort").touch()
+    with open_store(RealFileSystem(), tmp_path) as store:
+        assert store.queues() == [("orders", 0, 0, SECTOR)]
+
+
+def test_a_property_that_looks_like_an_unwritten_sector_is_refused(tmp_path: Path) -> None:
+    """Where it begins with a sector nobody could tell it from one that a power cut has torn, and the log would end."""
+    zeros = Message("orders", b"x", properties={"p": "\0" * SECTOR})
+    right = Message("orders", b"x")
+    with open_store(RealFileSystem(), tmp_path) as store:
+        assert store.put(zeros).status is PutMessageStatus.MESSAGE_ILLEGAL
+        for others in (1, 300):
+            result = store.put_batch([right, zeros, *[right] * others])
+            assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
+        await_dispatch(store)
+        assert store.queues() == [("orders", 0, 0, 303)]
 
 
 @pytest.mark.parametrize("queue_id", [-5, 1 << 40])

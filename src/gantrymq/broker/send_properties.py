@@ -30,7 +30,7 @@ ACTED_ON = frozenset(
     }
 )
 _NOT_THERE = -1
-_entries = re.compile("(?:[^\x01\x02]+\x01[^\x01\x02]+\x02)+").fullmatch
+_entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
 
 
 class PlainProperties(NamedTuple):
@@ -45,7 +45,7 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
     """Those of a header's ``text``, with ``marks`` behind them.
 
     None where the broker acts on one of them or has to make a UNIQ_KEY, and where they are not ``text`` as it stands:
-    a name that comes twice, an entry without a name or a value, a separator within a value.
+    a name that comes twice, an entry without a name or a value, a separator within a value, or a zero.
     """
     if not text:
         return None

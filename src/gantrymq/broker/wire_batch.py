@@ -107,7 +107,7 @@ class WireRecords:
 
 @dataclass(slots=True)
 class WireBatch(WireRecords):
-    """A SEND_BATCH_MESSAGE: ``count`` messages (see :func:`count_messages`), and what they have in common."""
+    """A SEND_BATCH_MESSAGE: ``count`` messages (see :func:`measure_batch`), and what they have in common."""
 
     count: int
 
@@ -160,10 +160,15 @@ def cut_empty(record_bytes: bytes, around: record.Around) -> tuple[bytes, bytes]
     return record_bytes[: topic_at - _BODY_LENGTH_BYTES], record_bytes[topic_at : -_LENGTH.size]
 
 
-def count_messages(raw: bytes) -> int:
-    """How many messages a batch is; raises RemotingCommandError where a length in it does not fit."""
+def measure_batch(raw: bytes) -> tuple[int, bool]:
+    """(how many messages a batch is, whether they can stay as they came).
+
+    Raises RemotingCommandError where a length in it does not fit.
+    """
     count, code, _ = measure_wire_batch(read_only(raw))
-    return int(count) if code == codes.STOP_DONE else len(find_spans(raw))
+    if code not in (codes.STOP_DONE, codes.STOP_ZEROS):
+        count = len(find_spans(raw))
+    return int(count), code == codes.STOP_DONE
 
 
 def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:

@@ -46,6 +46,7 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 BLANK_SIZE = 8
+SECTOR = 512  # what a disk writes whole or not at all
 MIN_RECORD_SIZE = 91  # v1, IPv4, nothing in body, topic and properties
 MAX_TOPIC_LENGTH_V1 = 127
 MAX_TOPIC_LENGTH_V2 = 32767

@@ -147,7 +147,8 @@ def _crc_property(buf: Bytes, start: int, stop: int) -> int:
 
 
 @helper
-def _is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
+def is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
+    """Whether record i is what its CRC says, by the body or by the whole of it, as ``check`` wants it."""
     if check in (CHECK_BODY, CHECK_MARK):
         length, at = columns[BODY_LENGTH, i], columns[BODY_AT, i]
         return bool(length == 0 or np.int64(crc_of(buf, at, at + length)) & _CRC_MASK == columns[BODY_CRC, i])
@@ -173,7 +174,7 @@ def read_checked(buf: Bytes, position: int, limit: int, check: int, columns: Int
             prefetch(buf, at)
     if not _read_record(buf, position, columns, i):
         return STOP_HALF
-    is_right = _is_crc_right(buf, columns, i, check)
+    is_right = is_crc_right(buf, columns, i, check)
     if not is_right and check not in (CHECK_MARK, CHECK_MARK_WHOLE_RECORD):
         return STOP_CRC
     columns[CRC_OK, i] = 1 if is_right else 0

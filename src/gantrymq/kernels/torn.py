@@ -1,16 +1,18 @@
 """Records that a power cut has torn where no CRC looks: in their topic or properties.
 
 The CRC of a record covers its body alone. A disk writes sectors of 512 bytes; one that it did not get to write reads as
-zeros. Neither a topic nor properties hold a zero byte, so a sector's part of them that is nothing but zeros, behind a
-byte that is none, was never written. Zeros that begin within a sector are no power cut's work, and RocketMQ reads on
-over them, so they are left to it.
+zeros. So a whole sector of zeros behind a byte that is none, where a topic or properties should be, was never written.
+What a store puts holds no such sector (``gantrymq.store.outgoing``): a property may have zeros, but fewer of them in a
+row, and something behind them. Where RocketMQ has put one, the CRC of the whole record has the last word, if there is
+one.
+Zeros that begin within a sector are no power cut's work, and RocketMQ reads on over them, so they are left to it.
 """
 
+from gantrymq.format.record import SECTOR
 from gantrymq.kernels.arrays import Bytes, Int64s
-from gantrymq.kernels.codes import POS, PROPERTIES_LENGTH, SIZE, TOPIC_AT
+from gantrymq.kernels.codes import CHECK_WHOLE_RECORD, POS, PROPERTIES_LENGTH, SIZE, TOPIC_AT
 from gantrymq.kernels.jit import helper, kernel
-
-SECTOR = 512
+from gantrymq.kernels.scan import is_crc_right
 
 
 @helper
@@ -22,14 +24,15 @@ def _is_zero(buf: Bytes, start: int, stop: int) -> bool:
 
 @helper
 def is_torn(buf: Bytes, columns: Int64s, i: int) -> bool:
-    """Whether record i is torn."""
+    """Whether record i is torn; bytes that ``buf`` has no more, behind the record, count as zeros."""
     end = columns[POS, i] + columns[SIZE, i]
     if columns[PROPERTIES_LENGTH, i] == 0:
         end -= 2  # then this length is last, two zero bytes by right
     at = -(-columns[TOPIC_AT, i] // SECTOR) * SECTOR
     while at < end:
-        if buf[at] == 0 and buf[at - 1] != 0 and _is_zero(buf, at, min(at + SECTOR, end)):
-            return True
+        # The sector to its end: of one that was written, what lies behind the record is there, too.
+        if buf[at] == 0 and buf[at - 1] != 0 and _is_zero(buf, at, min(at + SECTOR, buf.size)):
+            return not is_crc_right(buf, columns, i, CHECK_WHOLE_RECORD)
         at += SECTOR
     return False
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.kernels.arrays import Bytes, Int64s
-from gantrymq.kernels.codes import STOP_DONE, STOP_HALF, STOP_LENGTH
+from gantrymq.kernels.codes import STOP_DONE, STOP_HALF, STOP_LENGTH, STOP_ZEROS
 from gantrymq.kernels.crc import crc_of
 from gantrymq.kernels.jit import kernel
 from gantrymq.kernels.machine import copy, load_i16, load_i32, store_i32, store_i64
@@ -27,9 +27,10 @@ _U16, _U32 = 0xFFFF, 0xFFFFFFFF
 def measure_wire_batch(wire: Bytes) -> tuple[int, int, int]:
     """(messages, stop code, stop position): STOP_DONE where all of ``wire`` is whole messages.
 
-    STOP_HALF before less than the shortest message, STOP_LENGTH before one whose lengths do not fit each other.
+    STOP_ZEROS where it is, but some properties hold a zero byte: then somebody should look at them. STOP_HALF before
+    less than the shortest message, STOP_LENGTH before one whose lengths do not fit each other.
     """
-    position, count = 0, 0
+    position, count, code = 0, 0, STOP_DONE
     while position < wire.size:
         if wire.size - position < WIRE_HEAD_SIZE + PROPERTIES_LENGTH_SIZE:
             return count, STOP_HALF, position
@@ -41,8 +42,11 @@ def measure_wire_batch(wire: Bytes) -> tuple[int, int, int]:
         properties = load_i16(wire, body_end) & _U16
         if body_end + PROPERTIES_LENGTH_SIZE + properties != end or properties > MAX_PROPERTIES_LENGTH:
             return count, STOP_LENGTH, position
+        for i in range(body_end + PROPERTIES_LENGTH_SIZE, end):
+            if wire[i] == 0:
+                code = STOP_ZEROS
         position, count = end, count + 1
-    return count, STOP_DONE, position
+    return count, code, position
 
 
 @kernel

@@ -184,7 +184,7 @@ def _texts(column: Any) -> Texts:
 
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
-    """The encoded properties of every row; None where one has a separator, or the CRC, which the store makes."""
+    """The encoded properties of every row; None where one has a separator, a zero, or the CRC, the store's own."""
     count = len(table)
     sizes = np.zeros(count + 1, np.int64)
     entries = _entries(table.column("properties")) if "properties" in names else None
@@ -198,7 +198,7 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     for name, text in texts:
         sizes[1:] += np.where(text.lengths > 0, len(name) + text.lengths + len(_SEPARATORS), 0)
     checked = [text for _, text in texts] + ([entries[1], entries[2]] if entries is not None else [])
-    if any(_has_separator(text) for text in checked):
+    if any(_has_odd_bytes(text) for text in checked):
         return None
     ends = np.cumsum(sizes)
     cursors, out = ends[:-1].copy(), np.empty(int(ends[-1]), np.uint8)
@@ -209,9 +209,9 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     return Texts(read_only(out.data), ends)
 
 
-def _has_separator(text: Texts) -> bool:
-    used = _used(text)
-    return any(bool((used == separator).any()) for separator in _SEPARATORS)
+def _has_odd_bytes(text: Texts) -> bool:
+    """Whether one is a separator, or a zero."""
+    return bool((_used(text) <= _SEPARATORS[-1]).any())
 
 
 def _used(text: Texts) -> NDArray[np.uint8]:

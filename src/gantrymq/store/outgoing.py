@@ -28,6 +28,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
 
 _INT_MAX = 0x7FFFFFFF
+_UNWRITTEN = bytes(record.SECTOR)  # a property with that looks like one that a power cut has torn
 
 
 @dataclass(slots=True)
@@ -73,6 +74,8 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         return PutMessageStatus.MESSAGE_ILLEGAL
     around = around_records(topic, message.born_host, message.store_host or store_host)
     body_length, room = len(message.body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
+    if len(encoded) >= record.SECTOR and _UNWRITTEN in encoded:
+        return PutMessageStatus.MESSAGE_ILLEGAL
     if around.magic == record.MAGIC_V2 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL
     if len(encoded) + room > record.MAX_PROPERTIES_LENGTH:

@@ -31,7 +31,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
 from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import WireBatch, bytes_in, count_messages, messages_in
+from gantrymq.broker.wire_batch import WireBatch, bytes_in, measure_batch, messages_in
 from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
@@ -276,11 +276,12 @@ class SendMessageProcessor:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if len(raw) > self._config.store.max_message_size_bytes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
+        count, stays = measure_batch(raw)
         batch = WireBatch(
             topic=header.topic,
             body=raw,
             queue_id=sent.queue_id,
-            count=count_messages(raw),
+            count=count,
             sys_flag=sys_flag(header, topic),
             born_timestamp_ms=header.born_timestamp,
             born_host=Host.parse(sent.channel.address),
@@ -289,7 +290,7 @@ class SendMessageProcessor:
         )
         if not batch.count:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
-        return batch if self._is_plain(header) else batch.messages()
+        return batch if stays and self._is_plain(header) else batch.messages()
 
     # Answers (handlePutMessageResult)
 
