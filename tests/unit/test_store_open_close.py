@@ -34,6 +34,7 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 from store_cases import (
     BARE,
+    NOON_MS,
     ROOT,
     SMALL,
     bodies,
@@ -117,6 +118,29 @@ def test_what_was_put_is_there_after_a_reopen_and_numbers_go_on() -> None:
         assert store.recovery.last_exit_ok
         assert bodies(store) == [message.body for message in numbered(300)]
         assert store.put(numbered(1)[0]).queue_offset == 300
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
+def test_the_store_time_does_not_go_back_where_the_clock_did_while_the_store_was_closed(is_killed: bool) -> None:
+    clock = ManualClock(NOON_MS)
+    fs, store = memory_store(clock=clock)
+    with store:
+        last_ms = store.put(numbered(1)[0]).store_timestamp_ms
+        left = killed(fs)
+    clock.advance(-3_600_000)
+    with open_store(left if is_killed else fs, clock=clock) as store:
+        assert store.put(numbered(1)[0]).store_timestamp_ms == last_ms
+
+
+def test_a_store_time_that_no_clock_had_is_not_gone_on_from() -> None:
+    """One flipped bit of the last record must not be in every record from then on."""
+    clock = ManualClock(NOON_MS + (1 << 40))
+    fs, store = memory_store(clock=clock)
+    with store:
+        store.put(numbered(1)[0])
+    clock.advance(-(1 << 40))
+    with open_store(fs, clock=clock) as store:
+        assert store.put(numbered(1)[0]).store_timestamp_ms == NOON_MS
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:

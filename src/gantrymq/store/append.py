@@ -64,16 +64,25 @@ class PutMessageResult:
 
 
 class MessageAppender:
-    """Appends to ``log``; ``next_offsets`` is the next offset of each (topic, queue id), changed here."""
+    """Appends to ``log``; ``next_offsets`` is the next offset of each (topic, queue id), changed here.
+
+    ``last_timestamp_ms`` is the store time that the log ends with.
+    """
 
     def __init__(
-        self, log: CommitLog, next_offsets: dict[tuple[str, int], int], store_host: Host, *, append_crc: bool
+        self,
+        log: CommitLog,
+        next_offsets: dict[tuple[str, int], int],
+        store_host: Host,
+        *,
+        append_crc: bool,
+        last_timestamp_ms: int = 0,
     ) -> None:
         self._log = log
         self._next_offsets = next_offsets
         self._store_host = store_host
         self._append_crc = append_crc
-        self._last_timestamp_ms = 0
+        self._last_timestamp_ms = last_timestamp_ms
 
     def next_timestamp_ms(self, now_ms: int) -> int:
         """The store time of the next record: it never goes back, or finding by time would break."""

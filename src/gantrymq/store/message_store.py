@@ -45,6 +45,7 @@ from gantrymq.store.transient_pool import TransientStorePool
 from gantrymq.store.writing import WritingStore
 
 _FAILURES_KEPT = 63
+_MOST_SET_BACK_MS = 24 * 3_600_000  # further than a wrong time zone sets a clock
 _SYNCING_SERVICES = (
     FlushRealTimeService.name,
     GroupCommitService.name,
@@ -185,7 +186,11 @@ class MessageStore(WritingStore):
         if config.transient_store_pool_enable and not self.is_sync_flush:
             self._pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
         self._appender = MessageAppender(
-            log, self._queues.next_offsets(), self._store_host, append_crc=config.enabled_append_prop_crc
+            log,
+            self._queues.next_offsets(),
+            self._store_host,
+            append_crc=config.enabled_append_prop_crc,
+            last_timestamp_ms=self._last_timestamp_ms(),
         )
         self._lookup = MessageLookup(log, self._queues, lambda: self._index, config)
         self._group_commit = GroupCommitService(
@@ -215,6 +220,16 @@ class MessageStore(WritingStore):
         ]
         for runner in self._runners:
             runner.start()
+
+    def _last_timestamp_ms(self) -> int:
+        """The store time of the newest message that a queue has; 0 where none is, or where no clock had it.
+
+        A time days ahead is a flipped bit, or a clock that was wrong altogether: gone on from, it would be that of
+        every message from now on.
+        """
+        message = self._log.read(self._queues.last_phy_offset)
+        last_ms = message.store_timestamp_ms if message is not None else 0
+        return last_ms if last_ms - self._clock.now_ms() <= _MOST_SET_BACK_MS else 0
 
     def _housekeepers(self) -> list[ServiceRunner]:
         log, config = self._log, self.config
