@@ -123,6 +123,20 @@ def test_a_number_that_its_field_does_not_hold_is_refused_alone(
         assert bodies(store) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("name", ["topic", "body"])
+def test_a_row_without_topic_or_body_is_refused_alone(name: str) -> None:
+    table = pa.table({"topic": ["orders"] * 3, "body": [b"a", b"b", b"c"]})
+    column = table.column(name).to_pylist()
+    column[1] = None
+    table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        result = store.put_batch(table)
+        assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
+        assert result.queue_offsets.tolist() == [0, -1, 1]
+        await_dispatch(store)
+        assert bodies(store) == [b"a", b"c"]
+
+
 def test_the_crc_property_is_the_stores_to_make_in_columns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
     messages = [Message("orders", b"x", properties={"a": "1", PROPERTY_CRC32: "7"}), Message("orders", b"y")]

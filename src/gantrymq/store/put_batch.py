@@ -2,7 +2,7 @@
 
 Columns of a table: ``topic`` (string) and ``body`` (binary or string) must be there; ``queue_id``, ``tags``, ``keys``
 (list of strings, or one string), ``properties`` (map of strings), ``delay_level``, ``flag``, ``sys_flag``,
-``born_timestamp_ms``, ``reconsume_times`` may be.
+``born_timestamp_ms``, ``reconsume_times`` may be. A row where topic or body is null is MESSAGE_ILLEGAL.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OPTIONAL = (
     "queue_id", "tags", "keys", "properties", "delay_level", "flag", "sys_flag", "born_timestamp_ms", "reconsume_times",
 )  # fmt: skip
+_ILLEGAL = Message("", b"")  # without a topic no put takes it
 
 
 @dataclass(slots=True)
@@ -84,6 +85,8 @@ def messages_of(batch: Sequence[Message] | pa.Table) -> Iterator[Message]:
 
 
 def _message(row: dict[str, Any]) -> Message:
+    if row["topic"] is None or row["body"] is None:
+        return _ILLEGAL
     given = {name: value for name, value in row.items() if value is not None}
     body, keys = given["body"], given.get("keys", ())
     given["body"] = body.encode() if isinstance(body, str) else body
