@@ -137,6 +137,61 @@ def test_a_row_without_topic_or_body_is_refused_alone(name: str) -> None:
         assert bodies(store) == [b"a", b"c"]
 
 
+SURROGATES = [
+    pytest.param(Message("orders", b"x", tags="\ud800"), id="tags"),
+    pytest.param(Message("orders", b"x", keys=["\ud800"]), id="keys"),
+    pytest.param(Message("orders", b"x", properties={"a": "\ud800"}), id="properties"),
+    pytest.param(Message("\ud800", b"x"), id="topic"),
+]
+
+
+@pytest.mark.parametrize("message", SURROGATES)
+def test_text_that_is_no_utf_8_becomes_what_it_does_in_a_single_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: Message
+) -> None:
+    """Java makes a ? of half a surrogate pair."""
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
+    messages = [Message("orders", b"a"), message, Message("orders", b"b")]
+    expected = stored(tmp_path / "single", CONFIG, one_by_one(messages))
+    assert stored(tmp_path / "list", CONFIG, in_batches([messages])) == expected
+
+
+TEXT_TYPES = [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+BYTES_TYPES = [pa.large_binary(), pa.binary_view(), pa.binary(3), pa.dictionary(pa.int8(), pa.binary())]
+
+
+@pytest.mark.parametrize("kind", [*TEXT_TYPES, *BYTES_TYPES], ids=str)
+def test_texts_and_bytes_may_have_any_type_that_arrow_has_for_them(tmp_path: Path, kind: pa.DataType) -> None:
+    text = pa.array(["abc", "dé", "abc"])
+    data = pa.array([b"\xff\x00\xfe", b"\x80ab", b"abc"])
+    of_kind = (
+        {"topic": text.cast(kind), "tags": text.cast(kind)} if kind in TEXT_TYPES else {"body": as_kind(data, kind)}
+    )
+    plain = pa.table({"topic": text, "tags": text, "body": data})
+    expected = stored(tmp_path / "plain", CONFIG, in_batches([plain]))
+    table = pa.table({**dict(zip(plain.column_names, plain.columns, strict=True)), **of_kind})
+    assert stored(tmp_path / "kind", CONFIG, in_batches([table])) == expected
+
+
+def as_kind(data: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow casts to no dictionary of bytes."""
+    return data.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else data.cast(kind)
+
+
+def test_a_null_of_a_dictionary_is_one() -> None:
+    body = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([b"x", None]))
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        result = store.put_batch(pa.table({"topic": ["orders"] * 2, "body": body}))
+        assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
+
+
+def test_a_dictionary_that_has_a_topic_twice_gives_no_queue_offset_twice() -> None:
+    topics = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1]), pa.array(["orders", "orders"]))
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        result = store.put_batch(pa.table({"topic": topics, "body": [b"x"] * 4}))
+        assert result.queue_offsets.tolist() == [0, 1, 2, 3]
+
+
 def test_the_crc_property_is_the_stores_to_make_in_columns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
     messages = [Message("orders", b"x", properties={"a": "1", PROPERTY_CRC32: "7"}), Message("orders", b"y")]

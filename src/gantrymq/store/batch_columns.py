@@ -79,27 +79,33 @@ class BatchColumns:
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:
     """The columns of a list of messages, or None where it is not plain."""
-    import pyarrow as pa
-
     for message in messages:
         if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
             return None
         if message.store_host is not None or message.born_host is not LOOPBACK:
             return None
+    try:
+        table = _table(messages)
+    except (OverflowError, UnicodeEncodeError):  # no column holds that; single puts know what becomes of it
+        return None
+    return of_table(table, config)
+
+
+def _table(messages: Sequence[Message]) -> pa.Table:
+    """The columns as Arrow has them; raises OverflowError and UnicodeEncodeError, as for half a surrogate pair."""
+    import pyarrow as pa
+
     table: dict[str, Any] = {
         "topic": pa.array([message.topic for message in messages], pa.string()),
         "body": pa.array([message.body for message in messages], pa.binary()),
         "tags": pa.array([message.tags for message in messages], pa.string()),
         "keys": pa.array([" ".join(message.keys) for message in messages], pa.string()),
     }
-    try:
-        for name in _NUMBERS:
-            table[name] = pa.array([getattr(message, name) for message in messages], pa.int64())
-    except OverflowError:  # no field holds such a number: that message is refused alone
-        return None
+    for name in _NUMBERS:
+        table[name] = pa.array([getattr(message, name) for message in messages], pa.int64())
     if any(message.properties for message in messages):
         table["properties"] = _maps([message.properties for message in messages])
-    return of_table(pa.table(table), config)
+    return pa.table(table)
 
 
 def _maps(properties: Sequence[Mapping[str, str]]) -> pa.MapArray:
@@ -122,11 +128,13 @@ def _maps(properties: Sequence[Mapping[str, str]]) -> pa.MapArray:
 
 def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
     """The columns of an Arrow table, or None where it is not plain; raises KeyError where a column is missing."""
+    import pyarrow as pa
+
     names = set(table.column_names)
     for special in _SPECIAL:
         if special in names and np.any(_numbers(table, special)):
             return None
-    topic, body = table.column("topic"), table.column("body")
+    topic, body = table.column("topic"), _plain(table.column("body"))
     if not len(table) or topic.null_count or body.null_count:
         return None
     columns = new_columns(len(table))
@@ -134,9 +142,12 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
     for name, row in _NUMBERS.items():
         if name in names:
             columns[row, : len(table)] = _numbers(table, name)
+    if pa.types.is_string_view(topic.type):  # Arrow takes no rows of such a dictionary
+        topic = topic.cast(pa.large_string())
     distinct = topic.combine_chunks().dictionary_encode()
     topics = distinct.dictionary.to_pylist()
-    if not all(is_topic_storable(name) for name in topics):
+    # A dictionary that came as one may have a topic twice, which would be two queues in place of one.
+    if len(set(topics)) < len(topics) or not all(is_topic_storable(name) for name in topics):
         return None
     topic_of = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     properties = _properties(table, names)
@@ -170,12 +181,22 @@ def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
     return np.asarray(column.to_numpy(), np.int64)
 
 
+def _plain(column: Any) -> Any:
+    """A column of any type for strings or bytes, as large strings or large binaries."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    of_bytes = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return column.cast(pa.large_binary() if any(check(kind) for check in of_bytes) else pa.large_string())
+
+
 def _texts(column: Any) -> Texts:
     """A string or binary column, as bytes; null rows are empty."""
     import pyarrow as pa
 
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    array = array.cast(pa.large_binary() if pa.types.is_binary(array.type) else pa.large_string())
+    array = _plain(column)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if array.null_count:
         array = array.fill_null("" if pa.types.is_large_string(array.type) else b"")
     _, offsets, values = array.buffers()
