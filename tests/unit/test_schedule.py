@@ -12,6 +12,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.append import PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.schedule import ScheduleMessageService
@@ -37,8 +39,8 @@ class Deliveries:
             store._log, store._queues, store.config, self._put, lambda offset: self.is_flushed, file
         )
 
-    def _put(self, message: Message) -> bool:
-        return self.puts_work and self.store.put(message).is_stored
+    def _put(self, message: Message) -> PutMessageResult:
+        return self.store.put(message) if self.puts_work else PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 
     def delay(self, *messages: Message) -> None:
         for message in messages:
@@ -184,6 +186,28 @@ def test_what_could_not_be_put_is_tried_again(deliveries: Deliveries) -> None:
     assert deliveries.service.offsets == {}
     deliveries.puts_work = True
     assert deliveries.step() == [b"x", b"y"]
+
+
+def test_a_topic_that_could_not_take_the_message_is_refused_when_it_is_put() -> None:
+    with open_store(MemoryFileSystem(), config=replace(SMALL, auto_message_version_on_topic_len=False)) as store:
+        long = Message("t" * 200, b"x")
+        for message in (long, replace(long, delay_level=1)):
+            assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+def test_what_is_refused_for_good_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """The broker was started again with another maxMessageSize, and does not take so large a body any more."""
+    before = Deliveries()
+    before.delay(Message("orders", b"x" * 101, delay_level=1), Message("orders", b"y", delay_level=1))
+    before.store.close()
+    deliveries = Deliveries(before.fs, replace(SMALL, max_message_size_bytes=100))
+    assert deliveries.step(1_000) == [b"y"]
+    assert [message.body for message in deliveries.waiting(1)] == [b"x" * 101, b"y"], "it is still there"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "the delayed message at offset 0 is not delivered to orders, and stays where it is: MESSAGE_ILLEGAL"
+    )
 
 
 # Offsets

@@ -22,9 +22,10 @@ from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
 from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_bytes, lend_buffer
-from gantrymq.store.append import MessageAppender
+from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.geometry import require_store
@@ -241,9 +242,9 @@ class MessageStore(WritingStore):
         self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
         return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_cleaner]
 
-    def _deliver(self, message: Message) -> bool:
-        """Store a message whose delay is over; False where it must be tried again."""
-        return not self._closed and self.put(message).is_stored
+    def _deliver(self, message: Message) -> PutMessageResult:
+        """Store a message whose delay is over."""
+        return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE) if self._closed else self.put(message)
 
     def _is_durable(self, offset: int) -> bool:
         return self._log.queue.flushed_where >= offset and not self._flush_failed

@@ -55,7 +55,10 @@ def store_host_of(config: MessageStoreConfig) -> Host:
 def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> OutgoingMessage | PutMessageStatus:
     """Check and encode ``message``; a status says why it cannot be stored."""
     topic, queue_id = message.topic, message.queue_id
-    if not topic_bytes(topic) or not 0 <= queue_id <= _INT_MAX:
+    topic_length = len(topic_bytes(topic))
+    if not topic_length or not 0 <= queue_id <= _INT_MAX:
+        return PutMessageStatus.MESSAGE_ILLEGAL
+    if topic_length > record.MAX_TOPIC_LENGTH_V1 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL
     properties = dict(message.properties)
     properties.pop(PROPERTY_CRC32, None)
@@ -75,8 +78,6 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     around = around_records(topic, message.born_host, message.store_host or store_host)
     body_length, room = len(message.body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
     if len(encoded) >= record.SECTOR and _UNWRITTEN in encoded:
-        return PutMessageStatus.MESSAGE_ILLEGAL
-    if around.magic == record.MAGIC_V2 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL
     if len(encoded) + room > record.MAX_PROPERTIES_LENGTH:
         return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED

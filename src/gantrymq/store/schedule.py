@@ -2,7 +2,8 @@
 
 A unit's tags code there is the deliver time in milliseconds. ``config/delayOffset.json`` keeps how far each level was
 delivered; it is written now and then, and only of deliveries that are durable, so a message may be delivered again
-after a crash, never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file counts.)
+after a crash, never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file counts.) What
+its topic refuses for good is passed over with a warning, or nothing behind it would ever be delivered.
 
 Thread rule: one runner steps; offsets are read from its thread only.
 
@@ -11,6 +12,7 @@ Source: ScheduleMessageService.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +25,8 @@ from gantrymq.model.message import (
     Message,
     StoredMessage,
 )
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.append import PutMessageResult
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.consume_queue import ConsumeQueue
@@ -30,10 +34,12 @@ from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 
 _ENTRIES_A_STEP = 256
 _INT_MAX = 0x7FFFFFFF
+_REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+_LOGGER = logging.getLogger(__name__)
 
 
 class ScheduleMessageService:
-    """Delivers what is due. ``put(message)`` stores it in its real topic and says whether that worked.
+    """Delivers what is due. ``put(message)`` stores it in its real topic; what fails is tried again, unless refused.
 
     ``is_durable(offset)`` says whether the log is on the disk up to there.
     """
@@ -46,7 +52,7 @@ class ScheduleMessageService:
         log: CommitLog,
         queues: ConsumeQueues,
         config: MessageStoreConfig,
-        put: Callable[[Message], bool],
+        put: Callable[[Message], PutMessageResult],
         is_durable: Callable[[int], bool],
         file: ConfigFile,
     ) -> None:
@@ -109,7 +115,10 @@ class ScheduleMessageService:
         return offset < queue.max_offset and len(units) > 0
 
     def _put_due(self, message: StoredMessage) -> bool:
-        """Store the message where it was meant to go; one that does not say where is passed over."""
+        """Store the message where it was meant to go; False where that must be tried again.
+
+        One that does not say where, or is refused there, is passed over.
+        """
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
         if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
@@ -127,7 +136,12 @@ class ScheduleMessageService:
             reconsume_times=message.reconsume_times,
             wait_store_msg_ok=False,
         )
-        return self._put(due)
+        result = self._put(due)
+        if result.status in _REFUSED_FOR_GOOD:
+            text = "the delayed message at offset %d is not delivered to %s, and stays where it is: %s"
+            _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
+            return True
+        return result.is_stored
 
     def _save(self, now_ms: int) -> None:
         """Save the offsets, or those that wait for the log to be durable."""
