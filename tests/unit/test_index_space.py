@@ -1,5 +1,9 @@
 """The space of an index file: all of it where the disk has room, else the pages that entries touch."""
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 
@@ -7,6 +11,7 @@ from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.index_file import IndexFile
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.record_batch import IndexEntries
 from store_cases import ROOT, SMALL, await_dispatch, bodies, open_store
@@ -151,3 +156,31 @@ def test_queues_go_on_where_the_index_has_no_room_and_it_catches_up_when_there_i
         assert store.recovery.last_exit_ok
         for number in range(600):
             assert [one.body for one in store.query("orders", f"key-{number}")] == [b"%08d" % number]
+
+
+class ReadMeanwhile(tuple[IndexFile, ...]):
+    """A list of files that somebody is at work on, while ``meanwhile`` is done by another."""
+
+    meanwhile: Callable[[], object]
+
+    def __iter__(self) -> Iterator[IndexFile]:
+        other = threading.Thread(target=self.meanwhile)
+        other.start()
+        other.join(0.2)  # or it waits until this one is done
+        return super().__iter__()
+
+
+def test_a_file_that_retention_removes_while_another_begins_does_not_come_back() -> None:
+    fs = MemoryFileSystem()
+    index = service(fs, 10, 5)
+    put(index, 1, 4)
+    put(index, 5, 4)
+    expired = index.files[0]
+    index._files = files = ReadMeanwhile(index.files)
+    files.meanwhile = lambda: index.remove_expired(expired.header.end_phy_offset + 1)
+    put(index, 9, 4)
+    deadline = time.monotonic() + 20
+    while fs.exists(expired.path):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert [file.path.name for file in index.files] == [entry.name for entry in fs.scan(ROOT / "index")]

@@ -1,12 +1,14 @@
 """The index files of a store, in the order of their names.
 
-Thread rule: the dispatcher puts; queries run from any thread over the list as it is when they begin.
+Thread rule: the dispatcher puts; queries run from any thread over the list as it is when they begin. The list is
+replaced, never changed in place; while the store is open the dispatcher and retention do so, under ``_guard``.
 
 Source: IndexService.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +48,7 @@ class IndexService:
         self._full_file_flushed = full_file_flushed
         self._streams = streams
         self._files: tuple[IndexFile, ...] = ()
+        self._guard = threading.Lock()
         self._doubtful: list[IndexFile] = []
 
     @property
@@ -154,7 +157,8 @@ class IndexService:
             fresh.stream()
         if last is not None:
             fresh.begin_after(last.header)
-        self._files = (*self._files, fresh)
+        with self._guard:
+            self._files = (*self._files, fresh)
 
     def _new_file(self, timestamp_ms: int, last: IndexFile | None, hashes: Int32s) -> IndexFile:
         self._fs.make_directory(self._directory)
@@ -201,9 +205,10 @@ class IndexService:
     def remove_expired(self, min_phy_offset: int) -> list[Path]:
         """Remove the files that end in front of ``min_phy_offset``, never the last; returns their paths."""
         count = 0
-        while count < len(self._files) - 1 and self._files[count].header.end_phy_offset < min_phy_offset:
-            count += 1
-        expired, self._files = self._files[:count], self._files[count:]
+        with self._guard:
+            while count < len(self._files) - 1 and self._files[count].header.end_phy_offset < min_phy_offset:
+                count += 1
+            expired, self._files = self._files[:count], self._files[count:]
         for file in expired:
             # A query that is under way keeps its view of the file.
             file.close()
