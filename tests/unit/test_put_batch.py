@@ -137,6 +137,24 @@ def test_a_row_without_topic_or_body_is_refused_alone(name: str) -> None:
         assert bodies(store) == [b"a", b"c"]
 
 
+@pytest.mark.parametrize("delay_level", [0, 1], ids=["columns", "one by one"])
+def test_a_null_among_keys_is_none_and_a_null_property_is_empty(delay_level: int) -> None:
+    columns = {
+        "topic": ["orders"] * 2,
+        "body": [b"x"] * 2,
+        "keys": [["a", None, "b"], [None]],
+        "properties": pa.array([[("p", None)], None], pa.map_(pa.string(), pa.string())),
+        "delay_level": [0, delay_level],
+    }
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        result = store.put_batch(pa.table(columns))
+        first, second = (store.message_at(offset) for offset in result.phy_offsets.tolist())
+        assert first is not None
+        assert first.properties == {"KEYS": "a b"}, "an empty property is stored but not read"
+        assert second is not None
+        assert second.keys == []
+
+
 SURROGATES = [
     pytest.param(Message("orders", b"x", tags="\ud800"), id="tags"),
     pytest.param(Message("orders", b"x", keys=["\ud800"]), id="keys"),

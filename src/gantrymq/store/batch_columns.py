@@ -205,8 +205,13 @@ def _texts(column: Any) -> Texts:
 
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
-    """The encoded properties of every row; None where one has a separator, a zero, or the CRC, the store's own."""
+    """The encoded properties of every row; None where one has a separator, a zero, or the CRC, the store's own.
+
+    None also where a null is among keys: Arrow joins none of them then.
+    """
     count = len(table)
+    if "keys" in names and _has_null_item(table.column("keys")):
+        return None
     sizes = np.zeros(count + 1, np.int64)
     entries = _entries(table.column("properties")) if "properties" in names else None
     if entries is not None:
@@ -230,6 +235,16 @@ def _properties(table: pa.Table, names: set[str]) -> Texts | None:
     return Texts(read_only(out.data), ends)
 
 
+def _has_null_item(column: Any) -> bool:
+    return _is_list(column) and any(chunk.values.null_count for chunk in column.chunks)
+
+
+def _is_list(column: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(column.type) or types.is_large_list(column.type))
+
+
 def _has_odd_bytes(text: Texts) -> bool:
     """Whether one is a separator, or a zero."""
     return bool((_used(text) <= _SEPARATORS[-1]).any())
@@ -245,7 +260,7 @@ def _joined(column: Any) -> Texts:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    if _is_list(column):
         column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     return _texts(column)
 

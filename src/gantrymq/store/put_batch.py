@@ -90,6 +90,6 @@ def _message(row: dict[str, Any]) -> Message:
     given = {name: value for name, value in row.items() if value is not None}
     body, keys = given["body"], given.get("keys", ())
     given["body"] = body.encode() if isinstance(body, str) else body
-    given["keys"] = keys.split() if isinstance(keys, str) else keys
-    given["properties"] = dict(given.get("properties", ()))
+    given["keys"] = keys.split() if isinstance(keys, str) else [key for key in keys if key is not None]
+    given["properties"] = {name: value or "" for name, value in dict(given.get("properties", ())).items()}
     return Message(**given)
