@@ -46,7 +46,7 @@ from gantrymq.store.transient_pool import TransientStorePool
 from gantrymq.store.writing import WritingStore
 
 _FAILURES_KEPT = 63
-_MOST_SET_BACK_MS = 24 * 3_600_000  # further than a wrong time zone sets a clock
+_MOST_SET_BACK_MS = 60_000
 _SYNCING_SERVICES = (
     FlushRealTimeService.name,
     GroupCommitService.name,
@@ -223,10 +223,11 @@ class MessageStore(WritingStore):
             runner.start()
 
     def _last_timestamp_ms(self) -> int:
-        """The store time of the newest message that a queue has; 0 where none is, or where no clock had it.
+        """The store time of the newest message that a queue has; 0 where none is, or where it is minutes ahead.
 
-        A time days ahead is a flipped bit, or a clock that was wrong altogether: gone on from, it would be that of
-        every message from now on.
+        That is a clock that was wrong, or a flipped bit. Gone on from, it would be the time of every message until
+        the clock is there, and what is delayed meanwhile would be delivered at once, as after a clock that was set
+        back (correctDeliverTimestamp).
         """
         message = self._log.read(self._queues.last_phy_offset)
         last_ms = message.store_timestamp_ms if message is not None else 0
