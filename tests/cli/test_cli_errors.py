@@ -117,6 +117,8 @@ def test_a_store_that_is_open(gantrymq: Run, tmp_path: Path) -> None:
     assert child.returncode == 0
 
 
+INT, LONG = str(1 << 31), str(1 << 63)  # the first that is no int or long of Java's
+
 USAGE_ERRORS = [
     (["nothing"], "nothing"),
     (["store", "nothing"], "nothing"),
@@ -126,6 +128,20 @@ USAGE_ERRORS = [
     (["store", "dump", "x", "--max", "-1"], "--max"),
     (["store", "query", "x", "t"], "KEY"),
     (["store", "at", "x", "t", "0", "yesterday"], "TIMESTAMP_MS"),
+    (["store", "at", "x", "t", "0", LONG], "TIMESTAMP_MS"),
+    (["store", "at", "x", "t", INT, "0"], "QUEUE"),
+    (["store", "query", "x", "t", "k", "--max", LONG], "--max"),
+    (["store", "query", "x", "t", "k", "--begin", LONG], "--begin"),
+    (["store", "query", "x", "t", "k", "--end", LONG], "--end"),
+    (["store", "dump", "x", "--queue", INT], "--queue"),
+    (["store", "dump", "x", "--from", LONG], "--from"),
+    (["store", "dump", "x", "--max", LONG], "--max"),
+    (["store", "log", "x", "--from", LONG], "--from"),
+    (["store", "export", "x", "y", "--queue", INT], "--queue"),
+    (["store", "export", "x", "y", "--topic", "t", "--queue", "0", "--from", LONG], "--from"),
+    (["store", "export", "x", "y", "--topic", "t", "--queue", "0", "--to", LONG], "--to"),
+    (["store", "export", "x", "y", "--begin", LONG], "--begin"),
+    (["store", "export", "x", "y", "--end", "9" * 5000], "--end"),
     (["store", "info", "x", "-c", "missing.conf"], "missing.conf"),
     (["store", "info", "x", "--set"], "--set"),
     (["store", "info", "x", "--set", "flushDiskType"], "flushDiskType"),
@@ -144,6 +160,20 @@ def test_usage(gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     monkeypatch.chdir(tmp_path)
     assert_refused(gantrymq(*arguments), 2, part)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_greatest_numbers_are_numbers(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+    last_int, last_long = (1 << 31) - 1, (1 << 63) - 1
+    assert len(gantrymq("store", "query", store, "t", "k1", "--max", last_long, "--json", *SMALL).lines) == 43
+    assert gantrymq("store", "query", store, "t", "k1", "--begin", last_long, "--end", last_long, *SMALL).code == 0
+    assert gantrymq("store", "at", store, "t", 0, last_long, "--json").lines[0]["queueOffset"] == 300
+    assert gantrymq("store", "at", store, "t", last_int, last_long, "--json").lines[0]["queueOffset"] == 0
+    for words in (["dump", "--queue", last_int], ["dump", "--from", last_long], ["dump", "--max", last_long]):
+        assert gantrymq("store", words[0], store, *words[1:], "--json").code == 0
+    assert_refused(gantrymq("store", "log", store, "--from", last_long, "--json"), 3, "outside of the log")
+    of_queue = ("--topic", "t", "--queue", 0, "--from", last_long - 1, "--to", last_long)
+    times = ("--begin", last_long - 1, "--end", last_long)
+    assert gantrymq("store", "export", store, tmp_path / "out", *of_queue, *times).code == 0
 
 
 def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from gantrymq.cli.messages import warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, queue_number, read_options, time_ms
 
 
 def at(
     store: Store,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
-    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The queue's number.", show_default=False)],
+    queue: Annotated[
+        int, typer.Argument(metavar="QUEUE", parser=queue_number, help="The queue's number.", show_default=False)
+    ],
     timestamp: Annotated[
-        int, typer.Argument(metavar="TIMESTAMP_MS", help="Milliseconds since 1970, UTC.", show_default=False)
+        int,
+        typer.Argument(
+            metavar="TIMESTAMP_MS", parser=time_ms, help="Milliseconds since 1970, UTC.", show_default=False
+        ),
     ],
     config: ConfigFile = None,
     set_: Settings = None,

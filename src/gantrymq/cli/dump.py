@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.messages import FINDINGS
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, read_options
 
 if TYPE_CHECKING:
     from gantrymq.cli.progress import Report
@@ -26,12 +26,14 @@ def dump(
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only the queues of this topic.")
     ] = None,
     queue: Annotated[
-        int | None, typer.Option("--queue", metavar="QUEUE", min=0, help="Only queues of this number.")
+        int | None, typer.Option("--queue", metavar="QUEUE", parser=queue_number, help="Only queues of this number.")
     ] = None,
     from_: Annotated[
-        int | None, typer.Option("--from", metavar="N", min=0, help="Begin each queue at this queue offset.")
+        int | None, typer.Option("--from", metavar="N", parser=count, help="Begin each queue at this queue offset.")
     ] = None,
-    most: Annotated[int | None, typer.Option("--max", metavar="N", min=0, help="At most so many messages.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many messages.")
+    ] = None,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,

@@ -12,7 +12,7 @@ import typer
 
 from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS, warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, read_options, time_ms
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+def _moment_ms(text: str) -> int:
+    """Milliseconds of a time as people give it."""
+    if text.isascii() and text.isdigit():
+        return time_ms(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "milliseconds, or a time like 2026-11-01 or 2026-11-01T08:30:00+01:00"
+        raise typer.BadParameter(f"{text!r} is not {allowed}") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
 def export(
     store: Store,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the files: missing, or empty.")],
@@ -40,16 +53,23 @@ def export(
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. May be given more than once.")
     ] = None,
     queue: Annotated[
-        int | None, typer.Option("--queue", metavar="QUEUE", min=0, help="Only queues of this number.")
+        int | None, typer.Option("--queue", metavar="QUEUE", parser=queue_number, help="Only queues of this number.")
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later: ms, or ISO 8601 (UTC).")
+        int | None,
+        typer.Option(
+            "--begin", metavar="TIME", parser=_moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
+        ),
     ] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")] = None,
+    end: Annotated[
+        int | None, typer.Option("--end", metavar="TIME", parser=_moment_ms, help="Stored before this time.")
+    ] = None,
     from_: Annotated[
-        int | None, typer.Option("--from", metavar="N", min=0, help="From this offset of the queue on.")
+        int | None, typer.Option("--from", metavar="N", parser=count, help="From this offset of the queue on.")
     ] = None,
-    to: Annotated[int | None, typer.Option("--to", metavar="N", min=0, help="Up to this offset, without it.")] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="N", parser=count, help="Up to this offset, without it.")
+    ] = None,
     compressed: Annotated[
         bool, typer.Option("--compressed", help="Leave bodies as their producer compressed them.")
     ] = False,
@@ -76,9 +96,7 @@ def export(
     from gantrymq.tools.export import ExportSelection
     from gantrymq.tools.export_files import ExportFormat
 
-    selection = ExportSelection(
-        frozenset(topic) if topic else None, queue, _time_ms("--begin", begin), _time_ms("--end", end), from_, to
-    )
+    selection = ExportSelection(frozenset(topic) if topic else None, queue, begin, end, from_, to)
     what = (store, out, ExportFormat(format_.value), selection)
     report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
     for name in report.missing_topics:
@@ -110,24 +128,6 @@ def _export(
 
     with on_spark(spark_conf) as spark:
         return export_on_spark(spark, *what, reading.config, given=reading.given, decompress=decompress)
-
-
-def _time_ms(option: str, text: str | None) -> int | None:
-    """Milliseconds of a time as people give it; raises ConfigError."""
-    from gantrymq.errors import ConfigError
-
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            option, text, "milliseconds, or a time like 2026-11-01 or 2026-11-01T08:30:00+01:00"
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> None:

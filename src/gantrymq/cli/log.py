@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, read_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def log(
     store: Store,
     from_: Annotated[
         int | None,
-        typer.Option("--from", metavar="OFFSET", min=0, help="Begin at the record at this physical offset."),
+        typer.Option("--from", metavar="OFFSET", parser=count, help="Begin at the record at this physical offset."),
     ] = None,
     config: ConfigFile = None,
     set_: Settings = None,

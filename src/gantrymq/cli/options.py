@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.messages import warn
+from gantrymq.config.keys import INT_MAX, LONG_MAX
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -27,6 +28,26 @@ Settings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+
+
+def whole_number(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
+    """A parser of numbers that are an int or a long in RocketMQ; typer's bounds would fill the help with digits."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = most + 1
+        if not least <= value <= most:
+            raise typer.BadParameter(f"{text!r} is no whole number from {least} to {most}")
+        return value
+
+    return number
+
+
+queue_number = whole_number(0, INT_MAX)
+count = whole_number(0)
+time_ms = whole_number(-LONG_MAX)
 
 
 def read_options(config_file: Path | None, assignments: list[str] | None) -> Reading:

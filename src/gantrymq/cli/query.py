@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options, time_ms, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.record_rows import Record
@@ -21,13 +21,24 @@ def query(
         str,
         typer.Argument(metavar="KEY", help="A key, a unique key, or T#TAG for a tag (5.5.0).", show_default=False),
     ],
-    begin: Annotated[int, typer.Option("--begin", metavar="MS", help="Stored at this time or later.")] = 0,
+    begin: Annotated[
+        int, typer.Option("--begin", metavar="MS", parser=time_ms, help="Stored at this time or later.")
+    ] = 0,
     end: Annotated[
-        int | None, typer.Option("--end", metavar="MS", help="Stored at this time or earlier.", show_default="for ever")
+        int | None,
+        typer.Option(
+            "--end", metavar="MS", parser=time_ms, help="Stored at this time or earlier.", show_default="for ever"
+        ),
     ] = None,
     most: Annotated[
         int | None,
-        typer.Option("--max", metavar="N", min=1, help="At most so many answers.", show_default="maxMsgsNumBatch, 64"),
+        typer.Option(
+            "--max",
+            metavar="N",
+            parser=whole_number(1),
+            help="At most so many answers.",
+            show_default="maxMsgsNumBatch, 64",
+        ),
     ] = None,
     config: ConfigFile = None,
     set_: Settings = None,

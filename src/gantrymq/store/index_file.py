@@ -131,10 +131,10 @@ class IndexFile:
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
         """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
-        out = np.empty(max_num, np.int64)
+        out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than there can be
         numbers = _numbers(self.header)
         found = index_select(
-            read_only(self._array.data), self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, max_num, out
+            read_only(self._array.data), self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, len(out), out
         )
         return [int(offset) for offset in out[:found]]
 
