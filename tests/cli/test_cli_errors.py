@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from hashlib import sha256
@@ -174,6 +175,27 @@ def test_the_greatest_numbers_are_numbers(gantrymq: Run, store: Path, tmp_path: 
     of_queue = ("--topic", "t", "--queue", 0, "--from", last_long - 1, "--to", last_long)
     times = ("--begin", last_long - 1, "--end", last_long)
     assert gantrymq("store", "export", store, tmp_path / "out", *of_queue, *times).code == 0
+
+
+def test_names_that_are_no_utf_8(process: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    odd = tmp_path / "stor\udce9"  # the byte e9 alone
+    store.rename(odd)
+    (odd / "gar\udce7on").touch()
+    shutil.copytree(odd / "consumequeue/t", odd / "consumequeue/t\udcea")
+    found = process("store", "verify", odd, "--json")
+    assert {line["path"] for line in found.lines if line["kind"] == "foreign-file"} == {r"gar\xe7on"}
+    assert found.lines[-1]["store"] == rf"{tmp_path}/stor\xe9"
+    (tmp_path / "in.jsonl").write_text('{"topic":"t","body":"b"}\n')
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # as where the locale is not C
+    writing = (["export", "out\udce9"], ["salvage", "new\udce9"], ["rebuild"], ["recover"], ["ingest", "in.jsonl"])
+    for words in (*READING, ["verify"], ["at", "t\udcea", "0", "0"], *writing):
+        for more in (["--json"], []):
+            for out in tmp_path.glob("[on]*\udce9"):
+                shutil.rmtree(out)
+            outcome = process(*command(words, odd, *SMALL, *more))
+            assert outcome.code in (0, 1), (words, outcome.err)
+            assert str(tmp_path).encode() not in outcome.out or (rb"stor\\xe9" if more else b"stor\xe9") in outcome.out
 
 
 def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

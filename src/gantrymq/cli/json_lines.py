@@ -11,6 +11,25 @@ import orjson
 _FLUSH_AT_BYTES = 1 << 18
 
 
+def json_line(fields: Mapping[str, object]) -> bytes:
+    r"""One object as a line. What is no UTF-8 in a file's name, which JSON cannot hold, stands there as ``\xe9``."""
+    try:
+        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # such names are rare: nobody looks for them before
+        return orjson.dumps(_with_utf8(fields), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _with_utf8(value: object) -> object:
+    match value:
+        case str():
+            return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        case Mapping():
+            return {_with_utf8(name): _with_utf8(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_with_utf8(item) for item in value]
+    return value
+
+
 class JsonLines:
     """Writes lines in large pieces; :meth:`flush` hands over what has gathered, as does leaving the context."""
 
@@ -21,7 +40,7 @@ class JsonLines:
 
     def write(self, fields: Mapping[str, object]) -> None:
         """One object. Raises BrokenPipeError where nobody reads any more."""
-        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        line = json_line(fields)
         self._lines.append(line)
         self._waiting += len(line)
         if self._waiting >= _FLUSH_AT_BYTES:

@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -101,6 +102,8 @@ def main(
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     _open_what_is_closed()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes, and is printed as it is
     try:
         code = exit_code(arguments)
         sys.stdout.flush()

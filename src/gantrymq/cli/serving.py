@@ -59,9 +59,9 @@ async def _serve(server: Server, *, json: bool) -> None:
 
 def _announce(fields: Mapping[str, object], *, json: bool) -> None:
     if json:
-        import orjson
+        from gantrymq.cli.json_lines import json_line
 
-        line = orjson.dumps({"ready": True, **fields}).decode()
+        line = json_line({"ready": True, **fields}).decode().rstrip("\n")
     else:
         said = [f"{name} {value}" for name, value in fields.items() if value is not None]
         line = f"ready: {', '.join(said)} (Ctrl-C stops it)"
