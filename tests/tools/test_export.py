@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -153,6 +154,22 @@ def test_what_is_selected_and_nothing_else(
     export_store(store, tmp_path / "some", selection=selection, config=SMALL)
     every = rows_of(tmp_path / "all")
     assert rows_of(tmp_path / "some") == {offset: row for offset, row in every.items() if wanted(row)}
+
+
+@pytest.mark.parametrize(("wrong", "other"), [(0, 200), (-1, 100)])
+def test_a_unit_that_leads_to_another_record_is_not_believed(tmp_path: Path, wrong: int, other: int) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store) as opened:
+        for number in range(300):
+            assert opened.put(Message("orders", bytes(4000))).queue_offset == number
+        await_dispatch(opened)
+    files = sorted((store / "consumequeue/orders/0").iterdir())
+    units = np.concatenate([np.fromfile(path, "V20") for path in files])
+    units[:300][wrong] = units[other]
+    for path, part in zip(files, np.split(units, len(files)), strict=True):
+        part.tofile(path)
+    selection = ExportSelection(frozenset({"orders"}))
+    assert export_store(store, tmp_path / "out", selection=selection, config=SMALL).rows == 300
 
 
 def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:

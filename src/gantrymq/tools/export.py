@@ -117,11 +117,20 @@ def _bounds(reader: StoreReader, selection: ExportSelection, queues: list[Consum
         last = min(queue.max_offset, queue.max_offset if selection.to_offset is None else selection.to_offset) - 1
         if first > last:
             continue
-        begin, end = queue.entry(first), queue.real_entry(last)
-        # A unit that leads to no record is not believed.
-        starts.append(begin.phy_offset if begin and reader.message_at(begin.phy_offset) else low)
-        ends.append(end.phy_offset + end.size_bytes if end and reader.message_at(end.phy_offset) else high)
+        begin, end = _extent(reader, queue, first), _extent(reader, queue, last)
+        starts.append(begin[0] if begin else low)
+        ends.append(end[1] if end else high)
     return (max(min(starts), low), min(max(ends), high)) if starts else (low, low)
+
+
+def _extent(reader: StoreReader, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int] | None:
+    """From where to where the record of a unit lies; None where the unit does not lead to the one that it should."""
+    entry = queue.entry(queue_offset)
+    record = reader.log.read(entry.phy_offset, entry.size_bytes) if entry else None
+    place = (queue.topic, queue.queue_id, queue_offset)
+    if entry is None or record is None or (record.topic, record.queue_id, record.queue_offset) != place:
+        return None
+    return entry.phy_offset, entry.phy_offset + entry.size_bytes
 
 
 def _files(reader: StoreReader, selection: ExportSelection) -> list[LogFile]:
