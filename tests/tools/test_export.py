@@ -24,7 +24,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.tools import export_parts
-from gantrymq.tools.export import SUCCESS, ExportSelection, export_store
+from gantrymq.tools.export import SUCCESS, ExportSelection, export_store, plan_export
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
 from golden_stores import NAMES, unpack
@@ -170,6 +170,49 @@ def test_a_unit_that_leads_to_another_record_is_not_believed(tmp_path: Path, wro
         part.tofile(path)
     selection = ExportSelection(frozenset({"orders"}))
     assert export_store(store, tmp_path / "out", selection=selection, config=SMALL).rows == 300
+
+
+HOUR_MS = 3_600_000
+_STORE_TIMESTAMP_AT = 56  # in a record whose producer has an IPv4 address
+
+
+@pytest.mark.parametrize(
+    "hours", [(0, 1), (1, 0), (0, -1), (0, 1, 0), (0, -1, 0), (0, 100, 0), (100, 0), (0, 0, 1, 0, 0)], ids=str
+)
+def test_times_that_go_back(tmp_path: Path, hours: tuple[int, ...]) -> None:
+    """The clock is so many hours ahead for three files and a bit each: a broker was started, then it was put right."""
+    store, clock = tmp_path / "store", ManualClock(NOON_MS)
+    with open_store(RealFileSystem(), store, clock=clock) as opened:
+        places = [opened.put(Message("orders", bytes(4000))).phy_offset for _ in range(11 * len(hours))]
+        log = opened.config.mapped_file_size_commit_log
+    times = [NOON_MS + number + hours[number // 11] * HOUR_MS for number in range(len(places))]
+    for place, time_ms in zip(places, times, strict=True):
+        with (store / "commitlog" / f"{place - place % log:020d}").open("r+b") as file:
+            file.seek(place % log + _STORE_TIMESTAMP_AT)
+            file.write(time_ms.to_bytes(8))
+    last = NOON_MS + len(places)
+    for begin, end in ((NOON_MS, None), (None, NOON_MS), (NOON_MS, last), (None, last), (last, None)):
+        out = tmp_path / f"{begin}-{end}"
+        selection = ExportSelection(begin_ms=begin, end_ms=end)
+        assert export_store(store, out, selection=selection, config=SMALL).lost == []
+        found = [row["store_timestamp"].timestamp() * 1000 for _, row in sorted(rows_of(out).items())]
+        assert found == [time_ms for time_ms in times if (begin or 0) <= time_ms < (end or 2 * NOON_MS)]
+
+
+def test_files_of_other_days_are_not_read(store: Path) -> None:
+    """The first record is of NOON_MS, the last of two days later."""
+    with StoreReader.open(store, SMALL) as reader:
+        every = [file.file_from_offset for file in reader.log.queue.files]
+
+        def planned(begin_ms: int | None, end_ms: int | None) -> list[int]:
+            selection = ExportSelection(begin_ms=begin_ms, end_ms=end_ms)
+            return [file.base for file in plan_export(reader, selection, decompress=True).files]
+
+        assert planned(None, NOON_MS - DAY_MS) == planned(NOON_MS + 3 * DAY_MS + 1, None) == []
+        head, tail = planned(None, NOON_MS - DAY_MS + 1), planned(NOON_MS + 3 * DAY_MS, None)
+    assert every[: len(head)] == head
+    assert every[-len(tail) :] == tail
+    assert max(len(head), len(tail)) < len(every)
 
 
 def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:

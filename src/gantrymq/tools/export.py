@@ -45,6 +45,7 @@ from gantrymq.tools.message_schema import MESSAGE_SCHEMA
 STEP = "Exporting"
 SUCCESS = "_SUCCESS"
 _DAY_MS = 86_400_000
+_EVER_MS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +135,26 @@ def _extent(reader: StoreReader, queue: ConsumeQueue, queue_offset: int) -> tupl
 
 
 def _files(reader: StoreReader, selection: ExportSelection) -> list[LogFile]:
-    """Those of the log that may have records of the wanted time: it does not go back from file to file."""
+    """The part of the log that may have records of the wanted time.
+
+    Times follow the clock of whoever stored, which may have been wrong for a while, so that they go back. A file is of
+    another time only where the first records of it, of the file in front and of the two behind all are, by more than a
+    day: by so much a clock is wrong that takes the time of one zone for that of another. And only such files are left
+    out as have no others in front of them, or none behind. What can be missed are records of a clock that was off by
+    more, and was put right before the next file began.
+    """
     files = [LogFile(file.path, file.file_from_offset, file.size) for file in reader.log.queue.files]
+    places = [*(file.base for file in files), reader.consume_queues.last_phy_offset]
+    begin_ms = -_EVER_MS if selection.begin_ms is None else selection.begin_ms - _DAY_MS
+    end_ms = _EVER_MS if selection.end_ms is None else selection.end_ms + _DAY_MS
+    messages = [reader.message_at(place) for place in places]
+    times = [(one.store_timestamp_ms, one.store_timestamp_ms) if one else (-_EVER_MS, _EVER_MS) for one in messages]
     kept = []
-    for number, file in enumerate(files):
-        following = _first_stored_ms(reader, files[number + 1]) if number + 1 < len(files) else None
-        first = _first_stored_ms(reader, file)
-        is_before = selection.begin_ms is not None and following is not None and following < selection.begin_ms
-        is_behind = selection.end_ms is not None and first is not None and first >= selection.end_ms
-        if not is_before and not is_behind:
-            kept.append(file)
-    return kept
-
-
-def _first_stored_ms(reader: StoreReader, file: LogFile) -> int | None:
-    message = reader.message_at(file.base)
-    return None if message is None else message.store_timestamp_ms
+    for number in range(len(files)):
+        least, most = zip(*times[max(number - 1, 0) : number + 3], strict=True)
+        if min(least) < end_ms and max(most) >= begin_ms:
+            kept.append(number)
+    return files[kept[0] : kept[-1] + 1] if kept else []
 
 
 class RecordExport:
