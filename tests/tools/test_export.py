@@ -242,6 +242,29 @@ def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:
     assert moment.astimezone(UTC) == expected[lines[0]["phy_offset"]]["store_timestamp"]
 
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 and 9999
+
+
+def test_times_that_no_date_says(tmp_path: Path) -> None:
+    times = [FIRST_MS - 1, FIRST_MS, -1, NOON_MS + 7, LAST_MS, LAST_MS + 1, 1_700_000_000_000_000, -(1 << 62)]
+    with open_store(RealFileSystem(), tmp_path / "store", clock=ManualClock(NOON_MS)) as opened:
+        for time_ms in times:
+            opened.put(Message("orders", b"", born_timestamp_ms=time_ms))
+    for kind in ExportFormat:
+        assert export_store(tmp_path / "store", tmp_path / kind, kind, config=SMALL).rows == len(times)
+    (parquet,) = (tmp_path / "parquet").glob("*/*/*")
+    born = pq.ParquetFile(parquet).read()["born_timestamp"].cast("int64").to_pylist()
+    assert born == [*(time_ms * 1000 for time_ms in times[:-1]), None]
+    (jsonl,), (table,) = ((tmp_path / kind).glob("*/*/*") for kind in ("jsonl", "csv"))
+    rows = [json.loads(line)["born_timestamp"] for line in jsonl.read_bytes().splitlines()]
+    assert rows == [
+        *(None, "0001-01-01T00:00:00+00:00", "1969-12-31T23:59:59.999000+00:00", "2023-11-14T22:13:20.007000+00:00"),
+        *("9999-12-31T23:59:59.999000+00:00", None, None, None),
+    ]
+    with table.open(newline="", encoding="utf-8") as file:
+        assert [bool(row["born_timestamp"]) for row in csv.DictReader(file)] == [row is not None for row in rows]
+
+
 def test_compressed_bodies_are_decompressed(tmp_path: Path) -> None:
     store = unpack("broker-features", tmp_path) / "store"
     export_store(store, tmp_path / "out")

@@ -120,7 +120,7 @@ class _JsonLines:
         self._stream = stream
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = batch.to_pylist(maps_as_pydicts="strict") if batch.num_rows else []
+        rows = _with_dates(batch).to_pylist(maps_as_pydicts="strict") if batch.num_rows else []
         lines = (orjson.dumps(_plain(row), option=orjson.OPT_APPEND_NEWLINE) for row in rows)
         self._stream.write(b"".join(lines))
 
@@ -143,6 +143,7 @@ class _Csv:
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = [_plain(row) for row in batch.select([*_AS_JSON, "body"]).to_pylist(maps_as_pydicts="strict")]
+        batch = _with_dates(batch)
         columns = [batch.column(name) for name in self._names]
         columns += [pa.array([orjson.dumps(row[name]).decode() for row in rows], pa.string()) for name in _AS_JSON]
         columns += [pa.array([row.get(name) for row in rows], pa.string()) for name in ("body", "body_base64")]
@@ -156,11 +157,24 @@ class _Csv:
 
 
 _AS_JSON = ("keys", "properties")
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 and 9999
 _WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
     ExportFormat.PARQUET: _Parquet,
     ExportFormat.JSONL: _JsonLines,
     ExportFormat.CSV: _Csv,
 }
+
+
+def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Null for times outside of the years 1 to 9999: text has four digits for a year, and pyarrow would cut others."""
+    import pyarrow.compute as pc
+
+    for name in ("born_timestamp", "store_timestamp"):
+        times = batch.column(name)
+        first, last = (pa.scalar(bound, times.type) for bound in (_FIRST_US, _LAST_US))
+        dated = pc.if_else(pc.and_(pc.less_equal(first, times), pc.less_equal(times, last)), times, None)
+        batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), dated)
+    return batch
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
