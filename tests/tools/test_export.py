@@ -7,6 +7,8 @@ import csv
 import json
 import random
 import sys
+import zlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +26,7 @@ from gantrymq.errors import ConfigError, StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.tools import export_parts
+from gantrymq.tools import bodies, export_parts
 from gantrymq.tools.export import SUCCESS, ExportSelection, export_store, plan_export
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
@@ -273,6 +276,31 @@ def test_compressed_bodies_are_decompressed(tmp_path: Path) -> None:
     differing = [offset for offset in plain if plain[offset]["body"] != packed[offset]["body"]]
     assert differing == [offset for offset, row in plain.items() if row["sys_flag"] & 1]
     assert differing
+
+
+def test_bodies_that_grow_a_thousandfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_PART_BYTES", 1 << 20)
+    sizes, add = list[int](), export_parts.ExportParts.add
+
+    def note_size(parts: export_parts.ExportParts, topic: str, day: int, rows: pa.RecordBatch) -> None:
+        sizes.append(rows.nbytes)
+        add(parts, topic, day, rows)
+
+    monkeypatch.setattr(export_parts.ExportParts, "add", note_size)
+    stored: list[bytes] = []
+    store, config = tmp_path / "store", replace(SMALL, mapped_file_size_commit_log=1 << 20)
+    broken = (0, 7, 8, 399)
+    with open_store(RealFileSystem(), store, config, clock=ManualClock(NOON_MS)) as opened:
+        for number in range(400):
+            body = b"%08d" % number * (1 << 13)  # 64 KiB, of which zlib makes some hundred bytes
+            packed = zlib.compress(body)[number in broken :] if number % 5 else body[:100]
+            opened.put(Message("orders", packed, sys_flag=1 if number % 5 or number == 0 else 0))
+            stored += [] if number in broken else [body if number % 5 else packed]
+    report = export_store(store, tmp_path / "out", config=config)
+    assert [row["body"] for _, row in sorted(rows_of(tmp_path / "out").items())] == stored
+    assert len(report.undecodable) == len(broken)
+    assert len(sizes) > 10
+    assert max(sizes) < 1_500_000
 
 
 def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
     # Spark compares this schema with its own, field by field.
     arrow = ArrowBatches(to_arrow_schema(schema, timezone="UTC"), decompress=options.decompress, broker_name=run.broker)
     for batch in _log_batches(run, options):
-        yield arrow.convert(batch)
+        yield from arrow.convert(batch)
 
 
 def _log_batches(run: LogRun | PullRun, options: ReadOptions) -> Iterator[LogBatch]:

@@ -5,18 +5,19 @@ Texts are well-formed UTF-8 whatever the records hold; what is malformed reads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gantrymq.errors import CorruptRecordError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_property, gather, gather_text, hosts_text, message_ids, properties_map, split_keys
 from gantrymq.kernels.arrays import Int64s, new_scratch, read_only
 from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
-from gantrymq.tools.bodies import body_column
+from gantrymq.tools.bodies import Refuse, with_bodies
 from gantrymq.tools.buffers import ValueBuffer, byte_buffer, numbers_array, offset_buffer, texts_array, validity
 from gantrymq.tools.log_batch import LogBatch
 
@@ -42,26 +43,37 @@ _NUMBERS = {
 class ArrowBatches:
     """Makes record batches of ``schema``, whose fields are columns of ``gantrymq.spark.schema``."""
 
-    def __init__(self, schema: pa.Schema, *, decompress: bool, broker_name: str | None) -> None:
+    def __init__(
+        self, schema: pa.Schema, *, decompress: bool, broker_name: str | None, refuse: Refuse | None = None
+    ) -> None:
+        """``refuse`` is told of each record whose body cannot be decompressed; without it :meth:`convert` raises."""
         self._schema = schema
         self._decompress = decompress
+        self._refuse = refuse or _raise
         self._broker_name = broker_name
         self._scratch = new_scratch() if "properties" in schema.names else None
         self._builders = [self._builder(field) for field in schema]
 
-    def convert(self, batch: LogBatch) -> pa.RecordBatch:
-        """The rows of ``batch``, in its order."""
-        return pa.RecordBatch.from_arrays([build(batch) for build in self._builders], schema=self._schema)
+    def convert(self, batch: LogBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of ``batch``, in its order, and some at a time where bodies grow; raises CorruptRecordError."""
+        parts: Iterable[tuple[LogBatch, pa.Array | None]] = [(batch, None)]
+        if None in self._builders:
+            parts = with_bodies(batch, self._refuse, decompress=self._decompress)
+        for part, bodies in parts:
+            columns = [bodies if build is None else build(part) for build in self._builders]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _builder(self, field: pa.Field) -> Callable[[LogBatch], pa.Array]:
+    def _builder(self, field: pa.Field) -> Callable[[LogBatch], pa.Array] | None:
+        """What makes a column of a part; None for the bodies, by which a batch is cut into its parts."""
         name, kind = field.name, field.type
+        if name == "body":
+            return None
         if name in _NUMBERS:
             code = _NUMBERS[name]
             return lambda batch: numbers_array(batch.row(code).astype(kind.to_pandas_dtype()))
         special: dict[str, Callable[[LogBatch], pa.Array]] = {
             "topic": lambda batch: batch.topics.take(numbers_array(batch.queues)),
             "broker": self._brokers,
-            "body": lambda batch: body_column(batch, decompress=self._decompress),
             "tags": tags_column,
             "keys": lambda batch: keys_column(batch, kind),
             "properties": lambda batch: self._properties(batch, kind),
@@ -94,6 +106,10 @@ class ArrowBatches:
         keys = _strings(used, name_offsets, names)
         values = _strings(used, item_offsets, items)
         return pa.MapArray.from_arrays(_offsets(batch.count, rows), keys, values, type=kind)
+
+
+def _raise(error: CorruptRecordError) -> None:
+    raise error
 
 
 def _strings(count: int, offsets: ValueBuffer, values: ValueBuffer, valid: pa.Buffer | None = None) -> pa.Array:

@@ -1,14 +1,19 @@
 """The column ``body``: bytes as stored, or decompressed as the record's sysFlag says.
 
+Decompressed, a batch's bodies may have a thousand times its bytes, and nobody knows before. So it is given in parts, as
+they are made.
+
 Source: MessageDecoder.decode, Compressor and CompressionType of RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gantrymq.errors import CorruptRecordError
 from gantrymq.format.packed_body import UNPACKERS
@@ -19,24 +24,49 @@ from gantrymq.tools.buffers import byte_buffer, offset_buffer
 from gantrymq.tools.log_batch import LogBatch
 
 _MOST_BYTES = 0x7FFFFFFF  # Arrow's offsets of 32 bits, and a JVM's arrays
+_PART_BYTES = 64 << 20  # of decompressed bodies; those that are stored as they are have no more than a batch
+
+Refuse = Callable[[CorruptRecordError], None]
 
 
-def body_column(batch: LogBatch, *, decompress: bool) -> pa.Array:
-    """The bodies of ``batch``; raises CorruptRecordError where one cannot be decompressed."""
+def with_bodies(batch: LogBatch, refuse: Refuse, *, decompress: bool) -> Iterator[tuple[LogBatch, pa.Array]]:
+    """``batch`` in parts, each with its bodies; records whose body cannot be decompressed are told, and in no part."""
     compressed = batch.row(codes.SYS_FLAG) & flags.COMPRESSED != 0
     if not decompress or not compressed.any():
-        return _gathered(batch)
-    unpacked = [_decompressed(batch, int(row)) for row in np.flatnonzero(compressed)]
-    lengths = np.array(batch.row(codes.BODY_LENGTH))
+        yield batch, _gathered(batch)
+        return
+    unpacked: list[bytes] = []
+    begin, unpacked_bytes, whole = 0, 0, np.ones(batch.count, np.bool_)
+    for row in np.flatnonzero(compressed).tolist():
+        try:
+            body = _decompressed(batch, row)
+        except CorruptRecordError as error:
+            refuse(error)
+            whole[row] = False
+            continue
+        if unpacked and unpacked_bytes + len(body) > _PART_BYTES:
+            yield _part(batch, whole, begin, row, unpacked)
+            begin, unpacked_bytes, unpacked = row, 0, []
+        unpacked_bytes += len(body)
+        unpacked.append(body)
+    if whole[begin:].any():
+        yield _part(batch, whole, begin, batch.count, unpacked)
+
+
+def _part(
+    batch: LogBatch, whole: NDArray[np.bool_], begin: int, end: int, unpacked: list[bytes]
+) -> tuple[LogBatch, pa.Array]:
+    rows = np.arange(batch.count)
+    part = batch.take(whole & (rows >= begin) & (rows < end))
+    compressed = part.row(codes.SYS_FLAG) & flags.COMPRESSED != 0
+    lengths = np.array(part.row(codes.BODY_LENGTH))
     lengths[compressed] = [len(body) for body in unpacked]
     ends = np.cumsum(lengths)
-    if int(ends[-1]) > _MOST_BYTES:
-        raise CorruptRecordError(batch.path, _offset(batch, 0), "bodies of over 2 GiB in one batch, decompressed")
-    values, offsets = byte_buffer(int(ends[-1])), offset_buffer(batch.count)
+    values, offsets = byte_buffer(int(ends[-1])), offset_buffer(part.count)
     offsets.array[0] = 0
     offsets.array[1:] = ends
-    _fill(batch, compressed, unpacked, values.array, offsets.array)
-    return pa.Array.from_buffers(pa.binary(), batch.count, [None, offsets.arrow, values.arrow])
+    _fill(part, compressed, unpacked, values.array, offsets.array)
+    return part, pa.Array.from_buffers(pa.binary(), part.count, [None, offsets.arrow, values.arrow])
 
 
 def _gathered(batch: LogBatch) -> pa.Array:
@@ -69,7 +99,10 @@ def _decompressed(batch: LogBatch, row: int) -> bytes:
     if unpack is None:
         raise CorruptRecordError(batch.path, _offset(batch, row), f"compression type {kind >> 8} is not known")
     try:
-        return unpack(batch.buffer[at : at + length].tobytes())
+        body = unpack(batch.buffer[at : at + length].tobytes())
     except Exception as error:
         reason = f"its body cannot be decompressed ({error}); decompress=false gives it as it is stored"
         raise CorruptRecordError(batch.path, _offset(batch, row), reason) from error
+    if len(body) > _MOST_BYTES - len(batch.buffer):  # room for the stored ones of its part
+        raise CorruptRecordError(batch.path, _offset(batch, row), f"its body has {len(body)} bytes, decompressed")
+    return body

@@ -164,7 +164,7 @@ class RecordExport:
         self._plan = plan
         self._parts = parts
         self._report = report
-        self._arrow = ArrowBatches(MESSAGE_SCHEMA, decompress=plan.decompress, broker_name=None)
+        self._arrow = ArrowBatches(MESSAGE_SCHEMA, decompress=plan.decompress, broker_name=None, refuse=self._refuse)
         self._numbers = QueueNumbers()
         self._topics: list[str] = []  # of each queue number
         self._topic_ids: list[int] = []  # the first queue number of that topic
@@ -197,16 +197,11 @@ class RecordExport:
         for topic_id in np.unique(topic_ids).tolist():
             of_topic = topic_ids == topic_id
             for day in np.unique(days[of_topic]).tolist():
-                self._add_rows(self._topics[topic_id], day, log_batch.take(of_topic & (days == day)))
+                for rows in self._arrow.convert(log_batch.take(of_topic & (days == day))):
+                    self._parts.add(self._topics[topic_id], day, rows)
 
-    def _add_rows(self, topic: str, day: int, batch: LogBatch) -> None:
-        while batch.count:
-            try:
-                self._parts.add(topic, day, self._arrow.convert(batch))
-                return
-            except CorruptRecordError as error:
-                self._report.undecodable.append(str(error))
-                batch = batch.take(batch.row(codes.PHY_OFFSET) != error.offset)
+    def _refuse(self, error: CorruptRecordError) -> None:
+        self._report.undecodable.append(str(error))
 
     def _add_queue(self, topic: bytes, queue_id: int) -> None:
         name = decode_utf8(topic)
