@@ -33,7 +33,7 @@ class Origin(Protocol):
         ...
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both with ``rows`` messages in front of them."""
+        """Offsets between both with ``rows`` messages in front of them; a few more where many have something there."""
         ...
 
     def partitions(
