@@ -226,6 +226,34 @@ def test_available_now_ends_where_the_queues_ended(tmp_path: Path) -> None:
             assert sum(map(len, later.batches())) == 20
 
 
+@pytest.mark.parametrize("anew", [0, 120], ids=["gone", "made anew"])
+@pytest.mark.parametrize("limit", [100, 1000])
+def test_available_now_does_not_end_as_if_it_had_read_what_went_away(
+    tmp_path: Path, anew: int, limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker, count in (("broker-a", 40), ("broker-b", 300)):
+        with open_store(path=tmp_path / broker) as store:
+            store.put_batch(numbered(count))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": limit}
+    with (
+        Stream(f"{tmp_path}/*", "broker", **options) as strict,
+        Stream(f"{tmp_path}/*", "broker", failOnDataLoss=False, **options) as lenient,
+    ):
+        for stream in (strict, lenient):
+            stream.reader.prepareForTriggerAvailableNow()
+        shutil.rmtree(tmp_path / "broker-b")
+        if anew:
+            with open_store(path=tmp_path / "broker-b") as store:
+                store.put_batch(numbered(anew))
+        with pytest.raises(DataLossError, match=f"broker broker-b, queue 0: .*the messages at offsets {anew} to 299"):
+            strict.batches()
+        rows = [row["broker"] for batch in lenient.batches() for row in batch]
+        end = offsets(lenient.checkpoint)["orders"]
+    assert (rows.count("broker-a"), rows.count("broker-b")) == (40, anew)
+    assert end["broker-b"] == {"0": anew or 300}
+    assert f"the messages at offsets {anew} to 299 are gone" in caplog.text
+
+
 def test_report_latest_offset(tmp_path: Path) -> None:
     path = tmp_path / "b"
     with open_store(path=path) as store, Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger=2) as stream:

@@ -75,8 +75,13 @@ class StoreOrigin:
         return self._views[key.broker].offset_at(topic, key.queue_id, timestamp_ms)
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both with ``rows`` messages in front of them, in the order of each store's log."""
-        ends = dict(start)
+        """Offsets between both with ``rows`` messages in front of them, in the order of each store's log.
+
+        What is not there any more is passed over as a whole, or nobody would ever come to where it is missed. Raises
+        DataLossError.
+        """
+        report(self._gone(start, latest), fail=self._options.fail_on_data_loss)
+        ends = {key: low if key in self._found else latest.get(key, low) for key, low in start.items()}
         by_broker = {broker: self._ranges(start, latest, broker) for broker in self._views}
         waiting = {broker: sum(map(len, ranges.values())) for broker, ranges in by_broker.items()}
         for broker, share in shares(waiting, rows).items():

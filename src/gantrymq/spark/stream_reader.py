@@ -77,6 +77,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A queue that is not to be seen now keeps its place; so does one that a snapshot for AvailableNow lacks.
         latest = {**began, **latest}
         reading = within(_from_first(began, latest), extents, fail=self._options.fail_on_data_loss)
+        latest = self._not_beyond(extents, latest)  # a snapshot's end may be gone: the queue was cut, or made anew
         waiting = sum(max(end - reading[key], 0) for key, end in latest.items())
         if not waiting and any(latest[key] < offset for key, offset in began.items()):
             return to_json(latest)  # a queue was made anew, and that may be: it is read from its new end on
@@ -109,11 +110,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = self._extents or self._refresh()
         if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
             extents = self._refresh()
-        fail = self._options.fail_on_data_loss
-        begins = within(_from_first(from_json(start), ends), extents, fail=fail)
-        ends = within(ends, {key: extent._replace(min_offset=0) for key, extent in extents.items()}, fail=fail)
+        begins = within(_from_first(from_json(start), ends), extents, fail=self._options.fail_on_data_loss)
+        ends = self._not_beyond(extents, ends)
         rows = tag_filter(self._options.tags, self._options.keys)
         return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
+
+    def _not_beyond(self, extents: Extents, ends: Offsets) -> Offsets:
+        """``ends`` where the queues have messages in front of them; raises DataLossError, or logs what is lost."""
+        from gantrymq.spark.data_loss import within
+
+        reach = {key: extent._replace(min_offset=0) for key, extent in extents.items()}
+        return within(ends, reach, fail=self._options.fail_on_data_loss)
 
     def stop(self) -> None:
         """Close what is open."""
