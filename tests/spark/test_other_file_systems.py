@@ -13,13 +13,16 @@ from pyarrow import fs
 from spark_cases import expected_rows, in_log_order, partitions_of, rows_of
 from stream_cases import Stream, bodies
 
+from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError, StorePermissionError
 from gantrymq.spark import key_index, key_spans, places
 from gantrymq.spark.batch_plan import plan_batch
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.remote_store import RemoteStore
 from store_cases import KEYS, SMALL_KEYS, fill, numbered, open_store
 
 SCHEME = "elsewhere://"
+LATER_MS = 4_000_000_000_000  # than any clock of ours says
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +114,21 @@ def test_globs_and_streams(path: Path) -> None:
             store.put_batch(numbered(20, first=150, topic="invoices"))
         found += stream.batches()
     assert [body for batch in found for body in bodies(batch)] == [b"%08d" % number for number in range(170)]
+
+
+def test_a_time_is_sought_in_what_came_since_the_first_look(path: Path) -> None:
+    options = {"startingTimestamp": LATER_MS, "startingOffsetsByTimestampStrategy": "latest"}
+    with Stream(f"{SCHEME}{path}", checkpoint="{}", subscribe="late", **options) as stream:
+        stream.reader.prepareForTriggerAvailableNow()
+        for count, now_ms in ((20, LATER_MS - 1), (7, LATER_MS)):
+            with open_store(path=path, clock=ManualClock(now_ms)) as store:
+                store.put_batch(numbered(count, topic="late", queue_id=2) + numbered(count, topic="late"))
+        assert stream.reader.initialOffset() == {"late": {"broker-a": {"0": 20, "2": 50}}}
+
+
+def test_no_time_of_a_queue_that_is_not_there(path: Path) -> None:
+    store = RemoteStore(places.Place(str(path), f"{SCHEME}{path}"))
+    assert store.offset_at("nowhere", 0, 0) == 0
 
 
 def test_retention(path: Path) -> None:

@@ -16,11 +16,12 @@ from spark_cases import expected_rows, in_log_order
 from stream_cases import Stream, bodies, offsets
 
 from gantrymq import Message, MessageStore
+from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.spark import log_tail, store_view
 from gantrymq.spark.data_loss import DataLossError
-from store_cases import await_dispatch, fill, kill_while_putting, numbered, open_store
+from store_cases import NOON_MS, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
 
@@ -252,6 +253,28 @@ def test_available_now_does_not_end_as_if_it_had_read_what_went_away(
     assert (rows.count("broker-a"), rows.count("broker-b")) == (40, anew)
     assert end["broker-b"] == {"0": anew or 300}
     assert f"the messages at offsets {anew} to 299 are gone" in caplog.text
+
+
+def test_a_time_is_sought_in_what_came_since_the_first_look(tmp_path: Path) -> None:
+    """Spark lets a first AvailableNow query look where the queues end before it asks where to begin."""
+
+    def begins(**queues: int) -> dict[str, Any]:
+        return {topic: {tmp_path.name: {"0": offset}} for topic, offset in queues.items()}
+
+    clock = ManualClock(NOON_MS)
+    with open_store(path=tmp_path, clock=clock) as store:
+        store.put_batch(numbered(30))
+        options = {"startingTimestamp": NOON_MS + 15_000, "startingOffsetsByTimestampStrategy": "latest"}
+        with Stream(tmp_path, *BODY, checkpoint="{}", **options) as stream:
+            stream.reader.prepareForTriggerAvailableNow()
+            for number in range(10):
+                clock.advance(1000)
+                store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
+            assert stream.reader.initialOffset() == begins(fresh=10, orders=130)
+            for number in range(10, 20):
+                clock.advance(1000)
+                store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
+            assert stream.reader.initialOffset() == begins(fresh=14, orders=170)
 
 
 def test_report_latest_offset(tmp_path: Path) -> None:

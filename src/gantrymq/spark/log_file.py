@@ -12,10 +12,15 @@ from types import TracebackType
 from typing import Any
 
 from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.record import Layout, decode_record, read_layout
+from gantrymq.model.message import StoredMessage
 from gantrymq.spark.places import Place, file_system
 
 _BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
+_LENGTH_BYTES = 4
+_MOST_RECORD_BYTES = 64 << 20
 
 
 class NotThereError(StoreError):
@@ -69,6 +74,25 @@ class LogFile:
             self._remote.close()
         else:
             os.close(self._fd)
+
+
+def message_at(log: Place, file_size: int, phy_offset: int) -> StoredMessage | None:
+    """The record of the log in the directory ``log`` that begins there; None where none does. Raises StoreError."""
+    base = phy_offset - phy_offset % file_size
+    room = base + file_size - phy_offset
+    if room < _LENGTH_BYTES:
+        return None
+    with LogFile(log / offset_name(base)) as file:
+        head = bytearray(_LENGTH_BYTES)
+        file.read_into(memoryview(head), phy_offset - base)
+        size = int.from_bytes(head, "big")
+        if not _LENGTH_BYTES < size <= min(room, _MOST_RECORD_BYTES):
+            return None
+        record = bytearray(size)
+        file.read_into(memoryview(record), phy_offset - base)
+    with memoryview(record) as view:
+        layout = read_layout(view, 0, size)
+        return decode_record(view, 0, layout) if isinstance(layout, Layout) else None
 
 
 class RangedBytes:

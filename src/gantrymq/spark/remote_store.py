@@ -18,19 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
-from gantrymq.format.names import ABORT, COMMIT_LOG, CONSUME_QUEUE, offset_name, parse_offset_name
+from gantrymq.format.names import ABORT, COMMIT_LOG, CONSUME_QUEUE, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry
-from gantrymq.format.record import Layout, decode_record, read_layout
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.log_file import LogFile, message_at
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.store.consume_queue import UNIT_DTYPE
 
 _BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
-_LENGTH_BYTES = 4
 _NEVER_MS = -(1 << 63)
-_MOST_RECORD_BYTES = 64 << 20
 
 
 class _File(NamedTuple):
@@ -138,25 +135,18 @@ class RemoteStore:
 
     def message_at(self, phy_offset: int) -> StoredMessage | None:
         """The record that begins at ``phy_offset``; None where none does."""
-        base = phy_offset - phy_offset % self.log.file_size
-        room = base + self.log.file_size - phy_offset
-        if not self._begin <= phy_offset < self._end or room < _LENGTH_BYTES:
+        if not self._begin <= phy_offset < self._end:
             return None
-        with LogFile(self._place / COMMIT_LOG / offset_name(base)) as file:
-            head = bytearray(_LENGTH_BYTES)
-            file.read_into(memoryview(head), phy_offset - base)
-            size = int.from_bytes(head, "big")
-            if not _LENGTH_BYTES < size <= min(room, _MOST_RECORD_BYTES):
-                return None
-            record = bytearray(size)
-            file.read_into(memoryview(record), phy_offset - base)
-        with memoryview(record) as view:
-            layout = read_layout(view, 0, size)
-            return decode_record(view, 0, layout) if isinstance(layout, Layout) else None
+        return message_at(self._place / COMMIT_LOG, self.log.file_size, phy_offset)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
-        queue = next(one for one in self.consume_queues if (one.topic, one.queue_id) == (topic, queue_id))
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none.
+
+        0 for a queue that is not there.
+        """
+        queue = next((one for one in self.consume_queues if (one.topic, one.queue_id) == (topic, queue_id)), None)
+        if queue is None:
+            return 0
         offsets = range(queue.min_offset, queue.max_offset)
         return offsets.start + bisect_left(offsets, timestamp_ms, key=lambda offset: self._stored_ms(queue, offset))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.names import COMMIT_LOG, offset_name
+from gantrymq.spark.log_file import message_at
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
 from gantrymq.spark.places import NamedStore, Place
@@ -33,6 +35,7 @@ _MOST_TAIL_RECORDS = 4_000_000
 _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
 _GUIDES = 8
+_NEVER_MS = -(1 << 63)
 
 
 class QueueView:
@@ -50,6 +53,11 @@ class QueueView:
     def max_offset(self) -> int:
         """Behind the last message."""
         return self._stored_max + len(self._tail)
+
+    @property
+    def tail(self) -> range:
+        """The queue offsets of what came since the store was opened."""
+        return range(self._stored_max, self.max_offset)
 
     def take_tail(self, first_offset: int, phy_offsets: NDArray[np.int64]) -> bool:
         """Take over what is new; False where it does not join on."""
@@ -152,7 +160,18 @@ class StoreView:
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
-        return self.reader.offset_at(topic, queue_id, timestamp_ms)
+        queue = self.queues[topic, queue_id]
+        if queue.stored is not None:
+            found = self.reader.offset_at(topic, queue_id, timestamp_ms)
+            if found < queue.tail.start:
+                return found
+        # The reader knows nothing of what came since it was opened.
+        return queue.tail.start + bisect_left(queue.tail, timestamp_ms, key=partial(self._stored_ms, queue))
+
+    def _stored_ms(self, queue: QueueView, queue_offset: int) -> int:
+        """When a message of the tail was stored."""
+        message = message_at(self._log, self.reader.log.file_size, queue.phy_offset(queue_offset))
+        return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
         """Where the first record at or behind ``phy_offset`` begins; the end of its file where that cannot be told."""
