@@ -1,10 +1,14 @@
 """Opening and closing a store: what is there afterwards, who is kept out, and what a failure leaves behind."""
 
+import gc
 import itertools
+import os
+import random
 import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -39,6 +43,7 @@ from store_cases import (
     SMALL,
     bodies,
     files_of,
+    fill,
     killed,
     memory_store,
     numbered,
@@ -396,3 +401,41 @@ def test_a_file_where_a_directory_should_be_is_named_or_passed_over(tmp_path: Pa
     for attempt in (open_reader, open_store):
         with suppress(GantrymqError):
             attempt(path=tmp_path).close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_closed_reader_keeps_no_file_open(tmp_path: Path, rng: random.Random) -> None:
+    """Nor does one that was dropped: a driver that plans for days would run out of descriptors before Python looks."""
+    with open_store(path=tmp_path) as store:
+        fill(store, 200, rng)
+    del store
+    gc.collect()  # the writer's
+    gc.disable()
+    try:
+        reader = open_reader(tmp_path)
+        reader.plan()
+        assert list(reader.messages())
+        with reader.log.get_message(reader.min_phy_offset, 100) or pytest.fail("nothing is there") as held:
+            viewed = held.array
+        seen, file = viewed.tobytes(), str(reader.log.queue.files[0].path)
+        assert len(open_files(tmp_path)) > 10
+        reader.close()
+        assert open_files(tmp_path) == [file]
+        assert viewed.tobytes() == seen
+        del viewed, held
+        assert open_files(tmp_path) == []
+
+        dropped = weakref.ref(open_reader(tmp_path))
+        assert dropped() is None
+        assert open_files(tmp_path) == []
+    finally:
+        gc.enable()
+
+
+def open_files(folder: Path) -> list[str]:
+    """Which files below a folder this process has a descriptor of."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [file for file in found if file.startswith(str(folder))]

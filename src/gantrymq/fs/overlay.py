@@ -219,3 +219,11 @@ class OverlayFileSystem:
     def lock(self, path: Path, text: bytes) -> FileLock:
         """A view excludes nobody."""
         return _NoLock()
+
+    def close(self) -> None:
+        """Forget what was opened and changed.
+
+        Python gives a mapping its own descriptor, which lives as long: all are given back here, but for those of files
+        that somebody still has, or an array of.
+        """
+        self._changed = {}

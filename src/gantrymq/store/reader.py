@@ -10,7 +10,6 @@ What is shown is what a recovery would leave: the recovery itself runs over a pr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,6 @@ from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
-from gantrymq.format.record import CheckCRC
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.model.message import StoredMessage
@@ -27,16 +25,13 @@ from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import require_store
-from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.opening import StoreParts, load_index, load_parts
+from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.reading import ReadingStore
-from gantrymq.store.record_scan import RecordScan, check_code
-from gantrymq.store.recovery import Progress, Recovery, RecoveryReport, index_begin
+from gantrymq.store.recovered_index import RecoveredIndex
+from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 
 
 class StoreReader(ReadingStore):
@@ -53,13 +48,10 @@ class StoreReader(ReadingStore):
         trusts_writer: bool,
     ) -> None:
         self._fs = OverlayFileSystem()
-        self._paths = StorePaths(path)
-        self._given = given
-        self._guard = threading.Lock()
-        self._index: IndexService | None = None
+        paths = StorePaths(path)
         require_store(self._fs, path)
-        is_written = trusts_writer and lock_holder(self._paths.lock) is not None
-        self._parts: StoreParts = load_parts(self._fs, self._paths, config, given)
+        is_written = trusts_writer and lock_holder(paths.lock) is not None
+        self._parts: StoreParts = load_parts(self._fs, paths, config, given)
         parts = self._parts
         dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)
         recovery = Recovery(
@@ -76,7 +68,8 @@ class StoreReader(ReadingStore):
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
         )
         self.recovery: RecoveryReport = recovery.run()
-        self._lookup = MessageLookup(parts.log, parts.queues, self._recovered_index, parts.config)
+        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery)
+        self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     @classmethod
     def open(
@@ -136,35 +129,8 @@ class StoreReader(ReadingStore):
 
         Raises AmbiguousGeometryError, WrongFileSizeError.
         """
-        self._recovered_index()
+        self._index.get()
         return self.recovery
-
-    def _recovered_index(self) -> IndexService | None:
-        """The index as a recovery would leave it; made when first asked for, for it may take a while."""
-        with self._guard:
-            if self._index is None and self.config.message_index_enable:
-                self._index = self._recover_index()
-            return self._index
-
-    def _recover_index(self) -> IndexService:
-        parts = self._parts
-        index, dropped = load_index(self._fs, self._paths, parts, self._given)
-        self.recovery.index_files_dropped = [path for path, _ in dropped]
-        if not self.log.queue.files:
-            index.end_rewriting()
-            index.destroy()
-            return index
-        begin = index_begin(self.recovery, index, dropped, self.log)
-        dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
-        start = max(begin - begin % self.log.file_size, self.log.min_offset)
-        scanner = LogScanner(self.log, start, self.max_phy_offset, RecordScan(check_code(CheckCRC.OFF)))
-        while True:
-            for batch in scanner:
-                dispatcher.dispatch(batch, None)
-            if scanner.stop is None or not scanner.skip_file():
-                self.recovery.index_entries_added = dispatcher.added
-                index.end_rewriting()
-                return index
 
     def entries(
         self, queue: ConsumeQueue, begin: int | None = None, end: int | None = None
@@ -185,11 +151,10 @@ class StoreReader(ReadingStore):
                         yield message
 
     def close(self) -> None:
-        """Close the files."""
-        with self._guard:
-            if self._index is not None:
-                self._index.close()
+        """Close the files. What somebody has a view of stays mapped for as long as he has it."""
+        self._index.close()
         self._parts.close()
+        self._fs.close()
 
     def __enter__(self) -> StoreReader:
         """Itself."""

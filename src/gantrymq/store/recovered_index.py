@@ -1,0 +1,72 @@
+"""The index of a store that is only read, as a recovery would leave it.
+
+Made when somebody first asks for it, for it may take a while. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from gantrymq.format.record import CheckCRC
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.store.index_dispatch import IndexDispatcher
+from gantrymq.store.index_service import IndexService
+from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.opening import StoreParts, load_index
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.record_scan import RecordScan, check_code
+from gantrymq.store.recovery import RecoveryReport, index_begin
+
+
+class RecoveredIndex:
+    """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index."""
+
+    def __init__(
+        self,
+        fs: OverlayFileSystem,
+        paths: StorePaths,
+        parts: StoreParts,
+        given: Collection[str],
+        report: RecoveryReport,
+    ) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._parts = parts
+        self._given = given
+        self._report = report
+        self._guard = threading.Lock()
+        self._index: IndexService | None = None
+
+    def get(self) -> IndexService | None:
+        """The index; None where there is to be none. Raises AmbiguousGeometryError, WrongFileSizeError."""
+        with self._guard:
+            if self._index is None and self._parts.config.message_index_enable:
+                self._index = self._recover()
+            return self._index
+
+    def _recover(self) -> IndexService:
+        parts, log, report = self._parts, self._parts.log, self._report
+        index, dropped = load_index(self._fs, self._paths, parts, self._given)
+        report.index_files_dropped = [path for path, _ in dropped]
+        if not log.queue.files:
+            index.end_rewriting()
+            index.destroy()
+            return index
+        begin = index_begin(report, index, dropped, log)
+        dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
+        start = max(begin - begin % log.file_size, log.min_offset)
+        scanner = LogScanner(log, start, log.max_offset, RecordScan(check_code(CheckCRC.OFF)))
+        while True:
+            for batch in scanner:
+                dispatcher.dispatch(batch, None)
+            if scanner.stop is None or not scanner.skip_file():
+                report.index_entries_added = dispatcher.added
+                index.end_rewriting()
+                return index
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._guard:
+            if self._index is not None:
+                self._index.close()
