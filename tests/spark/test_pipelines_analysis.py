@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -129,3 +130,13 @@ def test_a_module_that_is_not_there_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "gantrymq: the page needs the module vl_convert: pip install 'gantrymq[demo]'\n"
+
+
+def test_a_spark_that_does_not_start_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gantrymq.spark.pipelines", "broker-a", "store.html"]
+    environment = os.environ | {"JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert re.fullmatch(r"gantrymq: Spark does not start: .*; it needs Java 17 or newer, see JAVA_HOME", last)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.spark.stderr_log import stderr_into
+from gantrymq.spark.stderr_log import not_started, stderr_into
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def _running() -> SparkSession | None:
 
 
 def _start(given: dict[str, str], work: Path) -> SparkSession:
-    from gantrymq.errors import ConfigError, GantrymqError
+    from gantrymq.errors import ConfigError
 
     try:
         from pyspark.errors import PySparkException
@@ -120,8 +120,7 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        reason = said[-1] if said else str(error)
-        raise GantrymqError(f"Spark does not start: {reason}; it needs Java 17 or newer, see JAVA_HOME") from error
+        raise not_started(said[-1] if said else str(error)) from error
     return session
 
 

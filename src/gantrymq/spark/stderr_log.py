@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gantrymq.errors import GantrymqError
+
 
 @contextmanager
 def stderr_into(log: Path) -> Iterator[None]:
@@ -19,3 +21,8 @@ def stderr_into(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def not_started(reason: str) -> GantrymqError:
+    """The error that says so, with what there is to do about it."""
+    return GantrymqError(f"Spark does not start: {reason}; it needs Java 17 or newer, see JAVA_HOME")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from gantrymq.errors import GantrymqError
+from gantrymq.spark.stderr_log import not_started
 
 _USAGE = "usage: python -m gantrymq.spark.pipelines STORE REPORT.html"
 
@@ -18,6 +19,7 @@ def main(arguments: list[str]) -> int:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
         from gantrymq.spark.pipelines.report import write_analysis
@@ -26,7 +28,12 @@ def main(arguments: list[str]) -> int:
         return 3
 
     store, report = arguments
-    session = SparkSession.builder.appName("gantrymq").getOrCreate()
+    try:
+        # Spark says what it has to say by itself: whoever submits a program has set up where to.
+        session = SparkSession.builder.appName("gantrymq").getOrCreate()
+    except (PySparkException, OSError) as error:
+        print(f"gantrymq: {not_started(str(error))}", file=sys.stderr)
+        return 3
     try:
         write_analysis(session, store, report)
     except (GantrymqError, OSError) as error:
