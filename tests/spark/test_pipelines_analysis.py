@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.errors import NotAStoreError
+from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.spark.pipelines import write_analysis
@@ -140,3 +140,11 @@ def test_a_spark_that_does_not_start_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert re.fullmatch(r"gantrymq: Spark does not start: .*; it needs Java 17 or newer, see JAVA_HOME", last)
+
+
+def test_option_names_know_no_case(spark: SparkSession, store: Path) -> None:
+    """Those that stand for what an analysis has of its own, too; what is given counts."""
+    options = {"failondataloss": "true", "VERIFYCRC": "false"}
+    assert read_messages(spark, str(store), options).count() == 300
+    with pytest.raises(ConfigError, match=r"failOnDataLoss.*perhaps"):
+        read_messages(spark, str(store), {"failondataloss": "perhaps"})

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LARGEST = 50
 _KEYS_A_TOPIC = 20
 _HOUR_S = 3600
+_OPTIONS = {"failOnDataLoss": "false", "verifyCRC": "true"}  # unless others are given
 COLUMNS = (
     "topic string, broker string, queue_id int, queue_offset bigint, tags string, keys array<string>, msg_id string, "
     "store_timestamp timestamp, sys_flag int, phy_offset bigint, size int"
@@ -67,7 +68,9 @@ def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | N
     from gantrymq.spark.options import ReadOptions
     from gantrymq.spark.places import find_stores
 
-    given = {"failOnDataLoss": "false", "verifyCRC": "true"} | dict(options or {})
+    given = dict(options or {})
+    named = {name.lower() for name in given}  # Spark's options know no upper and lower case
+    given |= {name: text for name, text in _OPTIONS.items() if name.lower() not in named}
     # Here, for what Spark's own process raises later is an error of Spark.
     parsed = ReadOptions.parse({**given, "path": path}, streaming=False)
     find_stores(parsed.path, parsed.broker_name)
