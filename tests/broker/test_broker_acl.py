@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import BrokerCase, messages_of
 
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
 from gantrymq.broker.acl.needs import Need, needs
@@ -15,6 +15,8 @@ from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.header import CommandHeader
+from gantrymq.remoting.headers.pull import QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 
 ACL = """
@@ -149,9 +151,37 @@ async def stored_at(broker: BrokerCase, topic: str) -> int:
 
 
 async def send_back(broker: BrokerCase, offset: int) -> int:
-    request = RemotingCommand.request(ConsumerSendMsgBackRequestHeader(offset=offset, group="billing", delay_level=0))
-    ORDERS.sign(request)
-    return (await broker.client.invoke(broker.server.address, request, 5000)).code
+    return (
+        await ask(broker, ConsumerSendMsgBackRequestHeader(offset=offset, group="billing", delay_level=0), ORDERS)
+    ).code
+
+
+@pytest.mark.asyncio
+async def test_a_key_that_collides_finds_nothing_of_another_topic(tmp_path: Path) -> None:
+    """The index holds hash codes alone: AaAa#k and BBBB#k are one key to it."""
+    broker = await case(tmp_path, ACL.replace("bills=SUB", "AaAa=SUB"))
+    assert (await ask(broker, key_sent("BBBB"), ADMIN, b"secret")).code == ResponseCode.SUCCESS
+    query = QueryMessageRequestHeader(topic="AaAa", key="k", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
+    assert (await ask(broker, query, ORDERS)).code == ResponseCode.QUERY_NOT_FOUND
+    assert (await ask(broker, key_sent("AaAa"), ADMIN, b"mine")).code == ResponseCode.SUCCESS
+    assert [one.body for one in messages_of((await ask(broker, query, ORDERS)).body)] == [b"mine"]
+    await broker.stop()
+
+
+def key_sent(topic: str) -> SendMessageRequestHeader:
+    return SendMessageRequestHeader(
+        producer_group="P", topic=topic, default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
+        born_timestamp=5, flag=0, properties="KEYS\x01k\x02",
+    )  # fmt: skip
+
+
+async def ask(
+    broker: BrokerCase, header: CommandHeader | int, who: SessionCredentials, body: bytes = b"", **fields: str
+) -> RemotingCommand:
+    request = RemotingCommand.request(header, body)
+    request.ext_fields.update(fields)
+    who.sign(request)
+    return await broker.client.invoke(broker.server.address, request, 5000)
 
 
 @pytest.mark.asyncio

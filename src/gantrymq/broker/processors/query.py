@@ -34,7 +34,11 @@ class QueryMessageProcessor:
         self._config, self._store, self._consumers = config, store, consumers
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log."""
+        """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log.
+
+        The index compares hash codes alone, as with RocketMQ. With access control the asker may read the topic that is
+        asked for and perhaps no other, and a key that collides is soon worked out: what is of another topic stays here.
+        """
         asked = request.read(QueryMessageRequestHeader)
         most = asked.max_num
         if request.ext_fields.get(_UNIQUE_KEY_QUERY, "").lower() == "true":
@@ -43,6 +47,8 @@ class QueryMessageProcessor:
         found = self._store.query(
             asked.topic, asked.key, begin_ms=asked.begin_timestamp, end_ms=asked.end_timestamp, max_num=most
         )
+        if self._config.broker.acl_enable:
+            found = [one for one in found if one.topic == asked.topic]
         timestamp_ms, phy_offset = self._store.index_state()
         header = QueryMessageResponseHeader(
             index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=phy_offset
