@@ -9,7 +9,7 @@ import pytest
 from broker_cases import BrokerCase, messages_of
 
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
-from gantrymq.broker.acl.needs import Need, needs
+from gantrymq.broker.acl.needs import ADMIN_CODES, Need, needs
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
@@ -85,12 +85,58 @@ def test_what_is_not_said_is_denied() -> None:
         (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""),
         (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "other"}, b""),
         (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "orders", "compareGroup": "other"}, b""),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "other"}, b""),
+        (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "other"}, b""),
+        (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "other"}, b""),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "orders", "group": "other"}, b""),
+        (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "orders", "group": "other"}, b""),
+        (RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "other"}, b""),
+        (RequestCode.GET_MAX_OFFSET, {"topic": "%RETRY%other"}, b""),
     ],
 )
 def test_what_is_a_groups_own_needs_that_group(code: int, fields: dict[str, str], body: bytes) -> None:
     request = RemotingCommand.request(code, body)
     request.ext_fields.update(fields)
     assert Need("other", SUB, is_group=True) in needs(request, lambda offset: None)
+
+
+ABOUT_A_TOPIC = [
+    *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
+    *(RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+]
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_ones_own_is_not_looked_into(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
+    for topic in ("bills", "secret"):
+        assert (await send(broker, topic, ADMIN))[0] == ResponseCode.SUCCESS
+    fields = {"queueId": "0", "timestamp": "0"}
+    for code in ABOUT_A_TOPIC:
+        for topic in ("orders", "bills"):  # to send is enough, as to read is: a producer asks where its queues end, too
+            assert (await ask(broker, code, ORDERS, topic=topic, **fields)).code == ResponseCode.SUCCESS
+        assert (await ask(broker, code, ORDERS, topic="secret", **fields)).code == ResponseCode.NO_PERMISSION
+    stats = RequestCode.GET_CONSUME_STATS
+    assert (await ask(broker, stats, ORDERS, consumerGroup="billing")).code == ResponseCode.SUCCESS
+    assert (await ask(broker, stats, ORDERS, consumerGroup="billing", topicList="bills;")).code == ResponseCode.SUCCESS
+    named = await ask(broker, stats, ORDERS, consumerGroup="billing", topicList="bills;secret")
+    assert named.code == ResponseCode.NO_PERMISSION
+    await broker.stop()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+        *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_PRODUCER_CONNECTION_LIST),
+        *(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_HA_STATUS),
+        *(RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.VIEW_BROKER_STATS_DATA),
+    ],
+)
+def test_what_is_of_the_whole_broker_is_for_administrators(code: int) -> None:
+    assert code in ADMIN_CODES
 
 
 async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:

@@ -48,12 +48,12 @@ class Account:
     groups: dict[str, int] = field(default_factory=dict)
 
     def may(self, name: str, wanted: int, *, group: bool) -> bool:
-        """Whether the account may do that with a topic or a group."""
+        """Whether the account may do that, or one of those, with a topic or a group."""
         if self.admin:
             return True
         listed = (self.groups if group else self.topics).get(name)
         held = (self.default_group if group else self.default_topic) if listed is None else listed
-        return held & wanted == wanted
+        return held & wanted != 0
 
 
 @dataclass(frozen=True)

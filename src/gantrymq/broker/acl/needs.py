@@ -18,7 +18,7 @@ from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
-# What changes a broker, or looks into more than one's own topics, is for administrators.
+# What changes a broker, or looks into more than one's own topics and groups, is for administrators.
 ADMIN_CODES = frozenset(
     {
         *(RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST),
@@ -29,13 +29,17 @@ ADMIN_CODES = frozenset(
         *(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG),
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE),
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        *(RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_TOPIC_CONFIG),
+        *(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_PRODUCER_INFO),
+        *(RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_CONSUME_STATS),
+        # A group of producers is nobody's in the file, and the key of a sum may be anything's: as in RocketMQ 5's auth.
+        *(RequestCode.GET_PRODUCER_CONNECTION_LIST, RequestCode.VIEW_BROKER_STATS_DATA),
     }
 )
 
 
 class Need(NamedTuple):
-    """A permission on a topic or a group."""
+    """A permission on a topic or a group; of a sum of them, any one."""
 
     name: str
     permission: int
@@ -62,11 +66,11 @@ def needs(request: RemotingCommand, topic_at: Callable[[int], str | None]) -> li
         return [Need(str(decode_body(_LOCKS[code], request.body).consumer_group), SUB, is_group=True)]
     if code == RequestCode.CONSUMER_SEND_MSG_BACK:
         return list(_send_back(request.read(ConsumerSendMsgBackRequestHeader), topic_at))
-    group_field, topic_field = _FIELDS.get(code, (None, None))
-    found = []
-    if topic_field and fields.get(topic_field):
-        found.append(_read(fields[topic_field]))
-    if group_field and fields.get(group_field):
+    group_field, *topic_fields = _FIELDS.get(code, ("",))
+    permission = PUB | SUB if code in _ABOUT_A_TOPIC else SUB
+    topics = (one.strip() for name in topic_fields for one in fields.get(name, "").split(";"))
+    found = [_read(topic, permission) for topic in topics if topic]
+    if fields.get(group_field):
         found.append(Need(fields[group_field], SUB, is_group=True))
     return found
 
@@ -75,17 +79,33 @@ _LOCKS: dict[int, type[LockBatchRequestBody | UnlockBatchRequestBody]] = {
     RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody,
     RequestCode.UNLOCK_BATCH_MQ: UnlockBatchRequestBody,
 }
-_FIELDS: dict[int, tuple[str | None, str | None]] = {
+# A producer asks these, too (MQAdmin): where its queues begin and end, what the topic is, who reads it.
+_ABOUT_A_TOPIC = frozenset(
+    {
+        *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
+        *(RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    }
+)
+# The field that names a group, or "", and those that name topics, one or several with ";" between them.
+_FIELDS: dict[int, tuple[str, ...]] = {
+    **dict.fromkeys(map(int, _ABOUT_A_TOPIC), ("", "topic")),
     RequestCode.PULL_MESSAGE: ("consumerGroup", "topic"),
     RequestCode.LITE_PULL_MESSAGE: ("consumerGroup", "topic"),
-    RequestCode.QUERY_MESSAGE: (None, "topic"),
-    RequestCode.UNREGISTER_CLIENT: ("consumerGroup", None),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup", None),
-    RequestCode.GET_CONSUMER_RUNNING_INFO: ("consumerGroup", None),
+    RequestCode.QUERY_MESSAGE: ("", "topic"),
+    RequestCode.UNREGISTER_CLIENT: ("consumerGroup",),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("consumerGroup",),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: ("consumerGroup",),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: ("consumerGroup",),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("group", "topic"),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("consumerGroup", "topic"),
     RequestCode.QUERY_CONSUMER_OFFSET: ("consumerGroup", "topic"),
     RequestCode.QUERY_CORRECTION_OFFSET: ("compareGroup", "topic"),
+    RequestCode.GET_CONSUME_STATS: ("consumerGroup", "topic", "topicList"),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: ("group", "topic"),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("group", "topic"),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: ("group",),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: ("group",),
 }
 
 
@@ -95,11 +115,11 @@ def _send(topic: str) -> Need:
     return Need(topic, PUB, is_group=False)
 
 
-def _read(topic: str) -> Need:
+def _read(topic: str, permission: int = SUB) -> Need:
     for prefix in (names.RETRY_PREFIX, names.DLQ_PREFIX):
         if topic.startswith(prefix):
             return Need(topic[len(prefix) :], SUB, is_group=True)
-    return Need(topic, SUB, is_group=False)
+    return Need(topic, permission, is_group=False)
 
 
 def _heart_beat(data: HeartbeatData) -> Iterator[Need]:
