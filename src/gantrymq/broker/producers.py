@@ -19,6 +19,7 @@ class ProducerManager:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connected, ClientChannel]] = {}
+        self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by id; the newest comes last
 
     @property
     def groups(self) -> Mapping[str, Mapping[Connected, ClientChannel]]:
@@ -31,21 +32,26 @@ class ProducerManager:
         known = channels.get(client.channel)
         if known is None:
             channels[client.channel] = client
+            self._clients.setdefault(client.client_id, {})[group, client.channel] = client
         else:
             known.last_update_ms = client.last_update_ms
 
     def find(self, client_id: str) -> ClientChannel | None:
-        """The client with that id, whatever its group (findChannel)."""
-        every = (one for channels in self._groups.values() for one in channels.values())
-        return next((one for one in every if one.client_id == client_id), None)
+        """The client with that id, whatever its group, on its newest connection (findChannel)."""
+        return next(reversed(self._clients.get(client_id, {}).values()), None)
 
     def unregister(self, group: str, channel: Connected) -> None:
         """A producer says goodbye."""
-        channels = self._groups.get(group)
-        if channels is not None:
-            channels.pop(channel, None)
-            if not channels:
-                del self._groups[group]
+        channels = self._groups.get(group, {})
+        client = channels.pop(channel, None)
+        if client is None:
+            return
+        if not channels:
+            del self._groups[group]
+        connections = self._clients[client.client_id]
+        del connections[group, channel]
+        if not connections:
+            del self._clients[client.client_id]
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""
