@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from broker_cases import BrokerCase
+
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.queue_locks import LOCK_MAX_LIVE_MS, RebalanceLockManager
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 
 
 class Connection:
@@ -41,3 +47,34 @@ def reached(manager: ProducerManager) -> object:
     client = manager.find("c1")
     assert client is not None
     return client.channel
+
+
+def test_nothing_is_left_of_locks_that_are_gone() -> None:
+    locks, queue = RebalanceLockManager(), MessageQueue("T", "broker-a", 0)
+    assert locks.lock("asks for nothing", [], "c1", 0) == []
+    assert locks.lock("lets go", [queue], "c1", 0) == [queue]
+    locks.unlock("lets go", [queue], "c2")
+    assert locks.lock("lets go", [queue], "c2", 1) == []
+    locks.unlock("lets go", [queue], "c1")
+    assert locks.lock("dies", [queue], "c1", 0) == [queue]
+    assert locks.lock("lives", [queue], "c1", LOCK_MAX_LIVE_MS) == [queue]
+    locks.expire(LOCK_MAX_LIVE_MS)
+    assert list(locks._groups) == ["dies", "lives"]
+    locks.expire(LOCK_MAX_LIVE_MS + 1)
+    assert list(locks._groups) == ["lives"]
+
+
+@pytest.mark.asyncio
+async def test_a_fingerprint_goes_with_its_group(broker: BrokerCase) -> None:
+    """Heart-beats of the second form: the broker says whether the group subscribes to something else than before."""
+
+    async def is_other(fingerprint: int, group: str = "G", **of: Any) -> bool:
+        answer = await broker.heart_beat(group, heartbeat_fingerprint=fingerprint, **of)
+        return answer.ext_fields["IS_SUB_CHANGE"] == "true"
+
+    assert [await is_other(one) for one in (7, 7, 8)] == [False, False, True]
+    await broker.ask(UnregisterClientRequestHeader(client_id="c1", consumer_group="G"))
+    assert not await is_other(9)
+    assert [await is_other(one, "no name for a group") for one in (7, 8)] == [False, False]
+    # Whom the broker has forgotten, and who believes that it knows the subscriptions, sends them again.
+    assert [await is_other(7, "returned", topics=(), without_sub=one) for one in (True, True)] == [True, False]

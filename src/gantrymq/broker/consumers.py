@@ -29,6 +29,7 @@ class ConsumerGroup:
         self.consume_type: str | None = None
         self.message_model: str | None = None
         self.consume_from_where: str | None = None
+        self.fingerprint = 0  # of its last heart-beat, 0 in the first form of those
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.channels: dict[Connected, ClientChannel] = {}
 
@@ -110,13 +111,20 @@ class ConsumerManager:
     # What changes it
 
     def register(
-        self, data: ConsumerData, client: ClientChannel, *, notify: bool, with_subscriptions: bool = True
+        self,
+        data: ConsumerData,
+        client: ClientChannel,
+        *,
+        notify: bool,
+        with_subscriptions: bool = True,
+        fingerprint: int = 0,
     ) -> bool:
         """A heart-beat of a consumer; whether the group has changed."""
         name = str(data.group_name)
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = ConsumerGroup(name)
+        group.fingerprint = fingerprint
         changed = group.update_channel(client, data)
         if with_subscriptions:
             before = set(group.subscriptions)

@@ -21,13 +21,15 @@ class RebalanceLockManager:
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
         """The queues that are the client's now (tryLockBatch)."""
-        locks = self._groups.setdefault(group, {})
+        locks = self._groups.get(group, {})
         locked = []
         for queue in queues:
             held = locks.get(queue)
             if held is None or held[0] == client_id or self._is_over(held, now_ms):
                 locks[queue] = (client_id, now_ms)
                 locked.append(queue)
+        if locks:
+            self._groups[group] = locks
         return locked
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -37,6 +39,16 @@ class RebalanceLockManager:
             held = locks.get(queue)
             if held is not None and held[0] == client_id:
                 del locks[queue]
+        if not locks:
+            self._groups.pop(group, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the locks that are over: those of consumers that ended without a word."""
+        live = {
+            group: {queue: held for queue, held in locks.items() if not self._is_over(held, now_ms)}
+            for group, locks in self._groups.items()
+        }
+        self._groups = {group: locks for group, locks in live.items() if locks}
 
     def is_all_expired(self, group: str, now_ms: int) -> bool:
         """Whether nobody of the group holds a queue: then it does not consume in order."""

@@ -235,6 +235,7 @@ class BrokerServer:
     def _expire_clients(self) -> None:
         now_ms, broker = self._clock.now_ms(), self.config.broker
         self.producers.expire(now_ms)
+        self.locks.expire(now_ms)
         self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)
 
     # Stop

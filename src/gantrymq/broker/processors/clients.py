@@ -38,7 +38,6 @@ class ClientManageProcessor:
     ) -> None:
         self._config, self._clock, self._topics, self._groups = config, clock, topics, groups
         self._consumers, self._producers = consumers, producers
-        self._fingerprints: dict[str, int] = {}
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
@@ -54,16 +53,17 @@ class ClientManageProcessor:
         return response
 
     def _consumer(self, client: ClientChannel, consumer: ConsumerData, data: HeartbeatData) -> bool:
-        """One group of a heart-beat; whether its fingerprint is another than the last one."""
+        """One group of a heart-beat; whether its subscriptions are wanted with the next one.
+
+        That is so where its fingerprint is another than the last one of the group's members, and where a group that
+        nobody is in (the connection broke, the broker was started anew) gets a member who sends none.
+        """
         if self._config.broker.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
         name = str(consumer.group_name)
-        known = self._fingerprints.get(name)
-        self._fingerprints[name] = data.heartbeat_fingerprint
-        is_other = known is not None and known != data.heartbeat_fingerprint
         group = self._groups.find(name)
         if group is None:
-            return is_other
+            return False
         in_order = any(self._topics.is_order_topic(str(one.topic)) for one in consumer.subscription_data_set)
         self._topics.create_for_group(
             names.retry_topic(name),
@@ -71,11 +71,14 @@ class ClientManageProcessor:
             order=in_order,
             sys_flag=UNIT_SUB_FLAG if consumer.unit_mode else 0,
         )
+        before = self._consumers.group(name)
+        is_other = data.without_sub if before is None else before.fingerprint != data.heartbeat_fingerprint
         self._consumers.register(
             consumer,
             client,
             notify=group.notify_consumer_ids_changed_enable,
             with_subscriptions=not (data.heartbeat_fingerprint and data.without_sub),
+            fingerprint=data.heartbeat_fingerprint,
         )
         return is_other
 
