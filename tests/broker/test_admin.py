@@ -89,6 +89,19 @@ async def test_settings_change_all_or_none(broker: BrokerCase) -> None:
     assert black.code == ResponseCode.NO_PERMISSION
 
 
+async def test_what_tools_may_not_set_is_what_stood_in_the_configuration_at_the_start(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path / "store", config_black_list="brokerPermission")
+    await case.start()
+    for entry in (
+        *(b"brokerPermission=0", b"configBlackList=", b"brokerConfigPath=/x", b"rocketmqHome=/x", b"aclEnable=true"),
+        *(b"aclPlainFile=/x", b"defaultTopicQueueNums=3\nbrokerPermission=0"),
+    ):
+        assert (await case.ask(RequestCode.UPDATE_BROKER_CONFIG, entry)).code == ResponseCode.NO_PERMISSION
+    good = await case.ask(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3")
+    assert good.code == ResponseCode.SUCCESS
+    await case.stop()
+
+
 async def test_settings_that_cannot_be_kept_are_in_force_and_an_error(broker: BrokerCase) -> None:
     def refuse(entries: Mapping[str, str]) -> None:
         raise DiskFullError(Path("broker.conf"), 1)

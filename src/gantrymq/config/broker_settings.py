@@ -77,7 +77,7 @@ class BrokerConfig:
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
     acl_enable: bool = key("aclEnable", False)
     acl_plain_file: str = key("aclPlainFile", "")  # empty: config/plain_acl.yml of the store
-    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath;aclEnable;aclPlainFile")
+    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
 
     def __post_init__(self) -> None:
         """Check every number against what its field allows."""

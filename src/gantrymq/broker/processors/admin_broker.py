@@ -29,6 +29,8 @@ from gantrymq.remoting.headers.broker import GetBrokerConfigResponseHeader
 from gantrymq.remoting.transport.channel import Channel
 
 _PERMISSION = "brokerPermission"
+# Whatever configBlackList says: itself, where files lie, and who may ask.
+_NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
 VERSION_TEXT = "V5_5_0"
 
 
@@ -51,14 +53,14 @@ class BrokerAdminProcessor:
         self._puts, self._outer = puts, outer
         self._version = TableVersion(clock)
         self._writing = asyncio.Lock()
+        self._black_list = _NEVER_UPDATED | set(config.broker.config_black_list.split(";"))  # as it is at the start
 
     # Settings
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG: all or nothing, kept in the broker.conf. A key that nobody knows is passed over."""
         entries = parse_properties(request.body.decode("utf-8", "replace"))
-        black_list = set(self._config.broker.config_black_list.split(";"))
-        if black_list & set(entries):
+        if not self._black_list.isdisjoint(entries):
             return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
             self._config.update(entries)
