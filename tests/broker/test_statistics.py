@@ -1,6 +1,14 @@
 """What the broker counted: sums and rates over a minute, an hour and a day."""
 
+import pytest
+from broker_cases import BrokerCase
+
 from gantrymq.broker.statistics import SAMPLE_MS, TOPIC_PUT_NUMS, BrokerStatsManager
+from gantrymq.remoting.bodies.broker import BrokerStatsData
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.headers.broker import ViewBrokerStatsDataRequestHeader
+from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 MINUTE_MS = 60_000
 START_MS = 1_700_000_000_000
@@ -38,3 +46,39 @@ def test_spans_end() -> None:
         stats.sample(now_ms)
         now_ms += SAMPLE_MS
     assert sums(stats, now_ms) == [0, 0, 0]
+
+
+async def viewed(broker: BrokerCase, kind: str, key: str) -> int | None:
+    """The sum of the last minute, or None where nothing was counted."""
+    answer = await broker.ask(ViewBrokerStatsDataRequestHeader(stats_name=kind, stats_key=key))
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    minute = decode_body(BrokerStatsData, answer.body).stats_minute
+    assert minute is not None
+    return minute.sum
+
+
+@pytest.mark.asyncio
+async def test_what_went_through_the_broker_is_counted_by_its_cluster(broker: BrokerCase) -> None:
+    assert [await viewed(broker, kind, "DefaultCluster") for kind in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")] == [
+        None,
+        None,
+    ]
+    broker.server.stats.sample(START_MS)
+    for topic in ("T", "T", "U"):
+        await broker.send(topic)
+    await broker.pull("T")
+    broker.server.stats.forget(["DefaultCluster"])  # a topic of that name
+    broker.server.stats.sample(START_MS + SAMPLE_MS)
+    assert [await viewed(broker, kind, "DefaultCluster") for kind in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")] == [3, 2]
+
+
+@pytest.mark.asyncio
+async def test_what_is_sent_back_counts_for_its_own_topic(broker: BrokerCase) -> None:
+    """Not for the one that the request names, nor for the retry topic where it comes back once more."""
+    await broker.send("T")
+    for offset in (0, broker.server.store.max_phy_offset):
+        back = ConsumerSendMsgBackRequestHeader(offset=offset, group="G", delay_level=0, origin_topic="invented")
+        assert (await broker.ask(back)).code == ResponseCode.SUCCESS
+    broker.server.stats.sample(START_MS)
+    assert [await viewed(broker, "SNDBCK_PUT_NUMS", f"{topic}@G") for topic in ("T", "invented")] == [2, None]

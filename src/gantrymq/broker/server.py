@@ -154,7 +154,7 @@ class BrokerServer:
         self.consumers = ConsumerManager(self._members_changed)
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
-        self.stats = BrokerStatsManager()
+        self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
         self._client = RemotingClient(tls=self._client_tls)

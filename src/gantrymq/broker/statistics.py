@@ -15,7 +15,7 @@ from gantrymq.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
 TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
-BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+_OF_THE_BROKER = ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")
 
 SAMPLE_MS = 10_000
 # How many samples each span has, and how far they are apart: as with RocketMQ.
@@ -49,9 +49,10 @@ class _Item:
 
 
 class BrokerStatsManager:
-    """Sums by kind and key (a topic, or ``topic@group``)."""
+    """Sums by kind and key: a topic, ``topic@group``, or for those of the whole broker its ``cluster``."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str = "DefaultCluster") -> None:
+        self._cluster = cluster
         self._items: dict[tuple[str, str], _Item] = {}
         self._put_items: dict[str, tuple[_Item, _Item]] = {}  # those two of a topic that each put changes
         self.put_total = self.get_total = 0
@@ -86,16 +87,24 @@ class BrokerStatsManager:
 
     def sample(self, now_ms: int) -> None:
         """Keep where every sum is; called every ten seconds."""
+        self._count_totals()
         for item in self._items.values():
             item.sample(now_ms)
 
     def view(self, kind: str, key: str, now_ms: int) -> BrokerStatsData | None:
         """The sums and rates of a key, or None where nothing was counted (viewBrokerStatsData)."""
+        self._count_totals()
         item = self._items.get((kind, key))
         if item is None:
             return None
         minute, hour, day = (item.over(span, now_ms) for span in range(len(_SPANS)))
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def _count_totals(self) -> None:
+        """Here, and not where messages are counted, which would take time with each of them."""
+        for kind, total in zip(_OF_THE_BROKER, (self.put_total, self.get_total), strict=True):
+            if total:
+                self._item(kind, self._cluster).value = total
 
     def tps(self, kind: str, key: str, now_ms: int) -> float:
         """The rate over the last minute."""
@@ -107,5 +116,5 @@ class BrokerStatsManager:
         gone = set(keys)
         self._put_items.clear()
         for kind, key in list(self._items):
-            if gone.intersection(key.split("@")):
+            if kind not in _OF_THE_BROKER and gone.intersection(key.split("@")):
                 del self._items[kind, key]

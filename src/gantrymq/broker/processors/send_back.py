@@ -76,7 +76,7 @@ class ConsumerSendMsgBackProcessor:
             again = self._again(message, retry, random.randrange(group.retry_queue_nums), level)
 
         def stored(results: list[PutMessageResult], busy: str | None) -> None:
-            answer = self._stored(request, asked, results, busy)
+            answer = self._stored(request, asked.group, again, results, busy)
             if not request.is_oneway:
                 self._answer(channel, encode_command(answer), again.topic)
 
@@ -107,7 +107,8 @@ class ConsumerSendMsgBackProcessor:
     def _stored(
         self,
         request: RemotingCommand,
-        asked: ConsumerSendMsgBackRequestHeader,
+        group: str,
+        again: Message,
         results: list[PutMessageResult],
         busy: str | None,
     ) -> RemotingCommand:
@@ -115,5 +116,5 @@ class ConsumerSendMsgBackProcessor:
             return request.response(ResponseCode.SYSTEM_BUSY, busy)
         if results[0].status is not PutMessageStatus.PUT_OK:
             return request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
-        self._stats.add(SNDBCK_PUT_NUMS, f"{asked.origin_topic}@{asked.group}", 1)
+        self._stats.add(SNDBCK_PUT_NUMS, f"{again.properties[RETRY_TOPIC]}@{group}", 1)
         return request.response(ResponseCode.SUCCESS)
