@@ -151,6 +151,21 @@ async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
     await case.stop()
 
 
+async def test_what_was_pulled_survives_a_restart_without_a_commit(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    await case.send()
+    await case.pull()
+    await case.stop()
+    again = BrokerCase(tmp_path / "store")
+    await again.start()
+    assert again.server.offsets.query_pulled("G", "T", 0) == 1
+    edits = again.server.offsets.edits
+    await again.pull(offset=1)
+    assert again.server.offsets.edits == edits  # who waits for messages does not have the table written
+    await again.stop()
+
+
 async def test_the_groups_come_as_json_that_anybody_reads(broker: BrokerCase) -> None:
     body = (await broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body
     assert "TOOLS_CONSUMER" in json.loads(body)["subscriptionGroupTable"]

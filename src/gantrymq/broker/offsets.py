@@ -43,7 +43,7 @@ class ConsumerOffsetManager:
         self._offsets: _Table = {}
         self._pulled: _Table = {}
         self._reset: _Table = {}
-        self.edits = 0
+        self.edits = self._commits = 0
 
     # One queue
 
@@ -63,7 +63,7 @@ class ConsumerOffsetManager:
         if queues is None:
             queues = self._offsets[key] = {}
         queues[queue_id] = offset
-        self._edited()
+        self._committed()
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group has pulled; the committed offset where it never did."""
@@ -76,7 +76,9 @@ class ConsumerOffsetManager:
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}
-        queues[queue_id] = offset
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self.edits += 1
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Send the group's next pull of this queue to ``offset``."""
@@ -123,7 +125,7 @@ class ConsumerOffsetManager:
         offsets = self._offsets.get(offset_key(topic, source))
         if offsets is not None:
             self._offsets[offset_key(topic, target)] = dict(offsets)
-            self._edited()
+            self._committed()
 
     def remove_group(self, group: str) -> None:
         """Forget a group (removeOffset)."""
@@ -158,9 +160,10 @@ class ConsumerOffsetManager:
                 del table[key]
                 self.edits += 1
 
-    def _edited(self) -> None:
+    def _committed(self) -> None:
         self.edits += 1
-        if self.edits % self._config.broker.consumer_offset_update_version_step == 0:
+        self._commits += 1
+        if self._commits % self._config.broker.consumer_offset_update_version_step == 0:
             self._version.next()
 
     # What is kept and sent
