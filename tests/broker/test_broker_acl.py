@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from broker_cases import BrokerCase, messages_of
+from structlog.testing import capture_logs
 
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
 from gantrymq.broker.acl.needs import ADMIN_CODES, Need, needs
 from gantrymq.errors import ConfigError
@@ -60,6 +62,7 @@ def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
         "accounts: [{accessKey: longEnough, secretKey: longEnough, topicPerms: [orders]}]",
         "accounts: [{accessKey: longEnough, secretKey: longEnough, whiteRemoteAddress: here}]",
         "a: [",
+        "a: 2001-99-99",
     ],
 )
 def test_a_file_that_says_something_else_is_refused(text: str) -> None:
@@ -245,6 +248,36 @@ async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) ->
         await asyncio.sleep(0.1)
     assert code == ResponseCode.SUCCESS
     await broker.stop()
+
+
+def test_what_cannot_be_read_is_reported_once_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACL)
+    control = AccessControl(file, lambda offset: None)
+
+    def reports() -> list[str]:
+        """What three looks at the file say."""
+        with capture_logs() as lines:
+            for _ in range(3):
+                control.reload()
+        return [line["event"] for line in lines]
+
+    wrong, fine = ["access control not reloaded"], ["access control reloaded"]
+    assert reports() == []
+    file.write_text("accounts: [")
+    assert (reports(), reports()) == (wrong, [])
+    file.write_text("accounts: [[")
+    assert (reports(), reports()) == (wrong, [])
+    file.rename(tmp_path / "away")
+    assert (reports(), reports()) == (wrong, [])
+    file.write_text(ACL)
+    assert (reports(), reports()) == (fine, [])
+    file.rename(tmp_path / "away")
+    assert (reports(), reports()) == (wrong, [])
+    (tmp_path / "away").rename(file)  # as it was: nothing is reloaded
+    assert reports() == []
+    file.rename(tmp_path / "away")
+    assert (reports(), reports()) == (wrong, [])
 
 
 @pytest.mark.asyncio

@@ -12,14 +12,14 @@ import structlog
 
 from gantrymq.broker.acl.accounts import Account, Accounts, parse_accounts
 from gantrymq.broker.acl.needs import ADMIN_CODES, needs
-from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 
 WATCH_INTERVAL_MS = 500
-_NEVER = (-1, -1)
+_State = tuple[int, int]
 
 log = structlog.get_logger()
 
@@ -33,17 +33,24 @@ class AccessControl:
 
     def __init__(self, path: Path, topic_at: Callable[[int], str | None]) -> None:
         self._path, self._topic_at = path, topic_at
-        self._seen = _NEVER
         self._accounts = self._read()
+        self._trouble: tuple[_State | None, str] | None = None  # what was reported last, while it lasts
 
     def reload(self) -> None:
-        """Take over what the file says now; one that cannot be read is reported, and what was in force stays."""
-        try:
-            if self._state() != self._seen:
+        """Take over what the file says now; what was in force stays where it cannot be read.
+
+        That is tried again each time, for its reason may go without a change of the file, and reported once a change.
+        """
+        state, trouble = self._state(), None
+        if state != self._seen:
+            try:
                 self._accounts = self._read()
                 log.info("access control reloaded", file=str(self._path), accounts=len(self._accounts.by_key))
-        except (OSError, GantrymqError) as error:
-            log.error("access control not reloaded", file=str(self._path), reason=str(error))
+            except ConfigError as error:
+                trouble = state, str(error)
+                if trouble != self._trouble:
+                    log.error("access control not reloaded", file=str(self._path), reason=str(error))
+        self._trouble = trouble
 
     def check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The refusal, or None where the request may go on."""
@@ -78,14 +85,18 @@ class AccessControl:
         return None
 
     def _read(self) -> Accounts:
+        state = self._state()
         try:
-            seen = self._state()
             accounts = parse_accounts(self._path.read_bytes(), str(self._path))
         except OSError as error:
             raise ConfigError("aclPlainFile", str(self._path), f"a file that can be read ({error.strerror})") from error
-        self._seen = seen
+        self._seen = state
         return accounts
 
-    def _state(self) -> tuple[int, int]:
-        status = self._path.stat()
+    def _state(self) -> _State | None:
+        """What changes with the file; None where there is none to be seen."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
         return status.st_mtime_ns, status.st_size

@@ -70,7 +70,7 @@ def parse_accounts(raw: bytes, path: str) -> Accounts:
         value = msgspec.yaml.decode(raw) or {}
     except ImportError as error:
         raise ConfigError("aclEnable", "true", "false, unless PyYAML is installed (pip install pyyaml)") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:  # the latter of a date that is none
         raise ConfigError(path, "", f"YAML ({error})") from error
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
         raise ConfigError(path, "", "globalWhiteRemoteAddresses and accounts")
