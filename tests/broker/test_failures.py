@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from broker_cases import BrokerCase, messages_of
 
+from gantrymq.broker import server
 from gantrymq.broker.consumers import ClientChannel, ConsumerManager
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.embedded.standalone import Standalone
@@ -18,6 +19,7 @@ from gantrymq.model import fastjson
 from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.client import ConsumerData
 from gantrymq.remoting.codes import PullSysFlag, ResponseCode
+from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
 from gantrymq.store.append import PutMessageResult
 
 WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
@@ -32,6 +34,7 @@ def held_back(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> asyncio.Ev
         return 0
 
     monkeypatch.setattr(broker.server.outer, "register", hangs)
+    monkeypatch.setattr(server, "_ANNOUNCED_S", 60.0)
     return announced
 
 
@@ -125,6 +128,41 @@ async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered
     finally:
         announced.set()
     assert (await new).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.asyncio
+async def test_while_a_changed_topic_is_being_announced_sends_to_it_are_answered(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send("old")
+    announced = held_back(broker, monkeypatch)
+    wider = CreateTopicRequestHeader(
+        topic="old", default_topic="TBW102", read_queue_nums=8, write_queue_nums=8, perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )  # fmt: skip
+    change = asyncio.create_task(broker.ask(wider))
+    while (topic := broker.server.topics.get("old")) is None or topic.write_queue_nums != 8:
+        await asyncio.sleep(0)
+    try:
+        assert (await asyncio.wait_for(broker.send("old"), 10)).code == ResponseCode.SUCCESS
+        assert not change.done()
+    finally:
+        announced.set()
+    assert (await change).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.asyncio
+async def test_who_makes_a_topic_is_answered_before_he_gives_up_a_name_server_that_hangs(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = held_back(broker, monkeypatch)
+    monkeypatch.setattr(server, "_ANNOUNCED_S", 0.01)
+    try:
+        assert (await asyncio.wait_for(broker.send("new"), 10)).code == ResponseCode.SUCCESS
+        monkeypatch.setattr(server, "_ANNOUNCED_S", 60.0)  # it was waited for once
+        assert (await asyncio.wait_for(broker.send("new"), 10)).code == ResponseCode.SUCCESS
+    finally:
+        announced.set()
 
 
 @pytest.mark.asyncio

@@ -49,7 +49,6 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.ready import load_kernels
-from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import NotifyConsumerIdsChangedRequestHeader
 from gantrymq.remoting.transport.channel import Channel
@@ -62,6 +61,7 @@ from gantrymq.store.recovery import Progress
 _EXPIRE_INTERVAL_MS = 1_000
 _RATE_SAMPLE_MS = 1_000
 _SCAN_INTERVAL_MS = 10_000  # ClientHousekeepingService
+_ANNOUNCED_S = 1.0  # an answer waits so long for name servers: a client gives up after 3, and sends the message again
 
 
 class BrokerServer:
@@ -92,7 +92,7 @@ class BrokerServer:
         self._hooks: tuple[RequestHook, ...] = tuple(hooks)
         self._stopping = False
         self._answers: set[asyncio.Task[None]] = set()
-        self._unsettled: set[str] = set()  # topics that were made or changed and may not be known everywhere yet
+        self._unsettled: set[str] = set()  # topics that were made and may not be known everywhere yet
         self.port = 0
 
     @property
@@ -281,8 +281,8 @@ class BrokerServer:
 
     # Who tells whom
 
-    def _topics_changed(self, topics: list[TopicConfig]) -> None:
-        self._unsettled.update(str(one.topic_name) for one in topics)
+    def _topics_changed(self, made: list[str]) -> None:
+        self._unsettled.update(made)
         self.outer.register_soon()
 
     def _members_changed(self, group: str, members: list[ClientChannel]) -> None:
@@ -297,11 +297,11 @@ class BrokerServer:
         self.consumers.channel_closed(channel)
 
     def _answer(self, channel: Channel, frame: bytes, topic: str) -> None:
-        """Send an answer; while the topic it rests on is not yet on the disk and at the name servers, later."""
+        """Send an answer; while the new topic it rests on is not yet on the disk and at the name servers, later."""
         if topic not in self._unsettled or self._are_settled():
             channel.send_bytes((frame,))
         else:
-            task = asyncio.ensure_future(self._answer_when_settled(channel, frame))
+            task = asyncio.ensure_future(self._answer_when_settled(channel, frame, topic))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
@@ -312,10 +312,11 @@ class BrokerServer:
         self._unsettled.clear()
         return True
 
-    async def _answer_when_settled(self, channel: Channel, frame: bytes) -> None:
+    async def _answer_when_settled(self, channel: Channel, frame: bytes, topic: str) -> None:
         with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
             await self.kept.save(TOPICS)
-        with suppress(GantrymqError):
-            await self.outer.settled()
-        self._are_settled()
+        with suppress(TimeoutError, GantrymqError):
+            await asyncio.wait_for(self.outer.settled(), _ANNOUNCED_S)
+        if not self._are_settled():
+            self._unsettled.discard(topic)  # what hangs or fails was waited for: no other send has to
         channel.send_bytes((frame,))

@@ -41,14 +41,12 @@ def describe(topic: TopicConfig) -> str:
 
 
 class TopicConfigManager:
-    """The table of topics. ``changed(topics)`` is told of what was made or altered, so that it is registered.
+    """The table of topics. ``changed(made)`` is told that it has to be registered, and which topics are new in it.
 
     ``edits`` counts changes: whoever keeps the table on disk compares it.
     """
 
-    def __init__(
-        self, config: LiveConfig, clock: Clock, changed: Callable[[list[TopicConfig]], None] = lambda _: None
-    ) -> None:
+    def __init__(self, config: LiveConfig, clock: Clock, changed: Callable[[list[str]], None] = lambda _: None) -> None:
         self._config, self._changed = config, changed
         self._version = TableVersion(clock)
         self._table: dict[str, TopicConfig] = {}
@@ -181,11 +179,12 @@ class TopicConfigManager:
         return True
 
     def _put(self, topics: list[TopicConfig]) -> None:
+        made = [name for topic in topics if (name := str(topic.topic_name)) not in self._table]
         for topic in topics:
             self._table[str(topic.topic_name)] = topic
             self._version.next()
         self.edits += 1
-        self._changed(topics)
+        self._changed(made)
 
     # What is kept and sent
 
