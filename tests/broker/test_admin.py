@@ -43,6 +43,22 @@ async def test_a_topic_is_on_the_disk_when_the_answer_comes(broker: BrokerCase, 
     assert kept["topicConfigTable"]["Made"]["readQueueNums"] == 2
 
 
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ('{"topicName":"Made","readQueueNums":3000000000}', ResponseCode.SYSTEM_ERROR),
+        ('{"topicName":"Made","perm":18446744073709551616}', ResponseCode.SYSTEM_ERROR),
+        ('{"readQueueNums":4}', ResponseCode.INVALID_PARAMETER),
+        ('{"topicName":null}', ResponseCode.INVALID_PARAMETER),
+    ],
+)
+async def test_a_topic_that_java_could_not_read_is_not_made(broker: BrokerCase, wrong: str, code: int) -> None:
+    before = set(broker.server.topics.table)
+    body = f'{{"topicConfigList":[{wrong}]}}'.encode()
+    assert (await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)).code == code
+    assert set(broker.server.topics.table) == before
+
+
 async def test_all_topics_come_in_one_table(broker: BrokerCase) -> None:
     await broker.ask(topic("Made"))
     response = await broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG)

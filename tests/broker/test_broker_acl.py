@@ -83,8 +83,8 @@ def test_what_is_not_said_is_denied() -> None:
 @pytest.mark.parametrize(
     ("code", "fields", "body"),
     [
-        (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other").encode()),
-        (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other").encode()),
+        (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other", client_id="c").encode()),
+        (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other", client_id="c").encode()),
         (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""),
         (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "other"}, b""),
         (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "orders", "compareGroup": "other"}, b""),

@@ -6,10 +6,24 @@ import pytest
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.remoting.bodies.client import HeartbeatData
-from gantrymq.remoting.bodies.group import ConsumeStats, OffsetWrapper, SubscriptionGroupWrapper
+from gantrymq.remoting.bodies.client import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+    SetMessageRequestModeRequestBody,
+    SubscriptionData,
+    UnlockBatchRequestBody,
+)
+from gantrymq.remoting.bodies.group import (
+    ConsumeStats,
+    CustomizedRetryPolicy,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from gantrymq.remoting.body import by_queue, decode_body, keyed
+from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig
+from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
 from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
 
 ROUTE = TopicRouteData(
@@ -60,6 +74,43 @@ def test_numbers_in_strings_are_left_alone() -> None:
 def test_what_is_no_body_is_refused(raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="no TopicRouteData"):
         decode_body(TopicRouteData, raw)
+
+
+@pytest.mark.parametrize(
+    ("body", "raw"),
+    [
+        (TopicConfig, b'{"readQueueNums":3000000000}'),
+        (TopicConfig, b'{"perm":"-2147483649"}'),
+        (TopicConfig, b'{"topicSysFlag":1e10}'),
+        (DataVersion, b'{"counter":9223372036854775808}'),
+        (SubscriptionGroupConfig, b'{"retryQueueNums":2147483648}'),
+        (CustomizedRetryPolicy, b'{"next":[1,18446744073709551616]}'),
+        (SubscriptionGroupWrapper, b'{"forbiddenTable":{"G":{"T":4294967296}}}'),
+        (BrokerData, b'{"brokerName":"a","brokerAddrs":{18446744073709551616:"h:1"}}'),
+        (SubscriptionData, b'{"topic":"T","subVersion":1180591620717411303424}'),
+    ],
+)
+def test_a_number_is_an_int_or_a_long_of_java_s(body: type[Body], raw: bytes) -> None:
+    with pytest.raises(RemotingCommandError, match="Expected `int`"):
+        decode_body(body, raw)
+
+
+@pytest.mark.parametrize(
+    ("body", "raw"),
+    [
+        (HeartbeatData, b"{}"),
+        (HeartbeatData, b'{"clientID":"c","producerDataSet":[{}]}'),
+        (HeartbeatData, b'{"clientID":"c","consumerDataSet":[{"groupName":null}]}'),
+        (HeartbeatData, b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{}]}]}'),
+        (LockBatchRequestBody, b'{"consumerGroup":"G"}'),
+        (UnlockBatchRequestBody, b'{"clientId":"c"}'),
+        (QueryAssignmentRequestBody, b'{"consumerGroup":"G"}'),
+        (SetMessageRequestModeRequestBody, b'{"topic":"T"}'),
+    ],
+)
+def test_who_it_is_about_has_to_be_said(body: type[Body], raw: bytes) -> None:
+    with pytest.raises(RemotingCommandError, match="missing required field"):
+        decode_body(body, raw)
 
 
 def test_a_batch_comes_back_as_it_was() -> None:

@@ -50,6 +50,12 @@ def test_flags_and_order_are_not_in_it() -> None:
     assert read.topic_config_serialize_wrapper.topic_config_table["t"] == TopicConfig(topic_name="t")
 
 
+def test_a_number_that_is_no_int_of_java_s_is_refused() -> None:
+    wrong = TopicConfig(topic_name="t", read_queue_nums=3_000_000_000)
+    with pytest.raises(RemotingCommandError, match="the body holds no topic: 't 3000000000 "):
+        decode_compressed(encode_compressed(body_of(wrong)))
+
+
 def test_a_broker_older_than_5_sends_no_mappings() -> None:
     plain = zlib.decompress(encode_compressed(body_of(ORDERS)))
     assert decode_compressed(zlib.compress(plain[:-4])) == body_of(ORDERS)

@@ -62,7 +62,7 @@ class ConsumerGroup:
         """Take over what a member subscribes to; whether topics came or went."""
         updated, topics = False, set[str]()
         for one in subscriptions:
-            topic = str(one.topic)
+            topic = one.topic
             topics.add(topic)
             old = self.subscriptions.get(topic)
             if old is None or one.sub_version > old.sub_version:
@@ -120,7 +120,7 @@ class ConsumerManager:
         fingerprint: int = 0,
     ) -> bool:
         """A heart-beat of a consumer; whether the group has changed."""
-        name = str(data.group_name)
+        name = data.group_name
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = ConsumerGroup(name)
@@ -158,7 +158,7 @@ class ConsumerManager:
             group = self._pulling[name] = ConsumerGroup(name)
         group.consume_type, group.message_model = CONSUME_PASSIVELY, model
         if subscription is not None:
-            group.subscriptions[str(subscription.topic)] = subscription
+            group.subscriptions[subscription.topic] = subscription
 
     def expire(self, now_ms: int, channel_expired_ms: int, subscription_expired_ms: int) -> None:
         """Close the channels of consumers that were silent too long, and forget old subscriptions of those that pull.

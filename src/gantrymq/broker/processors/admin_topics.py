@@ -96,7 +96,7 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def _wrong(self, topic: TopicConfig) -> str | None:
-        broker, name = self._config.broker, str(topic.topic_name)
+        broker, name = self._config.broker, topic.topic_name or ""
         wrong = names.wrong_topic(name)
         if wrong is not None:
             return wrong

@@ -50,10 +50,10 @@ class QueryAssignmentProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     async def _share(self, asked: QueryAssignmentRequestBody) -> list[MessageQueue] | None:
-        queues = await self._outer.readable_queues(str(asked.topic))
+        queues = await self._outer.readable_queues(asked.topic)
         if queues is None or asked.message_model == "BROADCASTING":
             return queues
-        group = self._consumers.group(str(asked.consumer_group))
+        group = self._consumers.group(asked.consumer_group)
         share = _SHARES.get(str(asked.strategy_name))
         if group is None or share is None:
             return None
@@ -65,7 +65,7 @@ class QueryAssignmentProcessor:
     def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE: PULL is what it is anyway."""
         asked = decode_body(SetMessageRequestModeRequestBody, request.body)
-        topic, group = str(asked.topic), str(asked.consumer_group)
+        topic, group = asked.topic, asked.consumer_group
         if topic.startswith(names.RETRY_PREFIX):
             return request.response(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if topic not in self._topics:

@@ -23,11 +23,11 @@ class LockProcessor:
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client has now."""
         asked = decode_body(LockBatchRequestBody, request.body)
-        locked = self._locks.lock(str(asked.consumer_group), asked.mq_set, str(asked.client_id), self._clock.now_ms())
+        locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, self._clock.now_ms())
         return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ."""
         asked = decode_body(UnlockBatchRequestBody, request.body)
-        self._locks.unlock(str(asked.consumer_group), asked.mq_set, str(asked.client_id))
+        self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
         return request.response(ResponseCode.SUCCESS)

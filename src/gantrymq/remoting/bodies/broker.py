@@ -4,12 +4,13 @@ from msgspec import field
 
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.header import Int, Long
 
 
 class BrokerStatsItem(Body, kw_only=True):
     """A sum, a rate a second, and an average."""
 
-    sum: int = 0
+    sum: Long = 0
     tps: float = 0.0
     avgpt: float = 0.0
 
@@ -25,9 +26,9 @@ class BrokerStatsData(Body, kw_only=True):
 class ConsumeQueueData(Body, kw_only=True):
     """A unit of a consume queue; ``msg`` says why it cannot be read, if so."""
 
-    physic_offset: int = 0
-    physic_size: int = 0
-    tags_code: int = 0
+    physic_offset: Long = 0
+    physic_size: Int = 0
+    tags_code: Long = 0
     extend_data_json: str | None = None
     bit_map: str | None = None
     eval: bool = False
@@ -40,30 +41,30 @@ class QueryConsumeQueueResponseBody(Body, kw_only=True):
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
     queue_data: list[ConsumeQueueData] | None = None
-    max_queue_index: int = 0
-    min_queue_index: int = 0
+    max_queue_index: Long = 0
+    min_queue_index: Long = 0
 
 
 class HAConnectionRuntimeInfo(Body, kw_only=True):
     """A slave as its master sees it."""
 
     addr: str | None = None
-    slave_ack_offset: int = 0
-    diff: int = 0
+    slave_ack_offset: Long = 0
+    diff: Long = 0
     in_sync: bool = False
-    transferred_byte_in_second: int = 0
-    transfer_from_where: int = 0
+    transferred_byte_in_second: Long = 0
+    transfer_from_where: Long = 0
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
     """A slave as it sees itself."""
 
     master_addr: str | None = None
-    transferred_byte_in_second: int = 0
-    max_offset: int = 0
-    last_read_timestamp: int = 0
-    last_write_timestamp: int = 0
-    master_flush_offset: int = 0
+    transferred_byte_in_second: Long = 0
+    max_offset: Long = 0
+    last_read_timestamp: Long = 0
+    last_write_timestamp: Long = 0
+    master_flush_offset: Long = 0
     activated: bool = False
 
 
@@ -71,8 +72,8 @@ class HARuntimeInfo(Body, kw_only=True):
     """The answer to GET_BROKER_HA_STATUS."""
 
     master: bool = False
-    master_commit_log_max_offset: int = 0
-    in_sync_slave_nums: int = 0
+    master_commit_log_max_offset: Long = 0
+    in_sync_slave_nums: Int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
 

@@ -6,6 +6,7 @@ from msgspec import field
 
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.header import Int, Long
 
 _ENUMS = {
     "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
@@ -25,24 +26,24 @@ class SubscriptionData(Body, kw_only=True):
     """What a group wants of a topic; ``code_set`` holds the hashes of ``tags_set``."""
 
     class_filter_mode: bool = False
-    topic: str | None = None
+    topic: str
     sub_string: str | None = None
     tags_set: list[str] = field(default_factory=list)
-    code_set: list[int] = field(default_factory=list)
-    sub_version: int = 0
+    code_set: list[Int] = field(default_factory=list)
+    sub_version: Long = 0
     expression_type: str | None = "TAG"
 
 
 class ProducerData(Body, kw_only=True):
     """A group of producers."""
 
-    group_name: str | None = None
+    group_name: str
 
 
 class ConsumerData(Body, kw_only=True):
     """A group of consumers and what it subscribes to."""
 
-    group_name: str | None = None
+    group_name: str
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
@@ -53,10 +54,10 @@ class ConsumerData(Body, kw_only=True):
 class HeartbeatData(Body, kw_only=True):
     """The body of HEART_BEAT."""
 
-    client_id: str | None = field(name="clientID", default=None)
+    client_id: str = field(name="clientID")
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int = 0
     without_sub: bool = False
 
     @classmethod
@@ -89,8 +90,8 @@ class GetConsumerListByGroupResponseBody(Body, kw_only=True):
 class LockBatchRequestBody(Body, kw_only=True):
     """The body of LOCK_BATCH_MQ."""
 
-    consumer_group: str | None = None
-    client_id: str | None = None
+    consumer_group: str
+    client_id: str
     only_this_broker: bool = False
     mq_set: list[MessageQueue] = field(default_factory=list)
 
@@ -111,7 +112,7 @@ class Connection(Body, kw_only=True):
     client_id: str | None = None
     client_addr: str | None = None
     language: str | None = None
-    version: int = 0
+    version: Int = 0
 
 
 class ProducerConnection(Body, kw_only=True):
@@ -136,8 +137,8 @@ class ProducerInfo(Body, kw_only=True):
     client_id: str | None = None
     remote_ip: str | None = field(name="remoteIP", default=None)
     language: str | None = None
-    version: int = 0
-    last_update_timestamp: int = 0
+    version: Int = 0
+    last_update_timestamp: Long = 0
 
 
 class ProducerTableInfo(Body, kw_only=True):
@@ -149,28 +150,28 @@ class ProducerTableInfo(Body, kw_only=True):
 class ProcessQueueInfo(Body, kw_only=True):
     """How far a consumer is with a queue."""
 
-    commit_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_count: int = 0
-    cached_msg_size_in_mib: int = field(name="cachedMsgSizeInMiB", default=0)
-    transaction_msg_min_offset: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_count: int = 0
+    commit_offset: Long = 0
+    cached_msg_min_offset: Long = 0
+    cached_msg_max_offset: Long = 0
+    cached_msg_count: Int = 0
+    cached_msg_size_in_mib: Int = field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: Long = 0
+    transaction_msg_max_offset: Long = 0
+    transaction_msg_count: Int = 0
     locked: bool = False
-    try_unlock_times: int = 0
-    last_lock_timestamp: int = 0
+    try_unlock_times: Long = 0
+    last_lock_timestamp: Long = 0
     droped: bool = False
-    last_pull_timestamp: int = 0
-    last_consume_timestamp: int = 0
+    last_pull_timestamp: Long = 0
+    last_consume_timestamp: Long = 0
 
 
 class PopProcessQueueInfo(Body, kw_only=True):
     """How far a POP consumer is with a queue."""
 
-    wait_ack_count: int = 0
+    wait_ack_count: Int = 0
     droped: bool = False
-    last_pop_timestamp: int = 0
+    last_pop_timestamp: Long = 0
 
 
 class ConsumeStatus(Body, kw_only=True):
@@ -181,7 +182,7 @@ class ConsumeStatus(Body, kw_only=True):
     consume_rt: float = field(name="consumeRT", default=0.0)
     consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
     consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
-    consume_failed_msgs: int = 0
+    consume_failed_msgs: Long = 0
 
 
 class ConsumerRunningInfo(Body, kw_only=True):
@@ -205,7 +206,7 @@ class ConsumeMessageDirectlyResult(Body, kw_only=True):
     auto_commit: bool = True
     consume_result: str | None = None
     remark: str | None = None
-    spent_time_mills: int = 0
+    spent_time_mills: Long = 0
 
 
 class MessageQueueAssignment(Body, kw_only=True):
@@ -219,9 +220,9 @@ class MessageQueueAssignment(Body, kw_only=True):
 class QueryAssignmentRequestBody(Body, kw_only=True):
     """The body of QUERY_ASSIGNMENT."""
 
-    topic: str | None = None
-    consumer_group: str | None = None
-    client_id: str | None = None
+    topic: str
+    consumer_group: str
+    client_id: str
     strategy_name: str | None = None
     message_model: str | None = None
 
@@ -235,7 +236,7 @@ class QueryAssignmentResponseBody(Body, kw_only=True):
 class SetMessageRequestModeRequestBody(Body, kw_only=True):
     """The body of SET_MESSAGE_REQUEST_MODE."""
 
-    topic: str | None = None
-    consumer_group: str | None = None
+    topic: str
+    consumer_group: str
     mode: str = "PULL"
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int = 0

@@ -6,6 +6,7 @@ from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.topic import DataVersion
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.header import Int, Long
 
 _RETRY_AFTER_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
@@ -19,15 +20,15 @@ class GroupList(Body, kw_only=True):
 class ExponentialRetryPolicy(Body, kw_only=True):
     """Delays that grow, in milliseconds."""
 
-    initial: int = 5000
-    max: int = 7_200_000
-    multiplier: int = 2
+    initial: Long = 5000
+    max: Long = 7_200_000
+    multiplier: Long = 2
 
 
 class CustomizedRetryPolicy(Body, kw_only=True):
     """Delays one by one, in milliseconds."""
 
-    next: list[int] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_AFTER_SECONDS])
+    next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_AFTER_SECONDS])
 
 
 class GroupRetryPolicy(Body, kw_only=True):
@@ -44,7 +45,7 @@ class SimpleSubscriptionData(Body, kw_only=True):
     topic: str | None = None
     expression_type: str | None = None
     expression: str | None = None
-    version: int = 0
+    version: Long = 0
 
 
 class SubscriptionGroupConfig(Body, kw_only=True):
@@ -55,14 +56,14 @@ class SubscriptionGroupConfig(Body, kw_only=True):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int = 1
+    retry_max_times: Int = 16
     group_retry_policy: GroupRetryPolicy = field(default_factory=GroupRetryPolicy)
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Long = 0
+    which_broker_when_consume_slowly: Long = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int = 0
+    consume_timeout_minute: Int = 15
     subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = field(default_factory=dict)
 
@@ -71,7 +72,7 @@ class SubscriptionGroupWrapper(Body, kw_only=True):
     """All groups of a broker (GET_ALL_SUBSCRIPTIONGROUP_CONFIG, subscriptionGroup.json)."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
-    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, Int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
@@ -92,17 +93,17 @@ class GroupForbidden(Body, kw_only=True):
 class ConsumerOffsetSerializeWrapper(Body, kw_only=True):
     """Offsets by ``topic@group`` and queue number (GET_ALL_CONSUMER_OFFSET, consumerOffset.json)."""
 
-    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    offset_table: dict[str, dict[Int, Long]] = field(default_factory=dict)
     data_version: DataVersion | None = None
 
 
 class OffsetWrapper(Body, kw_only=True):
     """How far a group is with a queue."""
 
-    broker_offset: int = 0
-    consumer_offset: int = 0
-    pull_offset: int = 0
-    last_timestamp: int = 0
+    broker_offset: Long = 0
+    consumer_offset: Long = 0
+    pull_offset: Long = 0
+    last_timestamp: Long = 0
 
 
 class ConsumeStats(Body, kw_only=True):
@@ -121,8 +122,8 @@ class ConsumeStatsList(Body, kw_only=True):
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
-    total_diff: int = 0
-    total_inflight_diff: int = 0
+    total_diff: Long = 0
+    total_inflight_diff: Long = 0
 
 
 class ResetOffsetBody(Body, kw_only=True):
@@ -130,7 +131,7 @@ class ResetOffsetBody(Body, kw_only=True):
 
     has_queue_keys = True
 
-    offset_table: dict[str, int] = field(default_factory=dict)
+    offset_table: dict[str, Long] = field(default_factory=dict)
 
 
 class MessageQueueForC(Body, kw_only=True):
@@ -138,8 +139,8 @@ class MessageQueueForC(Body, kw_only=True):
 
     topic: str | None = None
     broker_name: str | None = None
-    queue_id: int = 0
-    offset: int = 0
+    queue_id: Int = 0
+    offset: Long = 0
 
 
 class ResetOffsetBodyForC(Body, kw_only=True):
@@ -153,18 +154,18 @@ class GetConsumerStatusBody(Body, kw_only=True):
 
     has_queue_keys = True
 
-    message_queue_table: dict[str, int] = field(default_factory=dict)
-    consumer_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    message_queue_table: dict[str, Long] = field(default_factory=dict)
+    consumer_table: dict[str, dict[str, Long]] = field(default_factory=dict)
 
 
 class QueueTimeSpan(Body, kw_only=True):
     """From when to when a queue holds messages, and how late the group is; in milliseconds."""
 
     message_queue: MessageQueue | None = None
-    min_time_stamp: int = 0
-    max_time_stamp: int = 0
-    consume_time_stamp: int = 0
-    delay_time: int = 0
+    min_time_stamp: Long = 0
+    max_time_stamp: Long = 0
+    consume_time_stamp: Long = 0
+    delay_time: Long = 0
 
 
 class QueryConsumeTimeSpanBody(Body, kw_only=True):
@@ -176,7 +177,7 @@ class QueryConsumeTimeSpanBody(Body, kw_only=True):
 class QueryCorrectionOffsetBody(Body, kw_only=True):
     """The answer to QUERY_CORRECTION_OFFSET, by queue number."""
 
-    correction_offsets: dict[int, int] = field(default_factory=dict)
+    correction_offsets: dict[Int, Long] = field(default_factory=dict)
 
 
 class QuerySubscriptionResponseBody(Body, kw_only=True):
@@ -193,5 +194,5 @@ class ConsumeByWho(Body, kw_only=True):
     consumed_group: list[str] = field(default_factory=list)
     not_consumed_group: list[str] = field(default_factory=list)
     topic: str | None = None
-    queue_id: int = 0
-    offset: int = 0
+    queue_id: Int = 0
+    offset: Long = 0

@@ -22,6 +22,7 @@ from gantrymq.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
 )
 from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.header import Int
 
 MAX_INFLATED_BYTES = 256 << 20
 _COUNT_BYTES = 4
@@ -73,8 +74,8 @@ def _topic(text: str) -> TopicConfig:
     if len(words) < 5 or not words[0] or words[4] not in _FILTER_TYPES:
         raise RemotingCommandError(f"the body holds no topic: {text[:200]!r}")
     try:
-        queues = [int(word) for word in words[1:4]]
-    except ValueError as error:
+        queues = msgspec.convert(words[1:4], list[Int], strict=False)
+    except msgspec.ValidationError as error:
         raise RemotingCommandError(f"the body holds no topic: {text[:200]!r}") from error
     return TopicConfig(
         topic_name=words[0],

@@ -3,6 +3,7 @@
 from msgspec import field
 
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.header import Int, Long
 
 MASTER_ID = 0
 PERM_WRITE = 2
@@ -13,10 +14,10 @@ class QueueData(Body, kw_only=True):
     """How many queues of a topic a broker has, and whether they may be read and written."""
 
     broker_name: str
-    read_queue_nums: int = 0
-    write_queue_nums: int = 0
-    perm: int = 0
-    topic_sys_flag: int = 0
+    read_queue_nums: Int = 0
+    write_queue_nums: Int = 0
+    perm: Int = 0
+    topic_sys_flag: Int = 0
 
     @property
     def is_readable(self) -> bool:
@@ -34,7 +35,7 @@ class BrokerData(Body, kw_only=True):
 
     cluster: str = ""
     broker_name: str
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
     zone_name: str | None = None
     enable_acting_master: bool = False
 
@@ -47,14 +48,14 @@ class BrokerData(Body, kw_only=True):
 class LogicQueueMappingItem(Body, kw_only=True):
     """A stretch of a logical queue and the physical queue that holds it (static topics)."""
 
-    gen: int = 0
-    queue_id: int = 0
+    gen: Int = 0
+    queue_id: Int = 0
     bname: str | None = None
-    logic_offset: int = 0
-    start_offset: int = 0
-    end_offset: int = -1
-    time_of_start: int = -1
-    time_of_end: int = -1
+    logic_offset: Long = 0
+    start_offset: Long = 0
+    end_offset: Long = -1
+    time_of_start: Long = -1
+    time_of_end: Long = -1
 
 
 class TopicQueueMappingInfo(Body, kw_only=True):
@@ -62,17 +63,17 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 
     topic: str | None = None
     scope: str = "__global__"
-    total_queues: int = 0
+    total_queues: Int = 0
     bname: str | None = None
-    epoch: int = 0
+    epoch: Long = 0
     dirty: bool = False
-    curr_id_map: dict[int, int] = field(default_factory=dict)
+    curr_id_map: dict[Int, Int] = field(default_factory=dict)
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
     """The same with the stretches of each queue."""
 
-    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
+    hosted_queues: dict[Int, list[LogicQueueMappingItem]] = field(default_factory=dict)
 
 
 class TopicRouteData(Body, kw_only=True):
@@ -97,7 +98,7 @@ class BrokerMemberGroup(Body, kw_only=True):
 
     cluster: str | None = None
     broker_name: str | None = None
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
 
 
 class GetBrokerMemberGroupResponseBody(Body, kw_only=True):

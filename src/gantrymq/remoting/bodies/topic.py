@@ -4,25 +4,26 @@ from msgspec import field
 
 from gantrymq.remoting.bodies.route import TopicQueueMappingDetail, TopicQueueMappingInfo
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.header import Int, Long
 
 
 class DataVersion(Body, kw_only=True):
     """How new a table is: of two with the same ``state_version`` the later ``timestamp`` and ``counter`` win."""
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
+    state_version: Long = 0
+    timestamp: Long = 0
+    counter: Long = 0
 
 
 class TopicConfig(Body, kw_only=True):
     """A topic's configuration; ``perm`` is 4 for reading plus 2 for writing."""
 
     topic_name: str | None = None
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int = 16
+    write_queue_nums: Int = 16
+    perm: Int = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
@@ -86,9 +87,9 @@ class CreateTopicListRequestBody(Body, kw_only=True):
 class TopicOffset(Body, kw_only=True):
     """The bounds of a queue, and when its last message was stored."""
 
-    min_offset: int = 0
-    max_offset: int = 0
-    last_update_timestamp: int = 0
+    min_offset: Long = 0
+    max_offset: Long = 0
+    last_update_timestamp: Long = 0
 
 
 class TopicStatsTable(Body, kw_only=True):
