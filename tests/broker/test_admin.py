@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,28 @@ from broker_cases import BrokerCase, messages_of
 
 from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
-from gantrymq.remoting.bodies.topic import KVTable, TopicConfigAndMappingSerializeWrapper
+from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.topic import KVTable, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from gantrymq.remoting.headers.consumer import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+)
+from gantrymq.remoting.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    ResetOffsetRequestHeader,
+)
 from gantrymq.remoting.headers.pull import QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import SendMessageResponseHeader
-from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from gantrymq.remoting.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,6 +51,10 @@ def topic(name: str, queues: int = 2, **fields: object) -> CreateTopicRequestHea
             **fields,
         }
     )
+
+
+def too_big(name: str, perm: int = 6) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=MOST_QUEUES + 1, write_queue_nums=MOST_QUEUES + 1, perm=perm)
 
 
 async def test_a_topic_is_on_the_disk_when_the_answer_comes(broker: BrokerCase, tmp_path: Path) -> None:
@@ -57,6 +77,42 @@ async def test_a_topic_that_java_could_not_read_is_not_made(broker: BrokerCase, 
     body = f'{{"topicConfigList":[{wrong}]}}'.encode()
     assert (await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)).code == code
     assert set(broker.server.topics.table) == before
+
+
+async def test_no_topic_is_made_with_more_queues_than_anybody_has(broker: BrokerCase) -> None:
+    assert (await broker.ask(topic("Big", MOST_QUEUES))).code == ResponseCode.SUCCESS
+    refused = await broker.ask(topic("Big", 4, read_queue_nums=MOST_QUEUES + 1))
+    assert (refused.code, refused.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "The topic[Big] has 65537 queues, more than 65536 that a topic can have.",
+    )
+    group = SubscriptionGroupConfig(group_name="G", retry_queue_nums=MOST_QUEUES + 1)
+    refused = await broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    broker.server.topics.update([too_big("TBW102", perm=7)])
+    made = broker.server.topics.create_by_send("New", "TBW102", MOST_QUEUES + 1, 0)
+    assert made is not None
+    assert made.write_queue_nums == MOST_QUEUES
+
+
+async def test_a_topic_with_more_queues_than_anybody_has_is_not_counted(broker: BrokerCase) -> None:
+    broker.server.topics.update([too_big("Big")])  # as an old topics.json may have it
+    broker.server.groups.update([SubscriptionGroupConfig(group_name="G")])
+    broker.server.offsets.commit("G", "Big", 0, 0)
+    reset = ResetOffsetRequestHeader(topic="Big", group="G", timestamp=-1, queue_id=-1)
+    for question in (
+        GetTopicStatsInfoRequestHeader(topic="Big"),
+        GetConsumeStatsRequestHeader(consumer_group="G", topic="Big"),
+        GetConsumeStatsInBrokerHeader(is_order=False),
+        QueryConsumeTimeSpanRequestHeader(topic="Big", group="G"),
+        reset,
+        reset,
+    ):
+        refused = await broker.ask(question)
+        assert refused.code == ResponseCode.SYSTEM_ERROR, question
+        assert "The topic[Big] has 65537 queues, more than 65536" in (refused.remark or "")
+        config = broker.server.config
+        config.broker = replace(config.broker, use_server_side_reset_offset=question is reset)
 
 
 async def test_all_topics_come_in_one_table(broker: BrokerCase) -> None:

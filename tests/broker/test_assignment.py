@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase
 
-from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.client import (
@@ -14,6 +14,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
+from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.transport.client import RemotingClient
@@ -54,6 +55,12 @@ async def test_members_get_their_shares(tmp_path: Path) -> None:
         assert circle == [[0, 3], [1], [2]]
         assert await assigned(case, "c1", strategy_name="MACHINE_ROOM") is None
         assert await assigned(case, "c4", message_model="BROADCASTING") == [0, 1, 2, 3]
+        # One more than anybody has, as another broker may say.
+        case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MOST_QUEUES + 1)])
+        await case.server.outer.settled()
+        body = QueryAssignmentRequestBody(topic="Big", consumer_group="G", client_id="c1")
+        answer = await case.ask(RequestCode.QUERY_ASSIGNMENT, body)
+        assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
     finally:
         await asyncio.gather(*(client.close() for client in clients))
         await case.stop()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
 from gantrymq.model.message_queue import MessageQueue
@@ -154,7 +154,10 @@ class BrokerOuterAPI:
                 log.warning("not unregistered", name_server=name_server, reason=str(error))
 
     async def readable_queues(self, topic: str) -> list[MessageQueue] | None:
-        """A topic's queues that can be read, at all brokers; None where no name server answers or knows it."""
+        """A topic's queues that can be read, at all brokers; None where no name server answers or knows it.
+
+        Raises RemotingError where a broker has more than a topic can have.
+        """
         request = RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic))
         for name_server in self.name_servers:
             try:
@@ -168,7 +171,7 @@ class BrokerOuterAPI:
             return sorted(
                 MessageQueue(topic, one.broker_name, number)
                 for one in readable
-                for number in range(one.read_queue_nums)
+                for number in queue_ids(topic, one.read_queue_nums)
             )
         return None
 

@@ -18,6 +18,8 @@ from gantrymq.broker.persisted import persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
+from gantrymq.errors import RemotingError
+from gantrymq.model.message_queue import MOST_QUEUES
 from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
 _READ_WRITE = PERM_READ | PERM_WRITE
@@ -38,6 +40,21 @@ def describe(topic: TopicConfig) -> str:
         f"writeQueueNums={topic.write_queue_nums}, perm={perm}, topicFilterType={topic.topic_filter_type}, "
         f"topicSysFlag={topic.topic_sys_flag}, order={str(topic.order).lower()}, attributes={attributes}]"
     )
+
+
+def wrong_queues(topic: str, count: int) -> str | None:
+    """Why a topic cannot have so many queues; None where it can."""
+    if count <= MOST_QUEUES:
+        return None
+    return f"The topic[{topic}] has {count} queues, more than {MOST_QUEUES} that a topic can have."
+
+
+def queue_ids(topic: str, count: int) -> range:
+    """The numbers of a topic's queues; raises RemotingError for more than a topic can have, which a file may say."""
+    wrong = wrong_queues(topic, count)
+    if wrong is not None:
+        raise RemotingError(wrong)
+    return range(count)
 
 
 class TopicConfigManager:
@@ -208,4 +225,5 @@ class TopicConfigManager:
 
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm)
+    queues = min(queue_nums, MOST_QUEUES)
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

@@ -11,6 +11,7 @@ from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, ConfigPersistence
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.broker.topics import wrong_queues
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from gantrymq.remoting.body import decode_body
@@ -49,7 +50,8 @@ class GroupAdminProcessor:
 
     async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
         for group in groups:
-            wrong = names.wrong_group(group.group_name or "")
+            name = group.group_name or ""
+            wrong = names.wrong_group(name) or wrong_queues(names.retry_topic(name), group.retry_queue_nums)
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)
         try:

@@ -9,7 +9,7 @@ from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model import fastjson
 from gantrymq.model.message_queue import MessageQueue
@@ -65,7 +65,8 @@ class OffsetAdminProcessor:
         if group not in self._groups:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         if queue_id < 0:
-            to = {one: self._at(topic, one, asked.timestamp) for one in range(config.read_queue_nums)}
+            queues = queue_ids(topic, config.read_queue_nums)
+            to = {one: self._at(topic, one, asked.timestamp) for one in queues}
         elif asked.offset is None or asked.offset == -1:
             to = {queue_id: self._at(topic, queue_id, asked.timestamp)}
         else:
@@ -94,7 +95,7 @@ class OffsetAdminProcessor:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
             return request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
         table: dict[MessageQueue, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in queue_ids(asked.topic, config.write_queue_nums):
             consumed = self._offsets.query(asked.group, asked.topic, queue_id)
             if consumed == -1:
                 return request.response(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")

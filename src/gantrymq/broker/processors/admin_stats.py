@@ -10,7 +10,7 @@ from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
@@ -83,7 +83,7 @@ class StatsAdminProcessor:
 
     def _of(self, group: str, topic: str, queue_nums: int) -> ConsumeStats:
         table = {}
-        for queue_id in range(queue_nums):
+        for queue_id in queue_ids(topic, queue_nums):
             consumed = max(self._offsets.query(group, topic, queue_id), 0)
             last_ms = self._store.store_timestamp_ms(topic, queue_id, consumed - 1) if consumed else 0
             queue = MessageQueue(topic, self._config.broker.broker_name, queue_id)
@@ -120,7 +120,8 @@ class StatsAdminProcessor:
         topic = self._topics.get(asked.topic)
         if topic is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
-        spans = [self._span(topic, asked.group, queue_id) for queue_id in range(topic.write_queue_nums)]
+        queues = queue_ids(asked.topic, topic.write_queue_nums)
+        spans = [self._span(topic, asked.group, queue_id) for queue_id in queues]
         return request.response(
             ResponseCode.SUCCESS, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode()
         )

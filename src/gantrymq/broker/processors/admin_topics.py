@@ -14,7 +14,7 @@ from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import CONSUMER_OFFSET, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.topics import TopicConfigManager, queue_ids, wrong_queues
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
@@ -97,7 +97,7 @@ class TopicAdminProcessor:
 
     def _wrong(self, topic: TopicConfig) -> str | None:
         broker, name = self._config.broker, topic.topic_name or ""
-        wrong = names.wrong_topic(name)
+        wrong = names.wrong_topic(name) or wrong_queues(name, max(topic.read_queue_nums, topic.write_queue_nums))
         if wrong is not None:
             return wrong
         if broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(name):
@@ -172,7 +172,7 @@ class TopicAdminProcessor:
         if topic is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         table = {}
-        for queue_id in range(max(topic.write_queue_nums, topic.read_queue_nums)):
+        for queue_id in queue_ids(name, max(topic.write_queue_nums, topic.read_queue_nums)):
             high = self._store.max_offset_in_queue(name, queue_id)
             last_ms = self._store.store_timestamp_ms(name, queue_id, high - 1) if high > 0 else 0
             low = self._store.min_offset_in_queue(name, queue_id)
