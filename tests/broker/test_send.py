@@ -106,6 +106,15 @@ async def test_the_next_message_is_stored_after_one_that_was_refused(broker: Bro
     assert (await broker.send()).code == ResponseCode.SUCCESS
 
 
+async def test_the_longest_body_is_what_the_setting_says_now(broker: BrokerCase) -> None:
+    limit = broker.server.config.store.max_message_size_bytes
+    for now, expected in ((100, ResponseCode.MESSAGE_ILLEGAL), (limit + 1, ResponseCode.SUCCESS)):
+        await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"maxMessageSize=%d" % now)
+        for kind in ("UNIQ_KEY", "KEYS"):  # one that is stored as it came, and one that is not
+            answer = await broker.send(body=bytes(limit + 1), properties={kind: "u"})
+            assert answer.code == expected, (now, kind, answer.remark)
+
+
 async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:
     await broker.send(properties={"DELAY": "1"})
     assert broker.server.store.max_offset_in_queue("T", 0) == 0
