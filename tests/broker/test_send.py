@@ -11,10 +11,17 @@ from broker_cases import BrokerCase, messages_of
 from gantrymq.client.records import decode_records
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
+from gantrymq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 pytestmark = pytest.mark.asyncio
+
+PLAIN = {"UNIQ_KEY": "u"}
+BATCH = encode_batch([BatchedMessage(0, b"", b""), BatchedMessage(0, b"second", b"")])
 
 
 async def test_a_send_makes_its_topic_and_says_where_the_message_lies(broker: BrokerCase) -> None:
@@ -93,12 +100,36 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
         ({"properties": {"UNIQ_KEY": "k", "p": "\0" * 512}}, ResponseCode.MESSAGE_ILLEGAL, ""),
         ({"body": b"x" * (4 << 20) + b"x"}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 4194304B"),
+        ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": b"", "properties": PLAIN}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": b"", "properties": PLAIN | {"DELAY": "1"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": b"", "topic": "%RETRY%TOOLS_CONSUMER"}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"properties": PLAIN | {"INNER_NUM": "3"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"properties": PLAIN, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": BATCH, "batch": True, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
     ],
 )  # fmt: skip
 async def test_what_is_refused(broker: BrokerCase, fields: dict[str, object], code: int, remark: str) -> None:
     response = await broker.send(**fields)  # type: ignore[arg-type]
     assert response.code == code
     assert remark in str(response.remark)
+
+
+async def test_an_empty_message_of_a_batch_is_stored_and_does_not_come_back(broker: BrokerCase) -> None:
+    """RocketMQ's broker takes a batch as it is, and looks at what it puts by itself."""
+    await broker.heart_beat("G")
+    answer = (await broker.send(body=BATCH, batch=True)).read(SendMessageResponseHeader)
+    empty = broker.server.store.message_by_id(answer.msg_id.split(",")[0])
+    assert empty is not None
+    assert empty.body == b""
+    back = await broker.ask(ConsumerSendMsgBackRequestHeader(offset=empty.phy_offset, group="G", delay_level=0))
+    assert (back.code, back.remark) == (ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+
+
+async def test_an_empty_reply_is_not_kept(broker: BrokerCase) -> None:
+    for body, kept in ((b"", 0), (b"reply", 1)):
+        await broker.send(body=body, code=RequestCode.SEND_REPLY_MESSAGE_V2)
+        assert broker.server.store.max_offset_in_queue("T", 0, committed=False) == kept
 
 
 async def test_the_next_message_is_stored_after_one_that_was_refused(broker: BrokerCase) -> None:

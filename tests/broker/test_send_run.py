@@ -85,7 +85,7 @@ def test_what_a_run_says_is_what_its_requests_say(rng: random.Random) -> None:
 
 
 def test_a_usual_read_is_one_run(rng: random.Random) -> None:
-    frames = [send_frame(i, rng.randbytes(rng.randrange(99)), flag=rng.choice([0, ONEWAY])) for i in range(40)]
+    frames = [send_frame(i, rng.randbytes(rng.randrange(1, 99)), flag=rng.choice([0, ONEWAY])) for i in range(40)]
     data = b"x" * 7 + b"".join(frames)
     run = find(data, 7)
     assert run is not None
@@ -104,6 +104,9 @@ def test_a_usual_read_is_one_run(rng: random.Random) -> None:
         send_frame(3, m="true"),
         send_frame(3, e="-1"),
         send_frame(3, f="4"),
+        send_frame(3, f="128"),
+        send_frame(3, b""),
+        send_frame(3, i="UNIQ_KEY\x01u\x02INNER_NUM\x013\x02"),
         send_frame(3, i="UNIQ_KEY\x01u\x02DELAY\x013\x02"),
         send_frame(3, i="UNIQ_KEY\x01u\x02WAIT\x01false\x02"),
         send_frame(3, i="UNIQ_KEY\x01u-v\x02"),
@@ -160,7 +163,7 @@ def test_records_and_answers_are_those_of_each_alone(rng: random.Random, store: 
     for _ in range(20):
         frames = [
             send_frame(
-                n, rng.randbytes(rng.randrange(300)), flag=rng.choice([0, 0, ONEWAY]), g=str(rng.choice([0, 17])),
+                n, rng.randbytes(rng.randrange(1, 300)), flag=rng.choice([0, 0, ONEWAY]), g=str(rng.choice([0, 17])),
                 h=str(rng.randint(-9, 9)), j=str(rng.randrange(3)), f=rng.choice(["0", "1", "16"]),
             )
             for n in range(rng.randint(2, 20))

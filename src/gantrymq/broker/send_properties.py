@@ -6,11 +6,13 @@ Source: SendMessageProcessor, MessageDecoder.string2messageProperties.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from gantrymq.model.flags import INNER_BATCH
 from gantrymq.model.java import encode_utf8
 from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT
 
@@ -22,10 +24,11 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 POP_CK = "POP_CK"
 TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 TIMER_OUT = "TIMER_OUT_MS"
+INNER_NUM = "INNER_NUM"
 # What the broker looks at or writes over; a message without any of these goes into the log as it came.
 ACTED_ON = frozenset(
     {
-        *(PRIORITY, POP_CK, TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32),
+        *(PRIORITY, POP_CK, TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32, INNER_NUM),
         *(MSG_REGION, TRACE_SWITCH, CLUSTER, *TIMER_PROPERTIES),
     }
 )
@@ -86,6 +89,14 @@ def read_properties(text: str | None) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def is_illegal(body: bytes, names: Container[str], sys_flag: int) -> bool:
+    """Whether it is nothing to store: an empty body, or an inner batch, for which no topic here has a queue.
+
+    (HookUtils.checkBeforePutMessage and checkInnerBatch)
+    """
+    return not body or INNER_NUM in names or sys_flag & INNER_BATCH != 0
 
 
 def delay_level(properties: dict[str, str]) -> int:

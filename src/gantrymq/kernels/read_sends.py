@@ -33,7 +33,7 @@ from gantrymq.kernels.send_columns import (
     UNIQUE_AT,
     UNIQUE_LENGTH,
 )
-from gantrymq.model.flags import TRANSACTION_MASK
+from gantrymq.model.flags import INNER_BATCH, TRANSACTION_MASK
 from gantrymq.model.message import PROPERTY_UNIQ_KEY, PROPERTY_WAIT
 
 FRAME_HEAD_SIZE = 8
@@ -197,7 +197,7 @@ def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int
             return bool(number.value >= 0)
         if letter == _F:
             columns[SYS_FLAG, i] = number.value
-            return bool(number.value & TRANSACTION_MASK == 0)
+            return bool(number.value & (TRANSACTION_MASK | INNER_BATCH) == 0)
         if letter == _G:
             columns[BORN_TIMESTAMP, i] = number.value
         elif letter == _H:
@@ -357,8 +357,8 @@ def read_sends(
     while count < columns.shape[1] and data.size - at >= FRAME_HEAD_SIZE:
         length, header = load_i32(data, at), load_i32(data, at + 4)
         end = at + 4 + length
-        # The serialize type of JSON is 0, so that the word is the length of the header.
-        if length < 4 or end > data.size or header < 0 or header > length - 4:
+        # The serialize type of JSON is 0, so that the word is the length of the header; a plain send has a body.
+        if length < 4 or end > data.size or header < 0 or header >= length - 4:
             break
         body_at = at + FRAME_HEAD_SIZE + header
         after = _header(data, at + FRAME_HEAD_SIZE, body_at, columns, count, text, used)

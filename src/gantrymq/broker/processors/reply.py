@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.send_properties import MSG_REGION, TRACE_SWITCH, read_properties
+from gantrymq.broker.send_properties import MSG_REGION, TRACE_SWITCH, is_illegal, read_properties
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
@@ -138,7 +138,8 @@ class ReplyMessageProcessor:
             if not request.is_oneway:
                 channel.send(self._with_region(answer))
 
-        if not self._puts.put([message], stored) and not request.is_oneway:
+        is_refused = is_illegal(message.body, message.properties, message.sys_flag)
+        if (is_refused or not self._puts.put([message], stored)) and not request.is_oneway:
             channel.send(self._with_region(response))  # the reply itself has arrived: keeping it is an extra
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:

@@ -24,6 +24,7 @@ from gantrymq.broker.send_properties import (
     UNIQ_KEY,
     broker_marks,
     delay_level,
+    is_illegal,
     plain_properties,
     read_properties,
 )
@@ -182,7 +183,7 @@ class SendMessageProcessor:
         if priority is not None and priority.isdecimal():
             sent.queue_id = min(int(priority), topic.write_queue_nums - 1)
         level = delay_level(properties)
-        self._refuse_what_is_off(properties, header, level)
+        self._refuse_what_is_off(properties, header, level, sent.request.body)
         return [
             Message(
                 topic_name,
@@ -206,6 +207,7 @@ class SendMessageProcessor:
         properties = plain_properties(header.properties, marks)
         if (
             properties is None
+            or is_illegal(body, (), header.sys_flag)
             or len(properties.encoded) > MAX_PROPERTIES_LENGTH
             or len(body) > self._config.store.max_message_size_bytes
             or not self._is_plain(header)
@@ -255,11 +257,13 @@ class SendMessageProcessor:
         self._topics.create_for_group(dead, _DLQ_QUEUES)
         return dead
 
-    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int) -> None:
+    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int, body: bytes) -> None:
         is_back = (header.reconsume_times or 0) > 0 and level > 0
         if properties.get(TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
             ip = self._config.broker.broker_ip1
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")
+        if is_illegal(body, properties, header.sys_flag):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         timed = [name for name in TIMER_PROPERTIES if name in properties]
         if timed and level > 0:
             for name in timed:
@@ -272,7 +276,7 @@ class SendMessageProcessor:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties, raw = read_properties(header.properties), sent.request.body
         sent.transaction_id = batch_properties.get(UNIQ_KEY)
-        if delay_level(batch_properties) > 0:
+        if delay_level(batch_properties) > 0 or is_illegal(raw, batch_properties, header.sys_flag):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if len(raw) > self._config.store.max_message_size_bytes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gantrymq.broker import names
 from gantrymq.broker.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.send_properties import is_illegal
 from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
@@ -74,6 +75,9 @@ class ConsumerSendMsgBackProcessor:
         else:
             level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
             again = self._again(message, retry, random.randrange(group.retry_queue_nums), level)
+
+        if is_illegal(again.body, again.properties, again.sys_flag):
+            return request.response(ResponseCode.SYSTEM_ERROR, PutMessageStatus.MESSAGE_ILLEGAL.value)
 
         def stored(results: list[PutMessageResult], busy: str | None) -> None:
             answer = self._stored(request, asked.group, again, results, busy)
