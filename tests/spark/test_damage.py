@@ -16,7 +16,7 @@ from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
-from gantrymq.format.record import Layout, decode_record, encode_record, read_layout
+from gantrymq.format.record import MAGIC_BLANK, Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
 from gantrymq.spark import RocketMQDataSource, log_order, run_reader
 from gantrymq.spark.log_run import LogPiece, LogRun
@@ -111,8 +111,16 @@ def wrong_size(raw: bytearray, at: int, size: int) -> None:
     raw[at : at + 4] = (size + 1).to_bytes(4, "big")
 
 
+def no_size(raw: bytearray, at: int, size: int) -> None:
+    raw[at : at + 4] = bytes(4)
+
+
 def huge_size(raw: bytearray, at: int, size: int) -> None:
     raw[at : at + 4] = b"\x7f\xff\xff\xff"
+
+
+def early_blank(raw: bytearray, at: int, size: int) -> None:
+    raw[at + 4 : at + 8] = MAGIC_BLANK.to_bytes(4, "big")
 
 
 def wrong_place(raw: bytearray, at: int, size: int) -> None:
@@ -125,7 +133,9 @@ def wrong_place(raw: bytearray, at: int, size: int) -> None:
         (zero, "zeros"),
         (wrong_magic, "a wrong magic code"),
         (wrong_size, "half a record"),
+        (no_size, "an impossible size"),
         (huge_size, "an impossible size"),
+        (early_blank, "an impossible size"),
         (wrong_place, "it says that it lies elsewhere"),
     ],
 )

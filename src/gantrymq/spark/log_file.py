@@ -44,6 +44,10 @@ class LogFile:
         except OSError as error:
             raise StoreError(self.path, f"cannot be opened: {error.strerror or error}") from error
 
+    def size_bytes(self) -> int:
+        """How long the file is."""
+        return os.fstat(self._fd).st_size if self._remote is None else int(self._remote.size())
+
     def read_into(self, view: memoryview, position: int) -> None:
         """Fill ``view`` from ``position`` on."""
         while view:

@@ -32,6 +32,7 @@ CHUNK_BYTES = 4 << 20
 _QUEUES_SHOWN = 3
 _LOGGER = logging.getLogger(__name__)
 _REASONS = {
+    codes.STOP_BLANK: "an impossible size",
     codes.STOP_ZEROS: "zeros",
     codes.STOP_HALF: "half a record",
     codes.STOP_MAGIC: "a wrong magic code",
@@ -112,15 +113,17 @@ class _PieceReader:
             count, code, used = scan(chunk, 0, len(chunk), len(chunk), self._check, self._room.columns)
             if count:
                 yield self._selected(chunk, position, count)
-            if code == codes.STOP_BLANK:
+            position += used
+            size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
+            rest = piece.stop - position
+            # A blank is believed where it fills its file: behind any other there may be records.
+            if rest < BLANK_SIZE or (magic == MAGIC_BLANK and position - piece.base + size == file.size_bytes()):
                 return
             if used:  # what is left of the chunk is a record that was cut, or will be looked at again
-                position, wanted = position + used, CHUNK_BYTES
-                continue
-            wanted = _size_needed(chunk, piece.stop - position)
-            if not wanted:
-                return
-            if wanted <= len(chunk):
+                wanted = CHUNK_BYTES
+            elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
+                wanted = size
+            else:
                 self._lose(CorruptRecordError(str(piece.place), position, _REASONS[code]))
                 position, wanted = next_record(piece, position + 1), CHUNK_BYTES
 
@@ -140,16 +143,3 @@ class _PieceReader:
         if self._fail:
             raise error
         _LOGGER.warning("failOnDataLoss=false, going on behind: %s", error)
-
-
-def _size_needed(chunk: Bytes, rest: int) -> int:
-    """How many bytes the record at the start of ``chunk`` needs, where that is possible; 0 where the file ends.
-
-    ``rest`` bytes are left in the piece.
-    """
-    if len(chunk) < BLANK_SIZE:
-        return 0
-    size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (0, 4))
-    if magic == MAGIC_BLANK and size <= rest:
-        return 0
-    return size if magic in (MAGIC_V1, MAGIC_V2) and size <= rest else len(chunk)
