@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MAGIC_BLANK, Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
 from gantrymq.spark import RocketMQDataSource, log_order, run_reader
+from gantrymq.spark.batch_plan import plan_batch
 from gantrymq.spark.log_run import LogPiece, LogRun
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.places import Place
@@ -88,6 +91,9 @@ def messages_of(raw: bytes) -> list[Any]:
     layout = read_layout(memoryview(raw), 0, len(raw))
     assert isinstance(layout, Layout)
     return [decode_record(memoryview(raw), 0, layout)]
+
+
+END_OF_LOG = 38_058
 
 
 @pytest.fixture
@@ -227,6 +233,50 @@ def test_crc(store: Path) -> None:
         rows_of(store, verifyCRC=True)
     left = rows_of(store, verifyCRC=True, failOnDataLoss=False)
     assert left == [row for row in rows if row is not victim]
+
+
+def damaged_unit(store: Path, queue_offset: int, phy_offset: int) -> None:
+    """Let a unit of queue 0 of orders name another place."""
+    size = SMALL.mapped_file_size_consume_queue
+    base = queue_offset * UNIT_SIZE - queue_offset * UNIT_SIZE % size
+    with (store / "consumequeue" / "orders" / "0" / f"{base:020d}").open("r+b") as file:
+        file.seek(queue_offset * UNIT_SIZE - base)
+        file.write(phy_offset.to_bytes(8, "big", signed=True))
+
+
+@pytest.mark.parametrize("place", [-1, 0, 115, 7_000, 115 * 141, END_OF_LOG, 1 << 62])
+@pytest.mark.parametrize("damaged", [100, 199])
+def test_a_damaged_unit_at_the_edge_of_a_range(store: Path, damaged: int, place: int) -> None:
+    """The log is whole, and so is the read."""
+    expected = expected_rows(store)
+    assert expected[-1]["phy_offset"] + expected[-1]["size"] == END_OF_LOG
+    damaged_unit(store, damaged, place)
+    options = {"startingOffsets": '{"orders":{"0":100}}', "endingOffsets": '{"orders":{"0":200}}'}
+    assert rows_of(store, **options) == expected[100:200]
+    with Stream(store, startingOffsets='{"orders":{"0":100}}') as stream:
+        end = stream.checkpoint.replace(": 100}", ": 200}")
+        assert [row for part in stream.rows_between(stream.checkpoint, end) for row in part] == expected[100:200]
+
+
+def planned_bytes(store: Path, **options: str) -> int:
+    runs = plan_batch(ReadOptions.parse({"path": str(store), **options}))
+    return sum(piece.stop - piece.start for run in runs for piece in run.pieces)
+
+
+def test_units_that_are_right(filled_slots: Path, tmp_path: Path) -> None:
+    """Those of slots that stayed empty, and those of further queues of a message, are not taken for damage."""
+    rows = [row for row in expected_rows(filled_slots) if row["queue_id"] == 0]
+    options = {"assign": '{"orders":[0]}', "endingOffsets": '{"orders":{"0":60}}'}
+    assert planned_bytes(filled_slots, **options) == rows[39]["phy_offset"] + rows[39]["size"]
+    with open_store(path=tmp_path / "light") as store:
+        for number in range(20):
+            further = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": f"{number + 7},{number}"}
+            store.put(Message("orders", b"", properties=further))
+    rows = expected_rows(tmp_path / "light")
+    queues = tmp_path / "light" / "consumequeue"
+    shutil.copytree(queues / "orders", queues / "%LMQ%b")
+    options = {"subscribe": "%LMQ%b", "endingOffsets": '{"%LMQ%b":{"0":5}}', "startingOffsets": '{"%LMQ%b":{"0":2}}'}
+    assert planned_bytes(tmp_path / "light", **options) == sum(row["size"] for row in rows[2:5])
 
 
 def planned(store: Path, **options: str) -> tuple[DataSourceReader, Any]:

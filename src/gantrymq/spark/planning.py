@@ -12,10 +12,10 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
+from gantrymq.model.message import StoredMessage
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun, QueueBounds
-from gantrymq.spark.record_places import is_record
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 from gantrymq.spark.store_view import QueueView, StoreView
@@ -23,6 +23,7 @@ from gantrymq.spark.store_view import QueueView, StoreView
 # A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
 LARGEST_RUN_BYTES = 512 << 20
 SMALLEST_RUN_BYTES = 16 << 20
+_FURTHER_QUEUES = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")  # of a message: their topics, its offsets there
 
 
 def plan_runs(
@@ -71,10 +72,8 @@ def _span(view: StoreView, ranges: Sequence[QueueRange], *, everything: bool, ro
     wanted = [one for one in ranges if len(one)]
     begin, end = view.begin, view.end
     if not everything:
-        first = min((one.queue.phy_offset(one.low) for one in wanted), default=end)
-        # A place that a damaged unit names is not believed.
-        begin = first if first >= begin and _begins(view, first) else begin
-        end = min(end, max((_behind(view, one.queue, one.high - 1) for one in wanted), default=begin))
+        begin = min((_message(view, one.queue, one.low).begin for one in wanted), default=end)
+        end = max((_message(view, one.queue, one.high - 1).end for one in wanted), default=begin)
     low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
     if low is not None and begin < low < end:
         begin = view.record_at_or_after(low)
@@ -83,17 +82,27 @@ def _span(view: StoreView, ranges: Sequence[QueueRange], *, everything: bool, ro
     return Span(begin, end if high is None or high >= begin else begin)
 
 
-def _begins(view: StoreView, phy_offset: int) -> bool:
-    return phy_offset >= view.tail_begin or is_record(view.reader, phy_offset)
+def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
+    """Where the message at ``queue_offset`` lies, or for a slot that stayed empty the nearest one in front.
 
-
-def _behind(view: StoreView, queue: QueueView, queue_offset: int) -> int:
-    """Where the message at ``queue_offset`` ends."""
+    The whole log where a unit does not point at its message: what it is damaged to must not hide any other.
+    """
     place = queue.phy_offset(queue_offset)
-    if place < view.tail_begin:
-        message = view.reader.message_at(place) if place >= view.begin else None
-        return view.begin if place < view.begin else view.end if message is None else place + message.size_bytes
-    return view.record_at_or_after(place + 1)
+    if view.tail_begin <= place < view.end and place == view.record_at_or_after(place):
+        return Span(place, view.record_at_or_after(place + 1))
+    message = view.reader.message_at(place)
+    if message is None or not _is_in(message, queue, queue_offset):
+        return Span(view.begin, view.end)
+    return Span(place, place + message.size_bytes)
+
+
+def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
+    """Whether it is the one that :func:`_message` looks for."""
+    at = message.queue_offset
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        names, offsets = (message.properties.get(name, "").split(",") for name in _FURTHER_QUEUES)
+        return (queue.topic, str(queue_offset)) in zip(names, offsets, strict=False)
+    return at == queue_offset or (queue.is_empty(queue_offset) and queue.is_empty(at + 1))
 
 
 def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> list[int]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.names import COMMIT_LOG, offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.spark.log_file import message_at
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
@@ -72,6 +73,11 @@ class QueueView:
             return int(self._tail[queue_offset - self._stored_max])
         unit = self.stored.real_entry(queue_offset) if self.stored is not None else None
         return -1 if unit is None else unit.phy_offset
+
+    def is_empty(self, queue_offset: int) -> bool:
+        """Whether it is a slot that stayed empty."""
+        unit = self.stored.entry(queue_offset) if self.stored is not None else None
+        return unit is not None and unit.size_bytes == BLANK_UNIT_SIZE
 
     def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
         """Where the messages of [low, high) lie (int64), rising; empty slots say what those in front of them say."""
