@@ -13,10 +13,13 @@ import lz4.frame
 import zstandard
 from pyspark.sql.types import StructField, StructType
 
+from gantrymq.format.names import CONSUME_QUEUE, offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.schema import COLUMNS
 from gantrymq.store.reader import StoreReader
+from store_cases import SMALL
 
 Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,6 +90,16 @@ def expected_rows(path: Path, *, decompress: bool = True) -> list[Row]:
 
 def in_log_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["phy_offset"])
+
+
+def damage_unit(store: Path, topic: str, queue_offset: int, phy_offset: int) -> None:
+    """Let a unit of a topic's queue 0, in a store of small files, name another place."""
+    base, at = divmod(queue_offset * UNIT_SIZE, SMALL.mapped_file_size_consume_queue)
+    with (store / CONSUME_QUEUE / topic / "0" / offset_name(base * SMALL.mapped_file_size_consume_queue)).open(
+        "r+b"
+    ) as file:
+        file.seek(at)
+        file.write(phy_offset.to_bytes(8, "big", signed=True))
 
 
 def golden_messages(folder: Path) -> list[dict[str, Any]]:

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader
-from spark_cases import Row, expected_row, expected_rows, fields, partitions_of, rows_of
+from spark_cases import Row, damage_unit, expected_row, expected_rows, fields, partitions_of, rows_of
 from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
-from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MAGIC_BLANK, Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
 from gantrymq.spark import RocketMQDataSource, log_order, run_reader
@@ -235,27 +234,27 @@ def test_crc(store: Path) -> None:
     assert left == [row for row in rows if row is not victim]
 
 
-def damaged_unit(store: Path, queue_offset: int, phy_offset: int) -> None:
-    """Let a unit of queue 0 of orders name another place."""
-    size = SMALL.mapped_file_size_consume_queue
-    base = queue_offset * UNIT_SIZE - queue_offset * UNIT_SIZE % size
-    with (store / "consumequeue" / "orders" / "0" / f"{base:020d}").open("r+b") as file:
-        file.seek(queue_offset * UNIT_SIZE - base)
-        file.write(phy_offset.to_bytes(8, "big", signed=True))
-
-
 @pytest.mark.parametrize("place", [-1, 0, 115, 7_000, 115 * 141, END_OF_LOG, 1 << 62])
 @pytest.mark.parametrize("damaged", [100, 199])
 def test_a_damaged_unit_at_the_edge_of_a_range(store: Path, damaged: int, place: int) -> None:
     """The log is whole, and so is the read."""
     expected = expected_rows(store)
     assert expected[-1]["phy_offset"] + expected[-1]["size"] == END_OF_LOG
-    damaged_unit(store, damaged, place)
+    damage_unit(store, "orders", damaged, place)
     options = {"startingOffsets": '{"orders":{"0":100}}', "endingOffsets": '{"orders":{"0":200}}'}
     assert rows_of(store, **options) == expected[100:200]
     with Stream(store, startingOffsets='{"orders":{"0":100}}') as stream:
         end = stream.checkpoint.replace(": 100}", ": 200}")
         assert [row for part in stream.rows_between(stream.checkpoint, end) for row in part] == expected[100:200]
+
+
+@pytest.mark.parametrize("moved", [1, 7, -20])
+def test_a_damaged_unit_where_a_partition_would_begin(store: Path, moved: int) -> None:
+    expected = expected_rows(store)
+    damage_unit(store, "orders", 100, expected[100]["phy_offset"] + moved)
+    parts = partitions_of(store, maxRecordsPerPartition=100)
+    assert [row for part in parts for row in part] == expected
+    assert [len(part) for part in parts] == [101, 99, 100, 30] if moved > 0 else [100, 100, 100, 30]
 
 
 def planned_bytes(store: Path, **options: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pipeline_cases import index_damaged
 from pyarrow import fs
-from spark_cases import expected_rows, in_log_order, partitions_of, rows_of
+from spark_cases import damage_unit, expected_rows, in_log_order, partitions_of, rows_of
 from stream_cases import Stream, bodies
 
 from gantrymq.clock import ManualClock
@@ -66,6 +66,17 @@ def test_rows_are_those_of_a_local_store(path: Path, options: dict[str, object])
     assert in_log_order(found) == in_log_order(rows_of(path, **options))
     if not options:
         assert in_log_order(found) == expected_rows(path)
+
+
+@pytest.mark.parametrize("options", [{"maxRecordsPerPartition": 50}, {"minPartitions": 3}], ids=str)
+def test_a_damaged_unit_where_a_partition_would_begin(tmp_path: Path, options: dict[str, object]) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(150))
+    expected = expected_rows(tmp_path)
+    for number in (50, 51):
+        damage_unit(tmp_path, "orders", number, expected[number]["phy_offset"] + 7)
+    parts = partitions_of(f"{SCHEME}{tmp_path}", **options)
+    assert [row for part in parts for row in part] == expected
 
 
 def test_times(path: Path, rng: random.Random) -> None:

@@ -16,6 +16,7 @@ from gantrymq.model.message import StoredMessage
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun, QueueBounds
+from gantrymq.spark.record_places import is_record
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 from gantrymq.spark.store_view import QueueView, StoreView
@@ -50,7 +51,7 @@ def plan_runs(
         topics = {one.queue.topic for one in ranges if len(one)}
         spans = key_spans(view, topics, min(rows.keys, key=len), whole)
     cuts = (
-        _row_cuts(ranges, whole.begin, whole.end, min_partitions, max_records)
+        _row_cuts(view, ranges, whole, min_partitions, max_records)
         if max_records
         else _byte_cuts(view, spans, min_partitions)
     )
@@ -122,17 +123,22 @@ def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> l
     return cuts
 
 
-def _row_cuts(ranges: Sequence[QueueRange], begin: int, end: int, min_partitions: int, max_records: int) -> list[int]:
-    """Cuts between which there are at most ``max_records`` messages."""
+def _row_cuts(
+    view: StoreView, ranges: Sequence[QueueRange], whole: Span, min_partitions: int, max_records: int
+) -> list[int]:
+    """Cuts between which there are at most ``max_records`` messages, or one more where a damaged unit misplaces it."""
     left = [QueueRange(one.queue, one.low, one.high) for one in ranges if len(one)]
     total = sum(map(len, left))
     at_most = min(max_records, -(-total // max(min_partitions, 1)) or 1)
-    cuts = []
+    cuts, begin = [], whole.begin
     while sum(map(len, left)) > at_most:
-        cut, offsets = after_rows(left, begin, end, at_most)
-        if cut >= end:
+        place, offsets = after_rows(left, begin, whole.end, at_most)
+        is_known = place < view.tail_begin and is_record(view.reader, place)
+        cut = place if is_known else view.record_at_or_after(place)
+        if cut >= whole.end:
             break
-        cuts.append(cut)
-        begin = cut
+        if cut > begin:
+            cuts.append(cut)
+            begin = cut
         left = [QueueRange(one.queue, offset, one.high) for one, offset in zip(left, offsets, strict=True)]
     return cuts

@@ -160,7 +160,8 @@ class RemoteStore:
         """Where the first record of a queue at or behind ``phy_offset`` begins; the file's end where none does."""
         found = [queue.real_entry(queue.find_first(phy_offset)) for queue in self.consume_queues]
         file_end = phy_offset - phy_offset % self.log.file_size + self.log.file_size
-        return min([file_end, *(unit.phy_offset for unit in found if unit is not None)])
+        places = sorted(unit.phy_offset for unit in found if unit is not None and unit.phy_offset < file_end)
+        return next((place for place in places if self.message_at(place) is not None), file_end)
 
     def close(self) -> None:
         """Nothing is kept open."""
