@@ -79,6 +79,20 @@ def test_a_damaged_unit_where_a_partition_would_begin(tmp_path: Path, options: d
     assert [row for part in parts for row in part] == expected
 
 
+@pytest.mark.parametrize("place", [1 << 33, 1 << 62])
+@pytest.mark.parametrize("topic", ["orders", "other"])
+def test_a_damaged_last_unit(tmp_path: Path, topic: str, place: int) -> None:
+    """It says where the log ends, and is not believed: nothing behind that is planned, and no message is lost."""
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(300) + numbered(20, topic="other"))
+    expected, where = expected_rows(tmp_path), f"{SCHEME}{tmp_path}"
+    damage_unit(tmp_path, topic, 299 if topic == "orders" else 19, place)
+    assert planned_bytes(where) == expected[-1]["phy_offset"] + expected[-1]["size"]
+    assert rows_of(where) == expected
+    wanted = [row for row in expected if row["topic"] == topic]
+    assert rows_of(where, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":3}}}}') == wanted[3:]
+
+
 def test_times(path: Path, rng: random.Random) -> None:
     times = sorted({row["store_timestamp"].timestamp() for row in expected_rows(path)})
     for _ in range(4):

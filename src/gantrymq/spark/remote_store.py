@@ -22,6 +22,7 @@ from gantrymq.format.names import ABORT, COMMIT_LOG, CONSUME_QUEUE, parse_offset
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.log_file import LogFile, message_at
+from gantrymq.spark.log_tail import LogTail
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.store.consume_queue import UNIT_DTYPE
 
@@ -122,7 +123,7 @@ class RemoteStore:
         self._begin = self.min_phy_offset = files[0].begin if files else 0
         self._end = files[-1].begin + files[-1].size_bytes if files else 0
         self.consume_queues = list(self._queues())
-        self.max_phy_offset = max([self.min_phy_offset, *map(_end_of, self.consume_queues)])
+        self.max_phy_offset = self._log_end()
 
     def _queues(self) -> list[RemoteQueue]:
         root = self._place / CONSUME_QUEUE
@@ -132,6 +133,20 @@ class RemoteStore:
             for queue in entries_of(root / topic.base_name) or ()
             if queue.base_name.isdecimal()
         ]
+
+    def _log_end(self) -> int:
+        """Behind the last record that a queue names; where one names a place behind the files, the log says."""
+        end, is_damaged = self.min_phy_offset, False
+        for queue in self.consume_queues:
+            last = queue.max_offset - 1
+            while (found := _end_of(queue, last)) > self._end:
+                last, is_damaged = last - 1, True
+            end = max(end, found)
+        if not is_damaged:
+            return end
+        tail = LogTail(self._place / COMMIT_LOG, self.log.file_size, end)
+        tail.refresh()
+        return tail.end
 
     def message_at(self, phy_offset: int) -> StoredMessage | None:
         """The record that begins at ``phy_offset``; None where none does."""
@@ -167,8 +182,9 @@ class RemoteStore:
         """Nothing is kept open."""
 
 
-def _end_of(queue: RemoteQueue) -> int:
-    entry = queue.real_entry(queue.max_offset - 1)
+def _end_of(queue: RemoteQueue, queue_offset: int) -> int:
+    """Where the message ends that a unit names."""
+    entry = queue.real_entry(queue_offset)
     return 0 if entry is None else entry.phy_offset + entry.size_bytes
 
 
