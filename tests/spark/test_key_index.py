@@ -126,6 +126,24 @@ def headers(store: Path, rng: random.Random) -> None:
         file.write_bytes(raw)
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_record_whose_keys_lie_in_several_files(tmp_path: Path, is_gone: bool) -> None:
+    """Where one of these is not believed, what the next one says of its first record is not all of it."""
+    with open_store(path=tmp_path) as store:
+        for number in range(300):
+            keys = [f"many{one}" for one in range(500)] if number == 150 and not is_gone else [f"k{number}"]
+            store.put(Message("orders", b"%d" % number, tags="paid", keys=["heavy", *keys]))
+        await_dispatch(store)
+    everything, whole = expected_rows(tmp_path), planned_bytes(tmp_path)
+    for file in sorted((tmp_path / INDEX).iterdir()):
+        raw = file.read_bytes()
+        file.unlink() if is_gone else file.write_bytes(raw[:16] + (7).to_bytes(8, "big") + raw[24:])
+        for key in ("heavy", "many0", "many250", "many499"):
+            assert rows_of(tmp_path, keys=key) == with_keys(everything, key)
+        assert planned_bytes(tmp_path, keys="none") < whole / 2
+        file.write_bytes(raw)
+
+
 @pytest.mark.parametrize("damage", [no_slots, headers])
 def test_a_damaged_index_loses_nothing(path: Path, damage: Damage, rng: random.Random) -> None:
     damage(path, rng)

@@ -1,9 +1,10 @@
 """What the index files of a store say about keys: a read that wants few of them need not read the log.
 
-An index file answers for the records from its first entry's up to its last one's; what no file answers for (a log
-without keys, its newest end) is still read. A damaged file costs time, never messages: it answers for nothing where
-its header, or the chain of a wanted key, does not add up. Of a store that was not closed, and that nobody writes,
-files are believed that the checkpoint says are on the disk.
+An index file answers for the records behind its first entry's up to its last one's; and for that first one too where
+the file in front, which may have the first of its keys, answers up to there. What no file answers for (a log without
+keys, its newest end) is still read. A damaged file costs time, never messages: it answers for nothing where its header,
+or the chain of a wanted key, does not add up. Of a store that was not closed, and that nobody writes, files are
+believed that the checkpoint says are on the disk.
 
 Source: IndexService, IndexFile.
 """
@@ -47,11 +48,15 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Answer:
-    """``begin`` to before ``end``: the records of which an index file knows the keys; ``places`` of wanted ones."""
+    """``begin`` to before ``end``: the records of which an index file knows the keys; ``places`` of wanted ones.
+
+    Of the one at ``begin`` it knows all keys only if it ``is_joined`` to what the file in front answers.
+    """
 
     begin: int
     end: int
     places: list[int]
+    is_joined: bool = False
 
 
 def answers(
@@ -63,12 +68,17 @@ def answers(
     """
     hashes = {key_hash(topic, key) for topic in topics for key in keys}
     files = _local_files(reader, Path(place.path)) if isinstance(reader, StoreReader) else _remote_files(place)
+    answered_to = reader.min_phy_offset  # by whatever had the keys of records that are gone
     try:
         for file in files:
             answer = file.answer(hashes)
             # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing in front of there.
-            if answer is not None and not (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
-                yield answer
+            if answer is None or (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
+                answered_to = -1
+                continue
+            answer.is_joined = answer.begin == answered_to
+            answered_to = answer.end if answer.is_joined or answer.begin < answer.end else -1
+            yield answer
     except StoreError as error:
         _LOGGER.warning("keys are sought in the log: %s", error)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from gantrymq.spark.key_index import answers
+from gantrymq.spark.key_index import Answer, answers
 from gantrymq.spark.store_view import StoreView
 
 NEAR_BYTES = 64 << 10
@@ -31,8 +31,8 @@ def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], wh
     answered: list[Span] = []
     places: set[int] = set()
     for answer in answers(view.reader, view.place, topics, keys):
-        span = Span(max(answer.begin, whole.begin), min(answer.end, end))
-        if span.begin < span.end and _are_records(view, span, whole):
+        span = _known(view, answer, Span(whole.begin, end))
+        if span.begin < span.end:
             answered.append(span)
         places.update(answer.places)
     unknown = _between(whole, answered)
@@ -40,10 +40,18 @@ def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], wh
     return _joined([*unknown, *_around(view, known)])
 
 
-def _are_records(view: StoreView, span: Span, whole: Span) -> bool:
-    """Whether the log can be cut at both ends, which a damaged header does not know."""
-    edges = [edge for edge in span if edge not in (whole.begin, whole.end, view.tail_begin)]
-    return all(view.reader.message_at(edge) is not None for edge in edges)
+def _known(view: StoreView, answer: Answer, within: Span) -> Span:
+    """The records of ``within`` that an index file answers for; none where it begins or ends at no record.
+
+    A damaged header does not know where the log can be cut.
+    """
+    begin, end = max(answer.begin, within.begin), min(answer.end, within.end)
+    if begin < end and begin == answer.begin:
+        first = view.reader.message_at(begin)
+        begin = end if first is None else begin if answer.is_joined else begin + first.size_bytes
+    if begin < end < within.end and view.reader.message_at(end) is None:
+        begin = end
+    return Span(begin, end)
 
 
 def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
