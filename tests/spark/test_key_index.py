@@ -14,12 +14,13 @@ from pyspark.sql.datasource import EqualTo, In
 from spark_cases import Row, expected_rows, rows_of
 
 from gantrymq import Message
+from gantrymq.errors import CorruptRecordError
 from gantrymq.format.names import INDEX
 from gantrymq.spark import key_spans
 from gantrymq.spark.batch_plan import plan_batch
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.row_filter import RowFilter
-from store_cases import KEYS, await_dispatch, fill, kill_while_putting, numbered, open_store
+from store_cases import KEYS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,26 @@ def headers(store: Path, rng: random.Random) -> None:
         at, size = ((16, 8), (24, 8), (36, 4))[number % 3]
         raw[at : at + size] = rng.choice([rng.randrange(1 << 20), (1 << 31) - 1, 0]).to_bytes(size, "big")
         file.write_bytes(raw)
+
+
+@pytest.mark.parametrize("near_bytes", [0, 1000, 1 << 20])
+@pytest.mark.parametrize(("at", "value"), [(4, 0), (0, 99), (28, 1)], ids=["magic", "size", "place"])
+def test_a_wanted_message_that_is_damaged(
+    path: Path, at: int, value: int, near_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error, or left out and logged, as where the log is read as a whole."""
+    monkeypatch.setattr(key_spans, "NEAR_BYTES", near_bytes)
+    everything = expected_rows(path)
+    *_, victim = with_keys(everything[: len(everything) // 2], "AaAa")
+    base = victim["phy_offset"] - victim["phy_offset"] % SMALL.mapped_file_size_commit_log
+    with (path / "commitlog" / f"{base:020d}").open("r+b") as file:
+        file.seek(victim["phy_offset"] - base + at)
+        file.write(value.to_bytes(4, "big"))
+    for key in ("AaAa", *(key for key in victim["keys"] if key != "AaAa")):
+        with pytest.raises(CorruptRecordError, match=f"offset {victim['phy_offset']}: "):
+            rows_of(path, keys=key)
+        left = [row for row in with_keys(everything, key) if row is not victim]
+        assert rows_of(path, keys=key, failOnDataLoss=False) == left
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

@@ -37,7 +37,7 @@ def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], wh
         places.update(answer.places)
     unknown = _between(whole, answered)
     known = sorted(place for place in places if any(one.begin <= place < one.end for one in answered))
-    return _joined([*unknown, *_around(view, known)])
+    return _joined([*unknown, *_around(view, known, whole)])
 
 
 def _known(view: StoreView, answer: Answer, within: Span) -> Span:
@@ -64,19 +64,21 @@ def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
     return [*left, Span(at, whole.end)] if at < whole.end else left
 
 
-def _around(view: StoreView, places: list[int]) -> list[Span]:
-    """The records at ``places``, rising, those that are near to each other together; no record, no span."""
-    cuts = [0, *(at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES), len(places)]
-    spans = []
-    for low, high in pairwise(cuts):
-        readable = (place for place in places[low:high] if view.reader.message_at(place) is not None)
-        begin = next(readable, None)
-        if begin is None:
-            continue
-        last = next(place for place in reversed(places[low:high]) if view.reader.message_at(place) is not None)
+def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
+    """The records at ``places``, rising, those that are near to each other together.
+
+    Where none can be read a wanted one may be damaged, or the index is: its log file is read from a record's beginning
+    on, so that an executor meets the damage, if there is any.
+    """
+    cuts = [at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES]
+    size, spans = view.reader.log.file_size, []
+    for low, high in pairwise([0, *cuts, len(places)] if places else []):
+        begin, last = places[low], places[high - 1]
+        if view.reader.message_at(begin) is None:
+            begin = max(begin - begin % size, whole.begin)
         message = view.reader.message_at(last)
-        assert message is not None
-        spans.append(Span(begin, last + message.size_bytes))
+        end = min(last - last % size + size, whole.end) if message is None else last + message.size_bytes
+        spans.append(Span(begin, end))
     return spans
 
 
