@@ -1,6 +1,7 @@
 """Reading without a group, at our own broker; at the real one: tests/interop."""
 
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
@@ -36,6 +37,9 @@ def queues(broker: EmbeddedBroker) -> list[MessageQueue]:
                 producer.send_batch(
                     [Message("Read", b"%d" % one, tags="b" if one % 10 else "a") for one in numbers], queue
                 )
+    with PullClient(ClientConfig(broker.namesrv)) as client:
+        while any(client.max_offset(queue) < COUNT for queue in made):  # they are being dispatched
+            time.sleep(0.001)
     return made
 
 
