@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,11 @@ class BrokerCase:
             }
         )
         return await self.ask(header)
+
+    async def dispatched(self, count: int, topic: str = "T", queue_id: int = 0) -> None:
+        """Wait until a pull finds as many messages."""
+        while self.server.store.max_offset_in_queue(topic, queue_id) < count:
+            await asyncio.sleep(0.001)
 
     async def heart_beat(
         self, group: str = "G", topics: tuple[str, ...] = ("T",), *, client_id: str = "c1", version: int = 1, **of: Any

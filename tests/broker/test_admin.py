@@ -227,6 +227,7 @@ async def test_what_was_pulled_survives_a_restart_without_a_commit(tmp_path: Pat
     case = BrokerCase(tmp_path / "store")
     await case.start()
     await case.send()
+    await case.dispatched(1)
     await case.pull()
     await case.stop()
     again = BrokerCase(tmp_path / "store")

@@ -67,6 +67,7 @@ async def test_what_went_through_the_broker_is_counted_by_its_cluster(broker: Br
     broker.server.stats.sample(START_MS)
     for topic in ("T", "T", "U"):
         await broker.send(topic)
+    await broker.dispatched(2)
     await broker.pull("T")
     broker.server.stats.forget(["DefaultCluster"])  # a topic of that name
     broker.server.stats.sample(START_MS + SAMPLE_MS)
