@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 from cli_cases import COMMAND, Outcome, Run, start, tree
 
+from gantrymq.model.message import Message
+from store_cases import open_store
+
 EMPTY = sha256(b"").hexdigest()
 READING = (["info"], ["dump"], ["log"], ["query", "t", "k"], ["at", "t", "0", "1"], ["recover", "--dry-run"])
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
@@ -196,6 +199,17 @@ def test_names_that_are_no_utf_8(process: Run, store: Path, tmp_path: Path, monk
             outcome = process(*command(words, odd, *SMALL, *more))
             assert outcome.code in (0, 1), (words, outcome.err)
             assert str(tmp_path).encode() not in outcome.out or (rb"stor\\xe9" if more else b"stor\xe9") in outcome.out
+
+
+def test_who_says_how_text_is_to_be_encoded_is_heeded(
+    process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(path=tmp_path / "odd") as made:
+        made.put(Message("t", "ü".encode()))
+    for errors, shown in (("replace", b"?"), ("backslashreplace", rb"\xfc")):
+        monkeypatch.setenv("PYTHONIOENCODING", f"ascii:{errors}")
+        outcome = process("store", "dump", tmp_path / "odd", "--topic", "t")
+        assert (outcome.code, shown in outcome.out) == (0, True), outcome.err
 
 
 def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def main(
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     _open_what_is_closed()
-    if isinstance(sys.stdout, TextIOWrapper):
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes, and is printed as it is
     try:
         code = exit_code(arguments)
