@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gantrymq.broker import server
 from gantrymq.broker.consumers import ClientChannel, ConsumerManager
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.embedded.standalone import Standalone
-from gantrymq.errors import DiskError, RemotingConnectError, StoreError
+from gantrymq.errors import DiskError, RemotingConnectError, StoreError, StorePermissionError
 from gantrymq.model import fastjson
 from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.client import ConsumerData
@@ -264,6 +265,25 @@ async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(tmp_p
         await case.start()
     await case.client.close()
     assert (config / "consumerOffset.json").read_bytes() == b'{"offsetTable":[]}'
+
+
+@pytest.mark.asyncio
+async def test_a_table_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told to take it away would lose it."""
+    real_open = os.open
+
+    def refuse(path: Any, *how: Any, **more: Any) -> int:
+        if Path(path).name == "topics.json":
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    case = BrokerCase(tmp_path / "store")
+    with pytest.raises(StorePermissionError):
+        await case.start()
+    await case.client.close()
 
 
 @pytest.mark.asyncio

@@ -149,6 +149,18 @@ def test_a_file_has_the_owner_and_the_mode_of_the_one_before_it(tmp_path: Path, 
     assert file.load() == NEW
 
 
+def test_what_a_kill_left_of_a_read_only_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    """root may write to such a file; so it is looked at whether the new one is another."""
+    path = tmp_path / "delayOffset.json"
+    ConfigFile(RealFileSystem(), path).save(OLD)
+    left = path.with_name(path.name + ".tmp")
+    left.touch(0o444)
+    inode = left.stat().st_ino
+    (tmp_path / "held").hardlink_to(left)  # or its number might be given out again
+    ConfigFile(RealFileSystem(), path).save(NEW)
+    assert path.stat().st_ino != inode
+
+
 def test_what_was_saved_survives_a_power_cut() -> None:
     for seed in range(10):
         assert ConfigFile(saved(OLD, NEW).crash_clone(0.5, seed), PATH).load() == NEW

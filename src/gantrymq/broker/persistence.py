@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gantrymq.errors import DiskError, GantrymqError, StoreError
+from gantrymq.errors import DiskError, GantrymqError, StoreError, StorePermissionError
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.config_file import ConfigFile
 
@@ -105,7 +105,7 @@ def _load(table: Table, file: ConfigFile) -> None:
 
     try:
         file.read(use)
-    except DiskError:
+    except (DiskError, StorePermissionError):
         raise
     except (ValueError, GantrymqError) as error:
         advice = "mend it, or take it and its .bak away"

@@ -61,6 +61,7 @@ class ReplacedFile:
         """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError: it stays."""
         self._fs.make_directory(self.path.parent)
         fresh = self.path.with_name(self.path.name + ".tmp")
+        self._fs.remove(fresh)  # what a kill has left of one, which may be as read-only as the file is
         try:
             self._write(fresh, data)
         except DiskFullError:
