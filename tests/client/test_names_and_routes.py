@@ -153,13 +153,22 @@ def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:
     "wrong",
     [
         TopicRouteData(queue_datas=[QueueData(broker_name="a", read_queue_nums=3_000_000, perm=6)]),
-        TopicRouteData(queue_datas=[QueueData(broker_name=one, write_queue_nums=40_000, perm=6) for one in "ab"]),
-        route(order_topic_conf="a:40000;b:40000"),
+        TopicRouteData(
+            queue_datas=[QueueData(broker_name=one, write_queue_nums=40_000, perm=6) for one in map(str, range(30))]
+        ),
+        route(order_topic_conf=";".join(f"{broker}:40000" for broker in range(30))),
+        route(order_topic_conf="a:70000"),
     ],
 )
 def test_more_queues_than_anybody_has_are_not_believed(wrong: TopicRouteData) -> None:
-    with pytest.raises(MQClientError, match="more than 65536 are not believed"):
+    with pytest.raises(MQClientError, match="queues, which is not believed"):
         TopicRoute.of("T", wrong)
+
+
+def test_many_brokers_have_many_queues() -> None:
+    """A broker has 1024 of BenchmarkTest unless told."""
+    datas = [QueueData(broker_name=str(one), read_queue_nums=1024, perm=6) for one in range(100)]
+    assert len(TopicRoute.of("BenchmarkTest", TopicRouteData(queue_datas=datas)).subscribe) == 102_400
 
 
 def test_settings_are_checked() -> None:

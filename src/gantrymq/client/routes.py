@@ -12,6 +12,7 @@ from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 _COUNT_DIGITS = 5
+_MOST_QUEUES_OF_ROUTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class TopicRoute:
         }
         brokers = {one.broker_name: one.address for one in route.broker_datas if one.address is not None}
         queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
-        _believe(topic, sum(max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues))
+        _believe(topic, [max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues])
         subscribe = [
             MessageQueue(topic, one.broker_name, number)
             for one in queues
@@ -68,17 +69,18 @@ class TopicRoute:
         return address
 
 
-def _believe(topic: str, count: int) -> None:
-    if count > MOST_QUEUES:
-        raise MQClientError(f"topic {topic}: its route has {count} queues; more than {MOST_QUEUES} are not believed")
+def _believe(topic: str, counts: list[int]) -> None:
+    """Each broker may have as many queues as a topic can have there; but a hundred that all do are none."""
+    if max(counts, default=0) > MOST_QUEUES or sum(counts) > _MOST_QUEUES_OF_ROUTE:
+        raise MQClientError(f"topic {topic}: its route has {sum(counts)} queues, which is not believed")
 
 
 def _ordered(topic: str, conf: str) -> list[MessageQueue]:
-    queues = list[MessageQueue]()
+    counts = list[tuple[str, int]]()
     for part in conf.split(";"):
         broker, _, count = part.partition(":")
-        if not count.isdecimal() or len(count) > _COUNT_DIGITS or int(count) > 0xFFFF:
+        if not count.isdecimal() or len(count) > _COUNT_DIGITS:
             raise MQClientError(f"topic {topic}: orderTopicConf {conf!r} is not broker:queues;broker:queues")
-        _believe(topic, len(queues) + int(count))
-        queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
-    return queues
+        counts.append((broker, int(count)))
+    _believe(topic, [count for _, count in counts])
+    return [MessageQueue(topic, broker, number) for broker, count in counts for number in range(count)]
