@@ -52,5 +52,5 @@ def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> Non
                 size = f"{len(message.body)} bytes"
                 raise ConfigError("column body", size, f"at most maxMessageSize and what a log file holds; {where}")
             shown = ", ".join(message.properties) or "tags, keys"
-            allowed = f"names and values without 0x01 and 0x02, together below 32 KiB; {where}"
+            allowed = f"names and values without 0x01, 0x02 and 512 zero bytes in a row, together below 32 KiB; {where}"
             raise ConfigError("column properties", shown, allowed)

@@ -77,7 +77,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         return PutMessageStatus.MESSAGE_ILLEGAL
     around = around_records(topic, message.born_host, message.store_host or store_host)
     body_length, room = len(message.body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
-    if len(encoded) >= record.SECTOR and _UNWRITTEN in encoded:
+    if len(encoded) >= record.SECTOR and b"\0" in encoded and _UNWRITTEN in encoded:  # the longest search last
         return PutMessageStatus.MESSAGE_ILLEGAL
     if len(encoded) + room > record.MAX_PROPERTIES_LENGTH:
         return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
