@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
+from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import Bytes, FileSystem
 from gantrymq.fs.holes import read_data
 from gantrymq.kernels.api import rising_units, valid_units
@@ -34,7 +35,6 @@ _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
 _BLANKS_A_LOOK = 16_384
-_SECTOR = 512
 _OFFSET_SIZE = 8
 
 
@@ -121,7 +121,7 @@ class ConsumeQueue:
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
-        is_divided = last // _SECTOR != (last + _OFFSET_SIZE - 1) // _SECTOR
+        is_divided = last // SECTOR != (last + _OFFSET_SIZE - 1) // SECTOR
         if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
             end = last
         if self._ext is None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from gantrymq.errors import StoreError
+from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import Bytes, File
 from gantrymq.fs.holes import data_end
 from gantrymq.kernels.api import find_record
@@ -33,7 +34,6 @@ _PART_RECORDS = LARGE_BATCH_RECORDS // 2  # records differ
 ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
 LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
 _LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # of usual ones; a longer one is whoever asks' to read
-_SECTOR_BYTES = 512
 _PAGE_BYTES = 4096
 
 
@@ -127,7 +127,7 @@ class ScanAhead:
 
     def _read(self, scan: Scan, view: View, start: int, end: int) -> RecordBatch | None:
         """The records of [start, end) of the file, as many as there are up to the first thing that is none."""
-        lead = start % _SECTOR_BYTES
+        lead = start % SECTOR
         try:
             buffer = view(start - lead, min(end + _LONGEST_RECORD_BYTES, self._size) - start + lead)
         except (OSError, StoreError):

@@ -23,6 +23,7 @@ from gantrymq.format.record import (
     MAGIC_V2,
     MIN_RECORD_SIZE,
     PHY_OFFSET_AT,
+    SECTOR,
     RecordStop,
 )
 from gantrymq.fs.api import Bytes, File, FileSystem
@@ -41,7 +42,6 @@ CHUNK_BYTES = 32 << 20
 _HEAD_BYTES = PHY_OFFSET_AT + 8
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
-_SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class LogFileReader:
                 yield ready
                 position = ready.end_offset - base
                 continue
-            lead = position % _SECTOR_BYTES  # a batch begins with a sector, as what a power cut tears does
+            lead = position % SECTOR  # a batch begins with a sector, as what a power cut tears does
             length = min(wanted or _first_look_bytes(file, position), size - position)
             chunk = self._read(file, position - lead, length + lead, read_ahead=length > _PAGE_BYTES)
             end = len(chunk)
