@@ -61,9 +61,9 @@ def needs(request: RemotingCommand, topic_at: Callable[[int], str | None]) -> li
         return list(_heart_beat(decode_body(HeartbeatData, request.body)))
     if code == RequestCode.QUERY_ASSIGNMENT:
         asked = decode_body(QueryAssignmentRequestBody, request.body)
-        return [_read(str(asked.topic)), Need(str(asked.consumer_group), SUB, is_group=True)]
+        return [_read(asked.topic), Need(asked.consumer_group, SUB, is_group=True)]
     if code in _LOCKS:
-        return [Need(str(decode_body(_LOCKS[code], request.body).consumer_group), SUB, is_group=True)]
+        return [Need(decode_body(_LOCKS[code], request.body).consumer_group, SUB, is_group=True)]
     if code == RequestCode.CONSUMER_SEND_MSG_BACK:
         return list(_send_back(request.read(ConsumerSendMsgBackRequestHeader), topic_at))
     group_field, *topic_fields = _FIELDS.get(code, ("",))
@@ -124,9 +124,9 @@ def _read(topic: str, permission: int = SUB) -> Need:
 
 def _heart_beat(data: HeartbeatData) -> Iterator[Need]:
     for consumer in data.consumer_data_set:
-        yield Need(str(consumer.group_name), SUB, is_group=True)
+        yield Need(consumer.group_name, SUB, is_group=True)
         for one in consumer.subscription_data_set:
-            yield _read(str(one.topic))
+            yield _read(one.topic)
 
 
 def _send_back(asked: ConsumerSendMsgBackRequestHeader, topic_at: Callable[[int], str | None]) -> Iterator[Need]:

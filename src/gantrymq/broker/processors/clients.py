@@ -42,12 +42,12 @@ class ClientManageProcessor:
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
         data = decode_body(HeartbeatData, request.body)
-        client = ClientChannel(channel, str(data.client_id), request.language, request.version, self._clock.now_ms())
+        client = ClientChannel(channel, data.client_id, request.language, request.version, self._clock.now_ms())
         changed = data.heartbeat_fingerprint == 0
         for consumer in data.consumer_data_set:
             changed |= self._consumer(client, consumer, data)
         for producer in data.producer_data_set:
-            self._producers.register(str(producer.group_name), client)
+            self._producers.register(producer.group_name, client)
         response = request.response(ResponseCode.SUCCESS)
         response.ext_fields.update({_SUPPORTS_V2: "true", _IS_SUB_CHANGE: "true" if changed else "false"})
         return response
@@ -60,11 +60,11 @@ class ClientManageProcessor:
         """
         if self._config.broker.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
-        name = str(consumer.group_name)
+        name = consumer.group_name
         group = self._groups.find(name)
         if group is None:
             return False
-        in_order = any(self._topics.is_order_topic(str(one.topic)) for one in consumer.subscription_data_set)
+        in_order = any(self._topics.is_order_topic(one.topic) for one in consumer.subscription_data_set)
         self._topics.create_for_group(
             names.retry_topic(name),
             group.retry_queue_nums,
