@@ -86,8 +86,7 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send()
-    while broker.server.store.max_offset_in_queue("T", 0) < 1:
-        await asyncio.sleep(0.001)
+    await broker.dispatched(1)
     await broker.heart_beat()
     pulls = [
         asyncio.create_task(broker.pull(offset=1, sys_flag=WAITING, suspend_timeout_millis=20_000)) for _ in range(3)
@@ -174,8 +173,7 @@ async def test_an_answer_waits_for_the_topic_of_dead_letters_that_it_made(
     await broker.send("old")
     announced = held_back(broker, monkeypatch)
     dead = asyncio.create_task(broker.send("%RETRY%G", reconsume_times=100))
-    while broker.server.store.max_offset_in_queue("%DLQ%G", 0) < 1:
-        await asyncio.sleep(0.001)
+    await broker.dispatched(1, "%DLQ%G")
     try:
         await asyncio.wait_for(broker.send("old"), 10)  # by the same connection, so answered behind the other
         assert not dead.done()

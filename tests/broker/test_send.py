@@ -83,8 +83,7 @@ async def test_a_batch_with_zeros_in_its_properties_is_looked_at(broker: BrokerC
 
 async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
     """Pull as soon as ``count`` messages are dispatched."""
-    while broker.server.store.max_offset_in_queue("T", fields.get("queue_id", 0)) < count:
-        await broker.pull(offset=0, **fields)
+    await broker.dispatched(count, queue_id=fields.get("queue_id", 0))
     return (await broker.pull(offset=0, **fields)).body
 
 
