@@ -173,6 +173,20 @@ def test_a_consumer_that_found_nobody_may_start_later() -> None:
             consumer.close()
 
 
+def test_one_that_polls_and_found_nobody_may_start_later() -> None:
+    with EmbeddedBroker() as broker:
+        address = broker.namesrv
+    consumer = LitePullConsumer(address, consumer_group="ours-polled-later", **FIRST)
+    consumer.subscribe("OursPolledLater")
+    with pytest.raises(RemotingConnectError):
+        consumer.start()
+    with EmbeddedBroker(namesrv_port=int(address.rpartition(":")[2])) as broker, Producer(broker.namesrv) as producer:
+        producer.send(Message("OursPolledLater", b"body"))
+        consumer.start()
+        eventually(lambda: [one.body for one in consumer.poll(100)] == [b"body"], "the message")
+        consumer.close()
+
+
 def test_a_listener_that_failed_is_told_again() -> None:
     told: list[int] = []
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
-
-import structlog
 
 from gantrymq.client import calls
 from gantrymq.client.background import BackgroundTasks
@@ -28,6 +26,7 @@ from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeo
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
+from gantrymq.client.consumer.queue_watch import QueueWatch, TopicMessageQueueChangeListener
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.running_info import running_info
@@ -36,17 +35,12 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import AlreadyStartedError, GantrymqError, MQClientError
+from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 _ANY_SIZE = 0x7FFFFFFF
-
-# Told the queues of a topic whenever they are others than before.
-TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
-
-log = structlog.get_logger()
 
 
 class AsyncLitePullConsumer:
@@ -70,7 +64,7 @@ class AsyncLitePullConsumer:
         self._expressions: dict[str, str] = {}
         self._cache: deque[tuple[ProcessQueue, list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
-        self._listeners: dict[str, TopicMessageQueueChangeListener] = {}
+        self._watch = QueueWatch(self.fetch_message_queues, config.topic_metadata_check_interval_ms)
         self._queues_changed: MessageQueueListener | None = None
         self._assigned = AssignedQueues(self._member, self._offsets, None, self._puller().run, self._share_changed)
         self._rebalancing = Rebalancing(
@@ -105,16 +99,23 @@ class AsyncLitePullConsumer:
     # Life
 
     async def start(self) -> None:
-        """Join the group, and begin to fetch what is subscribed or assigned."""
+        """Join the group, and begin to fetch what is subscribed or assigned.
+
+        Where that fails nothing was begun, and it may be tried again.
+        """
         if self._running or self._closed:
             raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
         self._started_ms, self._running = self._clock.now_ms(), True
+        try:
+            await self._refresh()
+        except BaseException:
+            self._running = False
+            raise
         self._member.heartbeats.start()
-        await self._refresh()
         for work in (self._rebalancing.run(), self._rebalancing.follow_routes(), self._persist_regularly()):
             self._tasks.start(work)
-        for topic, listener in self._listeners.items():
-            self._tasks.start(self._watch(topic, listener))
+        for topic in self._watch.topics:
+            self._tasks.start(self._watch.follow(topic))
 
     async def close(self) -> None:
         """Persist what was committed, and leave the group. Twice is once."""
@@ -173,9 +174,9 @@ class AsyncLitePullConsumer:
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
         """Be told a topic's queues, now and when they change (``topic_metadata_check_interval_ms``); never block."""
-        self._listeners[topic] = listener
+        self._watch.register(topic, listener)
         if self._running:
-            self._tasks.start(self._watch(topic, listener))
+            self._tasks.start(self._watch.follow(topic))
 
     async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic; raises MQClientError where there is no such topic."""
@@ -342,20 +343,6 @@ class AsyncLitePullConsumer:
         while True:
             await asyncio.sleep(self._config.persist_consumer_offset_interval_ms / 1000)
             await self._offsets.persist([one.queue for one in self._held()])
-
-    async def _watch(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
-        before: frozenset[MessageQueue] | None = None
-        while self._listeners.get(topic) is listener:
-            try:
-                queues = frozenset(await self.fetch_message_queues(topic))
-                if queues != before:
-                    before = queues
-                    listener(topic, queues)
-            except GantrymqError as error:
-                log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
-            except Exception as error:  # a listener's own: the next change is told all the same
-                log.error("who was told of a topic's queues failed", topic=topic, exc_info=error)
-            await asyncio.sleep(self._config.topic_metadata_check_interval_ms / 1000)
 
     # What a queue's pulling asks
 

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer, TopicMessageQueueChangeListener
+from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.contexts import MessageQueueListener
+from gantrymq.client.consumer.queue_watch import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
