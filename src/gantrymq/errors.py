@@ -51,6 +51,10 @@ class StorePermissionError(StoreError):
     """The file system does not let us read or write a file of the store."""
 
 
+class UnusableFileError(StoreError):
+    """Neither a small file nor the backup beside it holds what it should; ``reason`` is what the first lacks."""
+
+
 class WrongFileSizeError(StoreError):
     """A file has another size than its siblings or the configuration say; the load is refused, nothing changes."""
 

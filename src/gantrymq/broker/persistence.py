@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gantrymq.errors import DiskError, GantrymqError, StoreError, StorePermissionError
+from gantrymq.errors import GantrymqError, StoreError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.config_file import ConfigFile
 
@@ -105,11 +105,9 @@ def _load(table: Table, file: ConfigFile) -> None:
 
     try:
         file.read(use)
-    except (DiskError, StorePermissionError):
-        raise
-    except (ValueError, GantrymqError) as error:
+    except UnusableFileError as error:
         advice = "mend it, or take it and its .bak away"
-        raise StoreError(file.path, f"does not hold its table ({error}); {advice}") from error
+        raise StoreError(file.path, f"does not hold its table ({error.reason}); {advice}") from error
     if file.refused:
         log.error(
             "a configuration file cannot be used: its .bak is, if there is one",

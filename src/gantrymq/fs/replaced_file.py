@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from gantrymq.errors import DiskFullError, GantrymqError
+from gantrymq.errors import DiskFullError, GantrymqError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 
 Value = TypeVar("Value")
@@ -41,8 +41,8 @@ class ReplacedFile:
     def load(self, parse: Callable[[bytes], Value]) -> Value | None:
         """What ``parse`` makes of the file, or else of what stood in it before; None where there is neither.
 
-        A blank file is none: a power cut leaves such where RocketMQ writes over it. Raises DiskError, and what
-        ``parse`` raised first (a ValueError or a GantrymqError) where it took neither.
+        A blank file is none: a power cut leaves such where RocketMQ writes over it. ``parse`` refuses by a ValueError
+        or a GantrymqError. Raises DiskError, and UnusableFileError where it took neither.
         """
         first: Exception | None = None
         for raw in self.versions():
@@ -54,7 +54,7 @@ class ReplacedFile:
                 self.refused = self.refused or str(error)
                 first = first or error
         if first is not None:
-            raise first
+            raise UnusableFileError(self.path, str(first)) from first
         return None
 
     def replace(self, data: bytes) -> None:

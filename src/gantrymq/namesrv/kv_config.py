@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import field
 
-from gantrymq.errors import RemotingCommandError, StoreError
+from gantrymq.errors import StoreError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.remoting.bodies.topic import KVTable
@@ -43,7 +43,7 @@ class KVConfigManager:
         """Read the file, or what stood in it before; raises StoreError where it holds something else."""
         try:
             kept = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
-        except RemotingCommandError as error:
+        except UnusableFileError as error:
             raise StoreError(self._path, "is no kvConfig.json; move it away to begin anew") from error
         self._table = kept.config_table if kept is not None else {}
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gantrymq.errors import UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile, Value
 from gantrymq.model import fastjson
@@ -44,13 +45,13 @@ class ConfigFile:
         """The object; empty where neither the file nor its backup holds one. Raises DiskError."""
         try:
             return self.read(lambda value: value) or {}
-        except ValueError:
+        except UnusableFileError:
             return {}
 
     def read(self, use: Callable[[dict[str, Any]], Value]) -> Value | None:
         """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.
 
-        None where there is neither; raises DiskError, and what was first raised where neither will do.
+        None where there is neither; raises DiskError, and UnusableFileError where neither will do.
         """
         return self._file.load(lambda raw: use(parse_config(raw)))
 
