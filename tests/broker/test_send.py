@@ -102,6 +102,8 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"body": b"", "properties": PLAIN}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"body": b"", "properties": PLAIN | {"DELAY": "1"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"properties": {"DELAY": "1_0"}}, ResponseCode.SYSTEM_ERROR, 'For input string: "1_0"'),
+        ({"properties": {"DELAY": "3000000000"}}, ResponseCode.SYSTEM_ERROR, 'For input string: "3000000000"'),
         ({"body": b"", "topic": "%RETRY%TOOLS_CONSUMER"}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"properties": PLAIN | {"INNER_NUM": "3"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"properties": PLAIN, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
@@ -143,6 +145,15 @@ async def test_the_longest_body_is_what_the_setting_says_now(broker: BrokerCase)
         for kind in ("UNIQ_KEY", "KEYS"):  # one that is stored as it came, and one that is not
             answer = await broker.send(body=bytes(limit + 1), properties={kind: "u"})
             assert answer.code == expected, (now, kind, answer.remark)
+
+
+@pytest.mark.parametrize(("priority", "queue_id"), [("2", 2), ("99", 3), ("1_0", 1), ("9" * 5000, 1)])
+async def test_a_priority_is_the_queue_and_what_is_none_is_passed_over(
+    broker: BrokerCase, priority: str, queue_id: int
+) -> None:
+    answer = await broker.send(properties={"_SYS_MSG_PRIORITY_": priority}, queue_id=1)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    assert answer.read(SendMessageResponseHeader).queue_id == queue_id
 
 
 async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:

@@ -1,10 +1,10 @@
-"""Java's String where RocketMQ relies on it: hashCode over UTF-16, and UTF-8 that never fails."""
+"""Java's texts where RocketMQ relies on them: hashCode over UTF-16, UTF-8 that never fails, numbers."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantrymq.model.java import decode_utf8, encode_utf8, string_hash
+from gantrymq.model.java import INT_MAX, LONG_MAX, decode_utf8, encode_utf8, parse_number, string_hash
 
 # Printed by Java 17.
 HASHES = {
@@ -90,3 +90,26 @@ def test_half_a_surrogate_pair_is_written_as_a_question_mark() -> None:
 )
 def test_a_surrogate_that_is_cut_off_is_one_character_as_java_17_reads_it(raw: str, units: str) -> None:
     assert decode_utf8(bytes.fromhex(raw)).encode("utf-16-be").hex() == units
+
+
+# Which of them Java 17's Integer.parseInt and Long.parseLong take.
+NUMBERS = {
+    "0": 0, "+7": 7, "-0012": -12, "٣": 3, "2147483647": INT_MAX, "-2147483648": -INT_MAX - 1, "0" * 60 + "1": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "number"), NUMBERS.items())
+def test_numbers_are_read_as_java_reads_them(text: str, number: int) -> None:
+    assert parse_number(text, INT_MAX) == parse_number(text, LONG_MAX) == number
+
+
+@pytest.mark.parametrize("text", ["", "+", "-", " 1", "1 ", "1_0", "1L", "0x1", "²", "2147483648", "-2147483649"])
+def test_what_is_no_int_in_java_is_none_here(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^For input string: "):
+        parse_number(text, INT_MAX)
+
+
+@pytest.mark.parametrize("text", [str(LONG_MAX + 1), str(-LONG_MAX - 2), "9" * 5000])
+def test_what_is_no_long_in_java_is_none_here(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^For input string: "):
+        parse_number(text, LONG_MAX)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gantrymq.errors import GantrymqError
+from gantrymq.model.java import LONG_MAX, parse_number
 
-_LONG_MAX = (1 << 63) - 1
 _MINUTES_A_MONTH = 30 * 24 * 60
 
 
@@ -32,10 +32,11 @@ def _one_of(name: str, *values: str) -> Callable[[str], str | None]:
 
 def _between(low: int, high: int) -> Callable[[str], str | None]:
     def verify(value: str) -> str | None:
-        digits = value.removeprefix("-")
-        if not digits.isdecimal():
-            return f'For input string: "{value}"'
-        return None if low <= int(value) <= high else f"value is not in range({low}, {high})"
+        try:
+            number = parse_number(value, LONG_MAX)
+        except ValueError as error:
+            return str(error)
+        return None if low <= number <= high else f"value is not in range({low}, {high})"
 
     return verify
 
@@ -46,7 +47,7 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(changeable=False, verify=_one_of("queue.type", "BatchCQ", "SimpleCQ")),
     "cleanup.policy": Attribute(changeable=False, verify=_one_of("cleanup.policy", "DELETE", "COMPACTION")),
     "message.type": Attribute(changeable=True, verify=_one_of("message.type", *_MESSAGE_TYPES)),
-    "reserve.time": Attribute(changeable=True, verify=_between(-1, _LONG_MAX)),
+    "reserve.time": Attribute(changeable=True, verify=_between(-1, LONG_MAX)),
     "lite.topic.expiration": Attribute(changeable=True, verify=_between(-1, _MINUTES_A_MONTH)),
 }
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {

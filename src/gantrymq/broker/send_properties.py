@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from gantrymq.model.flags import INNER_BATCH
-from gantrymq.model.java import encode_utf8
+from gantrymq.model.java import INT_MAX, encode_utf8, parse_number
 from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT
 
 UNIQ_KEY = "UNIQ_KEY"
@@ -105,6 +105,14 @@ def delay_level(properties: dict[str, str]) -> int:
     if text is None:
         return 0
     try:
-        return int(text)
+        return parse_number(text, INT_MAX)
+    except ValueError as error:
+        raise RemotingCommandError(str(error)) from None
+
+
+def priority(properties: dict[str, str]) -> int:
+    """The number of _SYS_MSG_PRIORITY_; -1 where it has none: Message.getPriority."""
+    try:
+        return parse_number(properties.get(PRIORITY, ""), INT_MAX)
     except ValueError:
-        raise RemotingCommandError(f'For input string: "{text}"') from None
+        return -1

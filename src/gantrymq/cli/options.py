@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.messages import warn
-from gantrymq.config.keys import INT_MAX, LONG_MAX
+from gantrymq.model.java import INT_MAX, LONG_MAX
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading

@@ -6,9 +6,10 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gantrymq.config.keys import LONG_MAX, check_numbers, fields_by_key, key, read_fields, write_fields
+from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Any
 
 from gantrymq.errors import ConfigError
+from gantrymq.model.java import INT_MAX
 
-INT_MAX, LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFF_FFFFFFFF
 _TRUTH = {"true": True, "false": False}
 # Not what int() takes besides: 1_0 is a typing error, and of thousands of digits it makes a ValueError.
 _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from gantrymq.config.keys import INT_MAX, LONG_MAX, check_numbers, key
+from gantrymq.config.keys import check_numbers, key
 from gantrymq.errors import ConfigError
+from gantrymq.model.java import INT_MAX, LONG_MAX
 
 _GIB = 1 << 30
 _UNIT_SIZE = 20

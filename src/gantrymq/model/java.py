@@ -1,7 +1,9 @@
-"""What Java's String does, where RocketMQ relies on it: hashCode over UTF-16 units, and its lenient UTF-8."""
+"""What Java does with texts, where RocketMQ relies on it: hashCode over UTF-16 units, lenient UTF-8, numbers."""
 
 import re
 
+INT_MAX, LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFF_FFFFFFFF
+_MOST_DIGITS = 64  # leading zeros among them: of thousands of digits Python's int() raises another ValueError
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java takes one that is cut off as one, too
 
 
@@ -29,3 +31,14 @@ def decode_utf8(raw: bytes) -> str:
 def encode_utf8(text: str) -> bytes:
     """``text.getBytes(UTF_8)``: an unpaired surrogate becomes a question mark."""
     return text.encode("utf-8", "replace")
+
+
+def parse_number(text: str, most: int) -> int:
+    """``Integer.parseInt`` (``most`` is INT_MAX) or ``Long.parseLong`` (LONG_MAX); raises ValueError with Java's words.
+
+    Unlike int(), neither takes blanks or ``1_0``.
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if digits.isdecimal() and len(digits) <= _MOST_DIGITS and -most - 1 <= (number := int(text)) <= most:
+        return number
+    raise ValueError(f'For input string: "{text[:_MOST_DIGITS]}"')

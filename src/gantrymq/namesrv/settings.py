@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gantrymq.config.keys import LONG_MAX, check_numbers, fields_by_key, key, read_fields
+from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields
+from gantrymq.model.java import LONG_MAX
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
 WITHOUT_EFFECT = {

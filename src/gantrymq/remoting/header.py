@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from gantrymq.errors import RemotingCommandError
+from gantrymq.model.java import parse_number
 
 Int = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -115,11 +116,10 @@ def _parse(field: _Field, text: str) -> str | int | bool:
         return text
     if field.kind is bool:
         return text.lower() == "true"
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java takes at most 2^63, so that no text can be longer than a few digits and leading zeros.
-    if not (digits.isdecimal() and len(digits) <= 64) or not -field.limit - 1 <= (number := int(text)) <= field.limit:
-        raise RemotingCommandError(f"the custom field <{field.name}> is no number it could be: {text[:64]!r}")
-    return number
+    try:
+        return parse_number(text, field.limit)
+    except ValueError:
+        raise RemotingCommandError(f"the custom field <{field.name}> is no number it could be: {text[:64]!r}") from None
 
 
 def _text(value: Any) -> str:

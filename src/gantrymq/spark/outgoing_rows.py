@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from gantrymq.errors import ConfigError
-from gantrymq.model.java import string_hash
+from gantrymq.model.java import INT_MAX, string_hash
 
 SHARDING_KEY = "__SHARDINGKEY"
 
@@ -46,7 +46,6 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "delay_level": _WHOLE,
     "deliver_timestamp": ("timestamp", "bigint"),
 }
-_INT_MAX = 0x7FFFFFFF
 
 
 def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> None:
@@ -115,9 +114,9 @@ class OutgoingRows:
         if column is None:
             return None
         wide = column.cast(pa.int64())
-        if wide.null_count < len(wide) and not 0 <= pc.min(wide).as_py() <= pc.max(wide).as_py() <= _INT_MAX:
+        if wide.null_count < len(wide) and not 0 <= pc.min(wide).as_py() <= pc.max(wide).as_py() <= INT_MAX:
             wrong = pc.min(wide) if pc.min(wide).as_py() < 0 else pc.max(wide)
-            raise ConfigError(f"column {name}", wrong.as_py(), f"0 to {_INT_MAX}")
+            raise ConfigError(f"column {name}", wrong.as_py(), f"0 to {INT_MAX}")
         return wide.cast(pa.int32())
 
     def _queue_ids(self, given: dict[str, Any], rows: int) -> Any:

@@ -21,13 +21,13 @@ from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import fill_map, fill_property, size_map
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.model.java import INT_MAX
 from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS, Message
 from gantrymq.store.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 _CRC_KEY = PROPERTY_CRC32.encode()
 _SEPARATORS = (1, 2)
 _NUMBERS = {
@@ -165,8 +165,8 @@ def _fits(batch: BatchColumns, config: MessageStoreConfig) -> bool:
     sizes = record.MIN_RECORD_SIZE + 1 + batch.bodies.lengths + topic_lengths + property_lengths + record.BLANK_SIZE
     return bool(
         queue_ids.min() >= 0
-        and queue_ids.max() <= _INT_MAX
-        and _INT_MIN <= ints.min() <= ints.max() <= _INT_MAX
+        and queue_ids.max() <= INT_MAX
+        and -INT_MAX - 1 <= ints.min() <= ints.max() <= INT_MAX
         and batch.bodies.lengths.max() <= config.max_message_size_bytes
         and property_lengths.max() <= record.MAX_PROPERTIES_LENGTH
         and (config.auto_message_version_on_topic_len or topic_lengths.max() <= record.MAX_TOPIC_LENGTH_V1)

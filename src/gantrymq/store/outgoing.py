@@ -13,7 +13,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
 from gantrymq.model.host import Host
-from gantrymq.model.java import encode_utf8
+from gantrymq.model.java import INT_MAX, encode_utf8
 from gantrymq.model.message import (
     PROPERTY_CRC32,
     PROPERTY_DELAY,
@@ -27,7 +27,6 @@ from gantrymq.model.message import (
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
 
-_INT_MAX = 0x7FFFFFFF
 _UNWRITTEN = bytes(record.SECTOR)  # a property with that looks like one that a power cut has torn
 
 
@@ -56,7 +55,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     """Check and encode ``message``; a status says why it cannot be stored."""
     topic, queue_id = message.topic, message.queue_id
     topic_length = len(topic_bytes(topic))
-    if not topic_length or not 0 <= queue_id <= _INT_MAX:
+    if not topic_length or not 0 <= queue_id <= INT_MAX:
         return PutMessageStatus.MESSAGE_ILLEGAL
     if topic_length > record.MAX_TOPIC_LENGTH_V1 and not config.auto_message_version_on_topic_len:
         return PutMessageStatus.MESSAGE_ILLEGAL

@@ -18,6 +18,7 @@ from typing import Any
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.model.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -33,7 +34,6 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 
 _ENTRIES_A_STEP = 256
-_INT_MAX = 0x7FFFFFFF
 _REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 _LOGGER = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ScheduleMessageService:
         """
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
-        if not is_topic_storable(topic) or not 0 <= queue_id <= _INT_MAX:
+        if not is_topic_storable(topic) or queue_id < 0:
             return True
         due = Message(
             topic=topic,
@@ -157,8 +157,8 @@ class ScheduleMessageService:
 
 
 def _number(text: str) -> int:
-    """The number that ``text`` is; -1 where it is none, or has more digits than Python reads."""
+    """The number that ``text`` is; -1 where it is none."""
     try:
-        return int(text) if text.isdecimal() else -1
+        return parse_number(text, INT_MAX)
     except ValueError:
         return -1

@@ -21,6 +21,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import ResponseCode
@@ -123,7 +124,7 @@ class BrokerAdminProcessor:
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(store.earliest_message_timestamp_ms),
-            "remainTransientStoreBufferNumbs": str(_INT_MAX),
+            "remainTransientStoreBufferNumbs": str(INT_MAX),
             "remainHowManyDataToFlush": _bytes(behind),
             "commitLogDirCapacity": f"Total : {_bytes(disk.total)}, Free : {_bytes(disk.free)}.",
         }
@@ -147,9 +148,6 @@ class BrokerAdminProcessor:
         """DELETE_EXPIRED_COMMITLOG: at any hour, in the next twenty runs of the cleaner."""
         self._store.delete_expired_files()
         return request.response(ResponseCode.SUCCESS)
-
-
-_INT_MAX = (1 << 31) - 1
 
 
 def _bytes(count: int) -> str:

@@ -12,6 +12,7 @@ from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model import fastjson
+from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import (
     MessageQueueForC,
@@ -29,7 +30,6 @@ from gantrymq.remoting.headers.offset import (
 )
 from gantrymq.remoting.transport.channel import Channel
 
-_LONG_MAX = (1 << 63) - 1
 _V3_0_7_SNAPSHOT = 28
 
 
@@ -141,7 +141,7 @@ class OffsetAdminProcessor:
         least = self._offsets.least_of_all_groups(asked.topic, self._store.min_offset_in_queue, left_out)
         for queue_id, offset in (self._offsets.of(asked.compare_group, asked.topic) or {}).items():
             if least.get(queue_id, -1) > offset:
-                least[queue_id] = _LONG_MAX
+                least[queue_id] = LONG_MAX
         return request.response(ResponseCode.SUCCESS, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
 
     def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -16,7 +16,6 @@ from gantrymq.broker.send_properties import (
     CLUSTER,
     MSG_REGION,
     POP_CK,
-    PRIORITY,
     TIMER_OUT,
     TIMER_PROPERTIES,
     TRACE_SWITCH,
@@ -26,6 +25,7 @@ from gantrymq.broker.send_properties import (
     delay_level,
     is_illegal,
     plain_properties,
+    priority,
     read_properties,
 )
 from gantrymq.broker.statistics import BrokerStatsManager
@@ -179,9 +179,8 @@ class SendMessageProcessor:
             properties[UNIQ_KEY] = self._ids.next(self._clock.now_ms())
         sent.transaction_id = properties[UNIQ_KEY]
         properties[CLUSTER] = broker.broker_cluster_name
-        priority = properties.get(PRIORITY)
-        if priority is not None and priority.isdecimal():
-            sent.queue_id = min(int(priority), topic.write_queue_nums - 1)
+        if (wanted := priority(properties)) >= 0:
+            sent.queue_id = min(wanted, topic.write_queue_nums - 1)
         level = delay_level(properties)
         self._refuse_what_is_off(properties, header, level, sent.request.body)
         return [
