@@ -109,12 +109,12 @@ def test_both_brokers_are_raced_with_the_real_client(tmp_path: Path) -> None:
     assert [outcome.error for race in races for outcome in run(race, 1, tmp_path, quiet)] == ["", ""]
 
 
-def test_both_sides_of_a_race_of_each_kind_do_the_same(tmp_path: Path) -> None:
+def test_both_sides_of_a_race_do_the_same(tmp_path: Path) -> None:
     java = JavaSide.find(None)
     if java is None:
         pytest.skip("no RocketMQ to race against")
-    words = ("put 1024 B, 2", "put list 1024", "SYNC_FLUSH 1024 B, 16 producers", "get 1024 B, warm", "query",
-             "SIGKILL", "clean exit", "rebuild")  # fmt: skip
+    # CI races the others for their ratios: `make bench-smoke` fails where one has none.
+    words = ("put list 1024", "SYNC_FLUSH 1024 B, 16 producers", "clean exit")
     outcomes = [outcome for race in chosen(Track(java, 0.005), words) for outcome in run(race, 1, tmp_path, quiet)]
     assert [outcome.error for outcome in outcomes] == [""] * len(words)
     assert all(outcome.ratio for outcome in outcomes)

@@ -9,8 +9,10 @@ import resource
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from hashlib import sha256
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +182,9 @@ def test_the_greatest_numbers_are_numbers(gantrymq: Run, store: Path, tmp_path: 
     assert gantrymq("store", "export", store, tmp_path / "out", *of_queue, *times).code == 0
 
 
-def test_names_that_are_no_utf_8(process: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_no_utf_8(
+    gantrymq: Run, process: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     odd = tmp_path / "stor\udce9"  # the byte e9 alone
     store.rename(odd)
@@ -191,12 +195,16 @@ def test_names_that_are_no_utf_8(process: Run, store: Path, tmp_path: Path, monk
     assert found.lines[-1]["store"] == rf"{tmp_path}/stor\xe9"
     (tmp_path / "in.jsonl").write_text('{"topic":"t","body":"b"}\n')
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # as where the locale is not C
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        assert isinstance(stream, TextIOWrapper)
+        stream.reconfigure(errors=errors)  # as they are in a process of ours, which only one command gets here
     writing = (["export", "out\udce9"], ["salvage", "new\udce9"], ["rebuild"], ["recover"], ["ingest", "in.jsonl"])
     for words in (*READING, ["verify"], ["at", "t\udcea", "0", "0"], *writing):
         for more in (["--json"], []):
             for out in tmp_path.glob("[on]*\udce9"):
                 shutil.rmtree(out)
-            outcome = process(*command(words, odd, *SMALL, *more))
+            run = process if words == ["verify"] else gantrymq
+            outcome = run(*command(words, odd, *SMALL, *more))
             assert outcome.code in (0, 1), (words, outcome.err)
             assert str(tmp_path).encode() not in outcome.out or (rb"stor\\xe9" if more else b"stor\xe9") in outcome.out
 
