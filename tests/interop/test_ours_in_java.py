@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.model.message import LOOPBACK, Message
 from store_cases import (
+    GEOMETRY_KEYS,
     NOON_MS,
     SMALL,
     SMALL_KEYS,
     Line,
+    await_dispatch,
     dump,
     fill,
     index_questions,
@@ -181,3 +184,18 @@ def test_what_we_put_has_the_bytes_of_what_java_puts(tmp_path: Path, rng: random
 
 def bytes_below(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_a_topic_that_was_deleted_and_made_anew(tmp_path: Path) -> None:
+    """After a kill both see the new messages alone."""
+    path = tmp_path / "store"
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert isinstance(store, BrokerMessageStore)
+        store.put_batch([Message("orders", b"old %d" % number) for number in range(40)])
+        store.delete_topic("orders")
+        store.put_batch([Message("orders", b"new %d" % number) for number in range(30)])
+        await_dispatch(store)
+    (path / "abort").touch()
+    lines = [line for line in assert_same(path, index_is_whole=False) if line["kind"] == "message"]
+    assert [line["queueOffset"] for line in lines] == list(range(30))
+    assert lines[0]["phyOffset"] > 40 * 91

@@ -110,6 +110,8 @@ class ConsumeQueue:
 
         Mostly they are put again, so the bytes stay until they are written over, or :meth:`truncate` wipes them and
         removes files. That they are the same is no reason not to write: a sync that failed may have given them up.
+        Where none is kept, the first of them, if it is true, says where the queue begins: what lies in front of that
+        in the log is of a topic that was deleted and made anew.
         """
         files = self.files.files
         if not files:
@@ -124,6 +126,8 @@ class ConsumeQueue:
         is_divided = last // SECTOR != (last + _OFFSET_SIZE - 1) // SECTOR
         if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
             end = last
+        first = self.entry(end // UNIT_SIZE) if end == self.files.min_offset else None
+        begin = first.phy_offset if first and is_true(self, end // UNIT_SIZE) else -1
         if self._ext is None:
             files[-1].wipe_rest()
             self._doubted_end = self.files.max_offset
@@ -132,6 +136,7 @@ class ConsumeQueue:
         if files[-1].wrote_position == 0:  # its maker may have been killed before he synced its name
             self.files.sync_names()
         self._note_last()
+        self.max_physic_offset = max(self.max_physic_offset, begin)
         self._truncate_ext()
 
     @staticmethod
@@ -240,8 +245,11 @@ class ConsumeQueue:
         ``store_times_ms`` are the store times of their records, for the extended units if there are any.
 
         Slots between the end of the queue and ``queue_offset`` become pre-blanks: their records are gone from the
-        log, and an offset never moves. Units in front of the end are already there and are passed over.
+        log, and an offset never moves. Units in front of the end are already there and are passed over; but where
+        they begin with offset 0, the topic was deleted and made anew, and its queue is, too.
         """
+        if queue_offset == 0 < self.max_offset:
+            self.destroy()
         end = self.max_offset
         if queue_offset < end:
             units = units[(end - queue_offset) * UNIT_SIZE :]
@@ -321,7 +329,7 @@ class ConsumeQueue:
         if self._ext is not None:
             self._ext.destroy()
         self.max_physic_offset = -1
-        self._min_logic_offset = 0
+        self._min_logic_offset = self._doubted_end = 0
 
     def begin_flush(self) -> None:
         """Let the disk begin with what :meth:`flush` will wait for."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queues import is_topic_storable
@@ -32,16 +32,45 @@ _KEPT_WITHOUT_ENTRY = 4096
 
 
 @dataclass(slots=True)
-class CheckedQueue:
-    """One queue: what of it is accounted for, and (queue offset, physical offset) of records without their unit.
+class RecordsWithoutEntry:
+    """(queue offset, physical offset) of records without their unit: the first few thousand are kept, all counted."""
 
-    Of those the first few thousand are kept, and all are counted.
+    kept: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, queue_offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
+        """Take these."""
+        room = _KEPT_WITHOUT_ENTRY - len(self.kept)
+        self.kept += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
+        self.count += len(queue_offsets)
+
+
+@dataclass(slots=True)
+class CheckedQueue:
+    """One queue: what of it is accounted for, and the records without their unit.
+
+    Those in front of the one that its unit 0 points to are ``older``: where that unit is true, they are of a topic
+    that was deleted, and made anew since.
     """
 
     files: QueueFiles
     coverage: Coverage
-    without_entry: list[tuple[int, int]] = field(default_factory=list)
-    without_entry_count: int = 0
+    without_entry: RecordsWithoutEntry = field(default_factory=RecordsWithoutEntry)
+    older: RecordsWithoutEntry = field(default_factory=RecordsWithoutEntry)
+    _begin: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """Where unit 0 points to; -1 where there is none."""
+        if self._begin is None:
+            has_one = self.files.first == 0 < self.files.end
+            self._begin = decode_entry(self.files.units(0, 1).tobytes()).phy_offset if has_one else -1
+        return self._begin
+
+    @property
+    def missed(self) -> list[RecordsWithoutEntry]:
+        """The records whose unit is missed."""
+        return [self.without_entry] if self.coverage.is_covered(0) else [self.older, self.without_entry]
 
 
 class QueueCheck:
@@ -108,11 +137,16 @@ class QueueCheck:
         return queue
 
     def take(
-        self, topic: str, queue_id: int, coverage: Coverage, without_entry: list[tuple[int, int]], count: int
+        self,
+        topic: str,
+        queue_id: int,
+        coverage: Coverage,
+        without_entry: RecordsWithoutEntry,
+        older: RecordsWithoutEntry,
     ) -> None:
         """Take over what :meth:`compare` found elsewhere."""
         queue = self._queue(topic, queue_id)
-        queue.coverage, queue.without_entry, queue.without_entry_count = coverage, without_entry, count
+        queue.coverage, queue.without_entry, queue.older = coverage, without_entry, older
 
     def _compare(self, queue: CheckedQueue, grouped: QueueUnits, begin: int, end: int) -> None:
         offsets, files = grouped.queue_offsets[begin:end], queue.files
@@ -140,10 +174,9 @@ class QueueCheck:
             same[rows] = (actual[offsets[rows] - low] == expected[rows]).all(axis=1)
         for offset in offsets[same].tolist():
             queue.coverage.cover(offset, offset + 1)
-        for offset, phy_offset in zip(offsets[~same].tolist(), phy_offsets[~same].tolist(), strict=True):
-            queue.without_entry_count += 1
-            if len(queue.without_entry) < _KEPT_WITHOUT_ENTRY:
-                queue.without_entry.append((offset, phy_offset))
+        is_older = ~same & (phy_offsets < queue.begin)
+        for records, which in ((queue.older, is_older), (queue.without_entry, ~same & ~is_older)):
+            records.add(offsets[which], phy_offsets[which])
 
     # Afterwards
 

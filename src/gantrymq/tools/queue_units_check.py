@@ -214,8 +214,8 @@ class QueueUnitsCheck:
             is_judged = files.first <= slot < files.end and not queue.coverage.is_covered(slot)
             return phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
 
-        left = [one for one in queue.without_entry if not is_explained(*one)]
-        more = queue.without_entry_count - len(queue.without_entry)
+        left = [place for records in queue.missed for place in records.kept if not is_explained(*place)]
+        more = sum(records.count - len(records.kept) for records in queue.missed)
         behind = [one for one in left if one[0] >= files.end]
         if behind and not self._is_closed:
             text = "the queue lags behind the log; a recovery puts its entries"

@@ -35,7 +35,7 @@ from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_comparison import IndexComparison
 from gantrymq.tools.log_check import LogCheck, LogFact, RecordFacts
 from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.queue_check import QueueCheck
+from gantrymq.tools.queue_check import QueueCheck, RecordsWithoutEntry
 from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 
@@ -72,8 +72,8 @@ class _QueueCompared:
     topic: str
     queue_id: int
     coverage: Coverage
-    without_entry: list[tuple[int, int]]
-    without_entry_count: int
+    without_entry: RecordsWithoutEntry
+    older: RecordsWithoutEntry
 
 
 def verify_on_spark(
@@ -124,7 +124,7 @@ class _VerifyOnSpark:
                 index.position = one.position
         for one in results:
             if isinstance(one, _QueueCompared):
-                queues.take(one.topic, one.queue_id, one.coverage, one.without_entry, one.without_entry_count)
+                queues.take(one.topic, one.queue_id, one.coverage, one.without_entry, one.older)
 
 
 # On executors
@@ -172,4 +172,4 @@ def _compare(plan: VerifyPlan, queues: Iterator[QueueRows]) -> Iterator[_QueueCo
     fs = RealFileSystem()
     for topic, queue_id, batches in queues:
         queue = plan.queue_check(fs).compare(topic, queue_id, batches)
-        yield _QueueCompared(topic, queue_id, queue.coverage, queue.without_entry, queue.without_entry_count)
+        yield _QueueCompared(topic, queue_id, queue.coverage, queue.without_entry, queue.older)
