@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,7 +17,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import PROPERTY_CRC32, Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import put_batch
+from gantrymq.store import append, put_batch
 from gantrymq.store.message_store import MessageStore
 from gated_file_system import GatedFileSystem
 from store_cases import NOON_MS, SMALL, await_dispatch, bodies, odd_message, open_store
@@ -72,10 +74,18 @@ def one_by_one(messages: list[Message]) -> Callable[[MessageStore], Places]:
     return put
 
 
+@pytest.fixture(autouse=True)
+def any_table_becomes_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(put_batch, "FEW_ROWS", 0)
+
+
+@pytest.mark.parametrize("room_bytes", [append._ROOM_BYTES, 4096], ids=["in place", "apart"])
 @pytest.mark.parametrize("has_crc", [False, True], ids=["plain", "property CRC"])
 def test_lists_and_tables_make_the_log_that_single_puts_make(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, has_crc: bool
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, has_crc: bool, room_bytes: int
 ) -> None:
+    monkeypatch.setattr(append, "_ROOM_BYTES", room_bytes)
+    monkeypatch.setattr(append, "_LARGE_RECORD_BYTES", 0)
     config = replace(CONFIG, enabled_append_prop_crc=has_crc)
     messages = [plain_message(rng) for _ in range(600)]
     lists: list[list[Message]] = []
@@ -84,21 +94,31 @@ def test_lists_and_tables_make_the_log_that_single_puts_make(
         lists.append(messages[begin : begin + rng.choice((1, 2, 30, 250))])
     expected = stored(tmp_path / "single", config, one_by_one(messages))
     assert stored(tmp_path / "lists", config, in_batches(lists)) == expected
-    assert stored(tmp_path / "tables", config, in_batches([table_of(one) for one in lists])) == expected
+    tables = [table_of(one) for one in lists]
+    assert stored(tmp_path / "tables", config, in_batches(tables)) == expected
+    for name, whole in {"chunks": pa.concat_tables(tables), "slices": table_of(messages)}.items():
+        ends = np.cumsum([len(one) for one in lists]).tolist()
+        slices = [whole.slice(begin, end - begin) for begin, end in pairwise([0, *ends])]
+        assert stored(tmp_path / name, config, in_batches(slices)) == expected
+    assert stored(tmp_path / "one", config, in_batches([pa.concat_tables(tables)])) == expected
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
     assert stored(tmp_path / "columns", config, in_batches(lists)) == expected
 
 
-def test_few_messages_go_without_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("columns", "most"), [("of_messages", "FEW_MESSAGES"), ("of_table", "FEW_ROWS")])
+def test_few_messages_go_without_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, most: str
+) -> None:
     made: list[int] = []
-    columns = put_batch.of_messages
-    monkeypatch.setattr(
-        put_batch, "of_messages", lambda batch, config: made.append(len(batch)) or columns(batch, config)
-    )
+    make = getattr(put_batch, columns)
+    monkeypatch.setattr(put_batch, columns, lambda batch, config: made.append(len(batch)) or make(batch, config))
+    monkeypatch.setattr(put_batch, most, 20)
     with open_store(path=tmp_path, config=CONFIG) as store:
-        for count in (1, put_batch.FEW_MESSAGES - 1, put_batch.FEW_MESSAGES):
-            assert len(store.put_batch([Message("orders", b"x")] * count).phy_offsets) == count
-    assert made == [put_batch.FEW_MESSAGES]
+        for count in (1, 19, 20):
+            messages = [Message("orders", b"x")] * count
+            batch = messages if columns == "of_messages" else table_of(messages)
+            assert len(store.put_batch(batch).phy_offsets) == count
+    assert made == [20]
 
 
 ILLEGAL = [

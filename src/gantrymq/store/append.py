@@ -19,18 +19,24 @@ from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_batch
-from gantrymq.kernels.arrays import read_only
+from gantrymq.kernels.arrays import Bytes, read_only
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import LOOPBACK, message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.batch_columns import BatchColumns
 from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile
 from gantrymq.store.outgoing import OutgoingMessage
 from gantrymq.store.put_batch import PutBatchResult
 
 _HOST_ROW_SIZE = 20
 _SHORT_RANGE = 1 << 16
+_FEW_QUEUES = 64
+# Records of a kilobyte and more are made in memory that is there and go into the log by a write, a megabyte a time:
+# making them in its mapping took memory from the kernel twice, for zeros and for them. Smaller ones gain nothing.
+_LARGE_RECORD_BYTES = 1024
+_ROOM_BYTES = 1 << 20
 _PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
 
 
@@ -83,6 +89,7 @@ class MessageAppender:
         self._store_host = store_host
         self._append_crc = append_crc
         self._last_timestamp_ms = last_timestamp_ms
+        self._room: Bytes | None = None
 
     def next_timestamp_ms(self, now_ms: int) -> int:
         """The store time of the next record: it never goes back, or finding by time would break."""
@@ -153,14 +160,41 @@ class MessageAppender:
 
     def _encode(self, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
         """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
-        file = self._log.queue.last_for_append()
-        before = file.wrote_position
-        file.bring_in(batch.most_bytes_from(start))
+        file, most_bytes = self._log.queue.last_for_append(), batch.most_bytes_from(start)
+        is_large = most_bytes >= (batch.count - start) * _LARGE_RECORD_BYTES
+        fits = not file.is_buffered and file.size - file.wrote_position > _ROOM_BYTES
+        done = self._encode_apart(file, batch, start, timestamp_ms) if is_large and fits else start
+        if done == start:
+            file.bring_in(most_bytes)
+            before = file.wrote_position
+            done, code, position = self._encode_into(file.write_array, before, file.file_from_offset, batch, start)
+            file.advance(position - before)
+            file.store_timestamp_ms = timestamp_ms
+            if code == codes.STOP_FULL_FILE:
+                self._log.fill_blank(file)
+        return done
+
+    def _encode_apart(self, file: MappedFile, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
+        """Write some rows by way of memory of our own; ``start`` where not even one goes in there."""
+        if self._room is None:
+            self._room = np.empty(_ROOM_BYTES + PAGE_SIZE, np.uint8)
+        base_offset = file.file_from_offset + file.wrote_position
+        done, _, length = self._encode_into(self._room[:_ROOM_BYTES], 0, base_offset, batch, start)
+        if done > start:
+            self._room[length : length + PAGE_SIZE] = 0  # where kernels look beyond the newest record
+            file.append_ahead(self._room[: length + PAGE_SIZE], length)
+            file.store_timestamp_ms = timestamp_ms
+        return done
+
+    def _encode_into(
+        self, out: Bytes, position: int, base_offset: int, batch: BatchColumns, start: int
+    ) -> tuple[int, int, int]:
+        """Make the records of the rows from ``start`` on behind ``position``; (row to go on from, why, position)."""
         done, code, position = encode_batch(
-            file.write_array,
-            before,
-            file.size,
-            file.file_from_offset,
+            out,
+            position,
+            len(out),
+            base_offset,
             batch.bodies.values,
             batch.bodies.offsets,
             batch.topic_texts.values,
@@ -174,12 +208,8 @@ class MessageAppender:
             start,
             batch.count,
         )
-        file.advance(position - before)
-        file.store_timestamp_ms = timestamp_ms
         assert code != codes.STOP_LENGTH, "a plain batch has no text that its record does not hold"
-        if code == codes.STOP_FULL_FILE:
-            self._log.fill_blank(file)
-        return int(done)
+        return int(done), int(code), int(position)
 
 
 def _host_row(host: Host) -> bytes:
@@ -194,10 +224,14 @@ class _QueueOffsets:
 
         self._next_offsets = next_offsets
         queue_ids = batch.columns[codes.QUEUE_ID, : batch.count]
-        # By Arrow's hash table: np.unique sorts, a fifth of all that a small message of a table took.
-        pairs = pa.array((batch.topic_of << 32) | queue_ids).dictionary_encode()
-        self._queues = [(batch.topics[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.dictionary.to_pylist()]
-        group = pairs.indices.to_numpy()
+        most = int(queue_ids.max()) + 1
+        if len(batch.topics) == 1 and most <= _FEW_QUEUES:
+            self._queues, group = [(batch.topics[0], queue_id) for queue_id in range(most)], queue_ids
+        else:
+            # By Arrow's hash table: np.unique sorts, a fifth of all that a small message of a table took.
+            pairs = pa.array((batch.topic_of << 32) | queue_ids).dictionary_encode()
+            self._queues = [(batch.topics[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.dictionary.to_pylist()]
+            group = pairs.indices.to_numpy()
         self._group = group.astype(np.uint16) if len(self._queues) <= _SHORT_RANGE else group  # NumPy sorts those fast
         first = np.array([next_offsets.get(queue, 0) for queue in self._queues], np.int64)
         order = np.argsort(self._group, kind="stable")

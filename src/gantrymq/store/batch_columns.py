@@ -37,6 +37,9 @@ _NUMBERS = {
     "reconsume_times": codes.RECONSUME_TIMES,
 }
 _SPECIAL = ("delay_level", "sys_flag")
+# Columns of these types are taken as they lie in memory: casting each took most of the time of a short table.
+_OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "large_binary": np.int64}
+_INTEGERS = {"int32": np.int32, "int64": np.int64}
 _HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beside its least
 _MOST_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
 
@@ -71,7 +74,7 @@ class BatchColumns:
     columns: NDArray[np.int64]
 
     def most_bytes_from(self, row: int) -> int:
-        """The records of the rows from ``row`` on take no more than this."""
+        """The records of the rows from ``row`` on take no more than this, and not much less."""
         texts = (self.bodies, self.topic_texts, self.properties)
         rest = sum(int(text.offsets[self.count]) - int(text.offsets[row]) for text in texts)
         return rest + (self.count - row) * _MOST_FIXED_BYTES
@@ -134,7 +137,8 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
     for special in _SPECIAL:
         if special in names and np.any(_numbers(table, special)):
             return None
-    topic, body = table.column("topic"), _plain(table.column("body"))
+    topic, body = table.column("topic"), table.column("body")
+    body = body if str(body.type) in _OFFSETS else _plain(body)
     if not len(table) or topic.null_count or body.null_count:
         return None
     columns = new_columns(len(table))
@@ -149,11 +153,13 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
     # A dictionary that came as one may have a topic twice, which would be two queues in place of one.
     if len(set(topics)) < len(topics) or not all(is_topic_storable(name) for name in topics):
         return None
-    topic_of = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    topic_of = np.zeros(len(table), np.int64)
+    if len(topics) > 1:
+        topic_of[:] = distinct.indices.to_numpy(zero_copy_only=False)
     properties = _properties(table, names)
     if properties is None:
         return None
-    taken = _texts(distinct.dictionary.take(distinct.indices))
+    taken = _texts(topic if str(topic.type) in _OFFSETS else distinct.dictionary.take(distinct.indices))
     batch = BatchColumns(len(table), _texts(body), topics, topic_of, taken, properties, columns)
     return batch if _fits(batch, config) else None
 
@@ -177,8 +183,12 @@ def _fits(batch: BatchColumns, config: MessageStoreConfig) -> bool:
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    column = table.column(name).cast(pa.int64()).fill_null(0)
-    return np.asarray(column.to_numpy(), np.int64)
+    column = table.column(name)
+    kind = _INTEGERS.get(str(column.type))
+    if kind is not None and column.num_chunks == 1 and not column.null_count:
+        array = column.chunk(0)
+        return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
 
 
 def _plain(column: Any) -> Any:
@@ -195,13 +205,18 @@ def _texts(column: Any) -> Texts:
     """A string or binary column, as bytes; null rows are empty."""
     import pyarrow as pa
 
-    array = _plain(column)
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if array.null_count:
-        array = array.fill_null("" if pa.types.is_large_string(array.type) else b"")
+    array = column
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
+        array = column.chunk(0)
+    kind = _OFFSETS.get(str(array.type))
+    if kind is None or isinstance(array, pa.ChunkedArray) or not len(array) or array.null_count:
+        array, kind = _plain(column), np.int64
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if array.null_count:
+            array = array.fill_null("" if pa.types.is_large_string(array.type) else b"")
     _, offsets, values = array.buffers()
-    rows = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return Texts(read_only(values if values is not None else b""), rows.copy())
+    rows = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
+    return Texts(read_only(values if values is not None else b""), rows.astype(np.int64))
 
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
@@ -261,7 +276,8 @@ def _joined(column: Any) -> Texts:
     import pyarrow.compute as pc
 
     if _is_list(column):
-        column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
+        plain = pa.list_(pa.string())
+        column = pc.binary_join(column if column.type == plain else column.cast(plain), " ")
     return _texts(column)
 
 

@@ -136,6 +136,14 @@ class MappedFile:
             self.file.write_at(at, zeros)
             at = self.brought_in = at + len(zeros)
 
+    def append_ahead(self, data: Bytes, length: int) -> None:
+        """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there."""
+        begin = self.wrote_position
+        ahead = data[: min(len(data), self.size - begin)]
+        self.file.write_at(begin, ahead.data)
+        self.brought_in = max(self.brought_in, begin + len(ahead))
+        self.advance(length)
+
     def append(self, data: bytes | memoryview) -> None:
         """Write behind the last byte; the caller has checked that there is room. Raises DiskFullError."""
         self.file.write_at(self.wrote_position, data)
