@@ -108,6 +108,8 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"properties": PLAIN | {"INNER_NUM": "3"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"properties": PLAIN, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"body": BATCH, "batch": True, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": BATCH, "batch": True, "sys_flag": 0x4}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        ({"body": BATCH, "batch": True, "sys_flag": 0x8}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
     ],
 )  # fmt: skip
 async def test_what_is_refused(broker: BrokerCase, fields: dict[str, object], code: int, remark: str) -> None:

@@ -37,7 +37,7 @@ from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
-from gantrymq.model.flags import MULTI_TAGS, is_consumable
+from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
 from gantrymq.model.status import PutMessageStatus
@@ -275,7 +275,11 @@ class SendMessageProcessor:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties, raw = read_properties(header.properties), sent.request.body
         sent.transaction_id = batch_properties.get(UNIQ_KEY)
-        if delay_level(batch_properties) > 0 or is_illegal(raw, batch_properties, header.sys_flag):
+        if (
+            delay_level(batch_properties) > 0
+            or header.sys_flag & TRANSACTION_MASK  # CommitLog.asyncPutMessages takes none of any kind in a batch
+            or is_illegal(raw, batch_properties, header.sys_flag)
+        ):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if len(raw) > self._config.store.max_message_size_bytes:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
