@@ -3,8 +3,9 @@
 import os
 import random
 import sys
+import time
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[RUN_SEED]} (replay with --seed)"
+
+
+@pytest.fixture
+def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is eight hours ahead."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture

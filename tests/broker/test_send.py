@@ -10,6 +10,7 @@ from broker_cases import BrokerCase, messages_of
 
 from gantrymq.client.records import decode_records
 from gantrymq.config.settings import FlushDiskType
+from gantrymq.model.java import LONG_MAX
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.send import (
     ConsumerSendMsgBackRequestHeader,
@@ -116,6 +117,14 @@ async def test_what_is_refused(broker: BrokerCase, fields: dict[str, object], co
     response = await broker.send(**fields)  # type: ignore[arg-type]
     assert response.code == code
     assert remark in str(response.remark)
+
+
+@pytest.mark.usefixtures("shanghai")
+async def test_a_broker_that_takes_nothing_yet_says_from_when_on(broker: BrokerCase) -> None:
+    for until, said in ((4_102_416_000_007, "2100-01-01 00:00:00,007"), (LONG_MAX, "292278994-08-17 15:12:55,807")):
+        await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"startAcceptSendRequestTimeStamp=%d" % until)
+        refused = await broker.send()
+        assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {said}")
 
 
 async def test_an_empty_message_of_a_batch_is_stored_and_does_not_come_back(broker: BrokerCase) -> None:

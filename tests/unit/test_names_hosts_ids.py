@@ -1,8 +1,5 @@
 """Names of files, addresses of hosts, and message ids."""
 
-import time
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,15 +12,6 @@ from store_cases import HOST_V4, HOST_V6
 HOSTS = st.builds(
     Host, st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(0, (1 << 31) - 1)
 )
-
-
-@pytest.fixture
-def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Asia/Shanghai")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 # Names

@@ -6,6 +6,7 @@ Source: AbstractSendMessageProcessor, SendMessageProcessor.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -131,7 +132,7 @@ class SendMessageProcessor:
         broker, name = self._config.broker, header.topic
         until = broker.start_accept_send_request_timestamp_ms
         if until and self._clock.now_ms() < until:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {_local_time(until)}")
         if not broker.is_writable and self._topics.is_order_topic(name):
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden")
         topic = self._topics.get(name)
@@ -372,6 +373,12 @@ class SendMessageProcessor:
 def sys_flag(header: SendHeader, topic: TopicConfig) -> int:
     """The flag of a record: the request's, and what the topic adds."""
     return header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag
+
+
+def _local_time(timestamp_ms: int) -> str:
+    """As UtilAll.timeMillisToHumanString2 writes it: of whatever year a long has, which datetime does not."""
+    seconds, millis = divmod(timestamp_ms, 1000)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))},{millis:03d}"
 
 
 @cache
