@@ -68,6 +68,7 @@ async def test_a_topic_is_on_the_disk_when_the_answer_comes(broker: BrokerCase, 
     [
         ('{"topicName":"Made","readQueueNums":3000000000}', ResponseCode.SYSTEM_ERROR),
         ('{"topicName":"Made","perm":18446744073709551616}', ResponseCode.SYSTEM_ERROR),
+        ('{"topicName":"Made","topicFilterType":"ZZ"}', ResponseCode.SYSTEM_ERROR),
         ('{"readQueueNums":4}', ResponseCode.INVALID_PARAMETER),
         ('{"topicName":null}', ResponseCode.INVALID_PARAMETER),
     ],
@@ -77,6 +78,15 @@ async def test_a_topic_that_java_could_not_read_is_not_made(broker: BrokerCase, 
     body = f'{{"topicConfigList":[{wrong}]}}'.encode()
     assert (await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)).code == code
     assert set(broker.server.topics.table) == before
+
+
+async def test_a_topic_is_filtered_by_one_tag_or_by_several(broker: BrokerCase) -> None:
+    refused = await broker.ask(topic("Made", topic_filter_type="ZZ"))
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "topicFilterType = [ZZ] value invalid" in str(refused.remark)
+    assert broker.server.topics.get("Made") is None
+    for known in ("SINGLE_TAG", "MULTI_TAG"):
+        assert (await broker.ask(topic("Made", topic_filter_type=known))).code == ResponseCode.SUCCESS
 
 
 async def test_no_topic_is_made_with_more_queues_than_anybody_has(broker: BrokerCase) -> None:

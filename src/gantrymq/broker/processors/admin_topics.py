@@ -17,8 +17,10 @@ from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids, wrong_queues
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.topic import (
+    FILTER_TYPES,
     CreateTopicListRequestBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -82,6 +84,8 @@ class TopicAdminProcessor:
 
     async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
         for topic in topics:
+            if topic.topic_filter_type not in FILTER_TYPES:  # which RocketMQ could not even read
+                raise RemotingCommandError(f"topicFilterType = [{topic.topic_filter_type}] value invalid")
             wrong = self._wrong(topic)
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)

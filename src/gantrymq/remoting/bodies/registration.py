@@ -16,6 +16,7 @@ from gantrymq.errors import RemotingCommandError
 from gantrymq.model.java import decode_utf8, encode_utf8
 from gantrymq.remoting.bodies.route import TopicQueueMappingInfo
 from gantrymq.remoting.bodies.topic import (
+    FILTER_TYPES,
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
@@ -26,7 +27,6 @@ from gantrymq.remoting.header import Int
 
 MAX_INFLATED_BYTES = 256 << 20
 _COUNT_BYTES = 4
-_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 def encode_compressed(body: RegisterBrokerBody) -> bytes:
@@ -71,7 +71,7 @@ def _topic_text(topic: TopicConfig) -> str:
 
 def _topic(text: str) -> TopicConfig:
     words = text.split(" ")
-    if len(words) < 5 or not words[0] or words[4] not in _FILTER_TYPES:
+    if len(words) < 5 or not words[0] or words[4] not in FILTER_TYPES:
         raise RemotingCommandError(f"the body holds no topic: {text[:200]!r}")
     try:
         queues = msgspec.convert(words[1:4], list[Int], strict=False)

@@ -6,6 +6,8 @@ from gantrymq.remoting.bodies.route import TopicQueueMappingDetail, TopicQueueMa
 from gantrymq.remoting.body import Body
 from gantrymq.remoting.header import Int, Long
 
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
 
 class DataVersion(Body, kw_only=True):
     """How new a table is: of two with the same ``state_version`` the later ``timestamp`` and ``counter`` win."""
