@@ -10,7 +10,8 @@ from broker_cases import BrokerCase, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
+from gantrymq.broker.acl.accounts import PUB, SUB, parse_accounts
+from gantrymq.broker.acl.addresses import address_rule
 from gantrymq.broker.acl.needs import ADMIN_CODES, Need, needs
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import SessionCredentials
@@ -45,12 +46,36 @@ ORDERS, ADMIN = SessionCredentials("ordersKey", "ordersSecret"), SessionCredenti
         ("10.1.2.1-9", ["10.1.2.1", "10.1.2.9"], ["10.1.2.10"]),
         ("10.1.2.{3,5}", ["10.1.2.3", "10.1.2.5"], ["10.1.2.4"]),
         ("10.1.0.0/16", ["10.1.255.1"], ["10.2.0.1"]),
+        ("10.1-5.*.*", ["10.1.2.3", "10.5.9.9"], ["10.6.0.1", "9.1.1.1"]),
+        ("10.1.2.3,10.1.2.5", ["10.1.2.3", "10.1.2.5"], ["10.1.2.4"]),
+        ("10.1.2.3, 10.9.9.{1,2},,2001:*", ["10.1.2.3", "10.9.9.2", "2001::1"], ["10.9.9.3"]),
+        ("*:*:*:*:*:*:*:*", ["1.2.3.4", "::1"], []),
+        ("2001::1", ["2001::1", "2001:0:0:0:0:0:0:1"], ["2001::2", "1.2.3.4"]),
+        ("2001:*", ["2001::1", "2001:db8:1:2:3:4:5:6"], ["2002::1", "1.2.3.4"]),
+        ("1050::5:600:300c:*", ["1050::5:600:300c:1", "1050::5:600:300C:FFFF"], ["1050::5:600:3001:1"]),
+        ("1050::5:600:300c:1-200", ["1050::5:600:300c:1", "1050::5:600:300c:200"], ["1050::5:600:300c:201"]),
+        ("1050::5:600:300c:1-20:*", ["1050::5:600:300c:20:7"], ["1050::5:600:300c:21:7"]),
+        ("2001::{1,a}", ["2001::1", "2001::A"], ["2001::2"]),
+        ("::/0", ["::1"], ["1.2.3.4", "no address"]),
+        ("", [], ["1.2.3.4"]),
     ],
 )
 def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
     rule = address_rule([pattern])
     assert [rule(one) for one in fits] == [True] * len(fits)
     assert [rule(one) for one in not_] == [False] * len(not_)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("10.1.2", "10.1.2.3.4", "10.1.2.256", "10.1.2.9-1", "10.1.2.1-256", "10.1.2.-1", "10.1.2.{3", "10.1.2.3,4}"),
+        *("10.1-2", "{10.1.2.3}", "10.1.2.{}", "2001:1", "2001::g-h", "2001::1::*", "1:2:3:4:5:6:7::8-9", "::10000-2"),
+    ],
+)
+def test_what_is_no_address_is_none(pattern: str) -> None:
+    with pytest.raises(ConfigError):
+        address_rule([pattern])
 
 
 @pytest.mark.parametrize(

@@ -11,27 +11,24 @@
         topicPerms: [orders=PUB|SUB]
         groupPerms: [billing=SUB]
 
-What is not said is denied.
+What is not said is denied; addresses are as :mod:`gantrymq.broker.acl.addresses` has them.
 
-Source: PlainPermissionManager, RemoteAddressStrategyFactory, Permission.
+Source: PlainPermissionManager, Permission.
 """
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from gantrymq.broker.acl.addresses import AddressRule, address_rule
 from gantrymq.errors import ConfigError
 
 PUB, SUB = 4, 8  # Permission.PUB, Permission.SUB
 _PERMISSIONS = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _LEAST_KEY, _LEAST_SECRET = 6, 6  # AclConstants' minimal lengths
-
-AddressRule = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -118,45 +115,3 @@ def _permission(name: str, value: Any) -> int:
 
 def _texts(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else []
-
-
-def address_rule(patterns: Iterable[str]) -> AddressRule:
-    """Whether an address fits one of them: ``*``, ``10.1.2.3``, ``10.1.*``, ``10.1.2.1-9``, ``10.1.2.{3,4}``, a net."""
-    rules = [_one_rule(pattern.strip()) for pattern in patterns]
-    return lambda address: any(rule(address) for rule in rules)
-
-
-def _one_rule(pattern: str) -> AddressRule:
-    if pattern in ("*", "*.*.*.*"):
-        return lambda _: True
-    if "/" in pattern or ":" in pattern:
-        try:
-            net = ipaddress.ip_network(pattern, strict=False)
-        except ValueError as error:
-            raise ConfigError("whiteRemoteAddress", pattern, "an address or a pattern of one") from error
-        return lambda address: ipaddress.ip_address(address) in net
-    parts = pattern.split(".")
-    choices = [_choice(pattern, part) for part in parts]
-
-    def fits(address: str) -> bool:
-        numbers = address.split(".")
-        if len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
-            return False
-        return all(choice is None or int(number) in choice for choice, number in zip(choices, numbers, strict=False))
-
-    if len(parts) != 4 and choices[-1] is not None:
-        raise ConfigError("whiteRemoteAddress", pattern, "an address or a pattern of one")
-    return fits
-
-
-def _choice(pattern: str, part: str) -> range | list[int] | None:
-    """The numbers that a part of a pattern allows; None for all."""
-    try:
-        if part == "*":
-            return None
-        if part.startswith("{") and part.endswith("}"):
-            return [int(one) for one in part[1:-1].split(",")]
-        first, _, last = part.partition("-")
-        return range(int(first), int(last or first) + 1)
-    except ValueError as error:
-        raise ConfigError("whiteRemoteAddress", pattern, "an address or a pattern of one") from error
