@@ -19,6 +19,7 @@ import structlog
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.broker.wire_batch import WireRecords, bytes_in, messages_in
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import Message
@@ -27,7 +28,6 @@ from gantrymq.store.append import PutMessageResult
 
 log = structlog.get_logger()
 
-MAX_WAITING_BYTES = 256 << 20
 _GROUPS_AN_APPEND = 1024
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
@@ -63,16 +63,16 @@ class PutQueue:
         self._store, self._config, self._stats = store, config, stats
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
-        self._held_requests = self._held_bytes = 0
+        self._room = WaitingRoom(config)
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits."""
-        return not self._held_requests
+        return not self._room.requests
 
     def __len__(self) -> int:
         """How many requests wait, for the append or for the disk."""
-        return self._held_requests
+        return self._room.requests
 
     @property
     def head_wait_ms(self) -> int:
@@ -82,16 +82,11 @@ class PutQueue:
     def put(self, group: Group, done: Done) -> bool:
         """Take messages that are stored together; False where too many wait already, and ``done`` is not called."""
         waiting = _Waiting(group, done, self._loop.time())
-        if (
-            self._held_requests + waiting.requests > self._config.broker.send_thread_pool_queue_capacity
-            or self._held_bytes + waiting.size_bytes > MAX_WAITING_BYTES
-        ):
+        if not self._room.enter(waiting.requests, waiting.size_bytes):
             return False
         if not self._waiting:
             self._loop.call_soon(self._append)
         self._waiting.append(waiting)
-        self._held_requests += waiting.requests
-        self._held_bytes += waiting.size_bytes
         return True
 
     def _append(self) -> None:
@@ -126,8 +121,7 @@ class PutQueue:
             self._refuse(self._waiting.popleft(), why, now)
 
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
-        self._held_requests -= one.requests
-        self._held_bytes -= one.size_bytes
+        self._room.leave(one.requests, one.size_bytes)
         _tell(one, [], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
@@ -151,8 +145,7 @@ class PutQueue:
     def _tell(self, finished: Sequence[_Waiting]) -> None:
         now, stored = self._loop.time(), self._stats.stored
         for one in finished:
-            self._held_requests -= one.requests
-            self._held_bytes -= one.size_bytes
+            self._room.leave(one.requests, one.size_bytes)
             results = one.results
             if results[0].phy_offset < 0:
                 self._stats.put_failed += one.requests

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.send_properties import MSG_REGION, TRACE_SWITCH, is_illegal, read_properties
+from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
@@ -52,6 +53,7 @@ class ReplyMessageProcessor:
     ) -> None:
         self._config, self._clock, self._producers = config, clock, producers
         self._puts, self._check, self._address = puts, check, address
+        self._under_way = WaitingRoom(config)  # of their own: a client that hangs is no reason to take no messages
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer when the waiting client has the reply, and the log where it is kept."""
@@ -65,7 +67,12 @@ class ReplyMessageProcessor:
         queue_id = asked.queue_id if asked.queue_id >= 0 else random.randrange(max(topic.write_queue_nums, 1))
         properties = read_properties(asked.properties)
         self._mark(properties)
-        failure = await self._push(channel, asked, request.body, dict(properties))
+        if not self._under_way.enter(1, len(request.body)):
+            return self._with_region(request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+        try:
+            failure = await self._push(channel, asked, request.body, dict(properties))
+        finally:
+            self._under_way.leave(1, len(request.body))
         header = SendMessageResponseHeader(msg_id="0", queue_id=queue_id, queue_offset=0)
         if failure is None:
             response = request.response(ResponseCode.SUCCESS, header=header)
