@@ -1,12 +1,17 @@
-"""The store as the broker uses it, where the disk does not do its part."""
+"""The store as the broker uses it, where the disk does not do its part, or what is on it is damaged."""
 
+import struct
+from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import pytest
+from broker_cases import messages_of
 
 from gantrymq.broker import message_store
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import StoreBehindError
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.model.message import Message
 from gated_file_system import GatedFileSystem
 from store_cases import BARE, GEOMETRY_KEYS, ROOT, await_dispatch
@@ -26,3 +31,45 @@ def test_no_queue_goes_while_what_was_put_is_not_in_it() -> None:
         await_dispatch(store)
         assert store.delete_topic("orders") == 1
         assert store.put(Message("orders", b"z")).queue_offset == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda offset, size: (offset, size | 1 << 16), id="size behind the end"),
+        pytest.param(lambda offset, size: (offset, size | 1 << 29), id="size of half a gigabyte"),
+        pytest.param(lambda offset, size: (offset, size - (1 << 31)), id="size below nothing"),
+        pytest.param(lambda offset, size: (offset | 1 << 40, size), id="place behind the end"),
+        pytest.param(lambda offset, size: (offset - (1 << 63), size), id="place below nothing"),
+        pytest.param(lambda offset, size: (-1, 1), id="place in front of the log"),
+    ],
+)
+@pytest.mark.parametrize("number", range(6))
+def test_a_damaged_unit_hides_no_message_but_its_own(
+    tmp_path: Path, number: int, damage: Callable[[int, int], tuple[int, int]]
+) -> None:
+    bodies = [b"%d" % i for i in range(6)]
+    with BrokerMessageStore.open(tmp_path, BARE, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert isinstance(store, BrokerMessageStore)
+        for body in bodies:
+            store.put(Message("orders", body))
+        await_dispatch(store)
+        with (tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}").open("r+b") as queue:
+            queue.seek(number * UNIT_SIZE)
+            unit = struct.unpack(">qi", queue.read(12))
+            queue.seek(number * UNIT_SIZE)
+            queue.write(struct.pack(">qi", *damage(*unit)))
+        assert pulled(store) == bodies[:number] + bodies[number + 1 :]
+
+
+def pulled(store: BrokerMessageStore) -> list[bytes]:
+    """The bodies that a consumer finds, pull by pull."""
+    found: list[bytes] = []
+    offset = 0
+    while offset < store.max_offset_in_queue("orders", 0):
+        pull = store.pull("orders", 0, offset, 32, 1 << 18)
+        messages = messages_of(b"".join(pull.pieces))
+        assert pull.count == len(messages)
+        found += [message.body for message in messages]
+        offset = pull.next_begin_offset
+    return found

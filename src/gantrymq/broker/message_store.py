@@ -31,6 +31,7 @@ from gantrymq.store.outgoing import OutgoingMessage, prepare
 _UNITS_A_READ = 512
 _CATCH_UP_S = 5.0
 _CATCH_UP_STEP_S = 0.001
+_NO_RUN = -(1 << 64)  # a place that no unit can have
 
 
 @dataclass(slots=True)
@@ -293,13 +294,12 @@ class _Pull:
         self, store: BrokerMessageStore, queue: ConsumeQueue, pulled: PulledMessages, max_msgs: int, max_bytes: int
     ) -> None:
         self._log = store._lookup.log
-        self._file_size = self._log.file_size
         self._queue, self._pulled = queue, pulled
         self._is_extended = store.config.enable_consume_queue_ext
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
-        self._run_begin = self._run_end = -1
-        self._first_of_run: memoryview | None = None
-        self._readable, self._readable_from = memoryview(b""), 0  # the log file that the last record was in
+        self._run_begin = self._run_end = _NO_RUN
+        # The log file that the last record was in.
+        self._readable, self._readable_from, self._readable_end = memoryview(b""), 0, 0
         self._gone_until = -1
 
     def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
@@ -323,24 +323,25 @@ class _Pull:
         self._end_run()
 
     def _take(self, phy_offset: int, size: int) -> None:
-        pulled = self._pulled
-        if phy_offset == self._run_end and phy_offset % self._file_size:
-            self._run_end += size
-        elif phy_offset < self._gone_until or not self._begin_run(phy_offset, size):
+        pulled, end = self._pulled, phy_offset + size
+        if phy_offset == self._run_end and phy_offset <= end <= self._readable_end:
+            self._run_end = end
+        elif phy_offset < self._gone_until or not self._begin_run(phy_offset, end):
             return
         pulled.count += 1
         pulled.size_bytes += size
 
-    def _begin_run(self, phy_offset: int, size: int) -> bool:
-        """End the run before and begin one with a record; False where that is gone."""
+    def _begin_run(self, phy_offset: int, end: int) -> bool:
+        """End the run before and begin one with a record; False where that is gone, or its unit damaged."""
         self._end_run()
-        pulled, first = self._pulled, self._view(phy_offset, size)
-        if first is None:
+        pulled = self._pulled
+        if not self._reach(phy_offset, end):
             if not pulled.count:
                 pulled.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            self._gone_until = self._log.roll_next_file(phy_offset)
+            if phy_offset < self._log.min_offset:
+                self._gone_until = self._log.roll_next_file(phy_offset)
             return False
-        self._run_begin, self._run_end, self._first_of_run = phy_offset, phy_offset + size, first
+        self._run_begin, self._run_end = phy_offset, end
         pulled.status = GetMessageStatus.FOUND
         return True
 
@@ -348,29 +349,20 @@ class _Pull:
         """The tags code itself, where the unit may hold the address of an extended one."""
         return self._queue.tags_code(QueueEntry(phy_offset, size, tags_code)) if self._is_extended else tags_code
 
-    def _view(self, phy_offset: int, size: int) -> memoryview | None:
-        """Bytes of the log, or None where they are not all there."""
-        begin = phy_offset - self._readable_from
-        if size < 0 or begin < 0 or begin + size > len(self._readable):
+    def _reach(self, phy_offset: int, end: int) -> bool:
+        """Whether these bytes of the log are there, in one file, which is then at hand."""
+        if not self._readable_from <= phy_offset <= end <= self._readable_end:
             file = self._log.queue.find(phy_offset)
             held = self._log.get_message(file.file_from_offset, file.committed_position) if file is not None else None
             if held is None:
-                return None
+                return False
             with held:
                 self._readable, self._readable_from = held.array.data, held.start_offset
-            begin = phy_offset - self._readable_from
-            if size < 0 or begin + size > len(self._readable):
-                return None
-        return self._readable[begin : begin + size]
+            self._readable_end = self._readable_from + len(self._readable)
+        return self._readable_from <= phy_offset <= end <= self._readable_end
 
     def _end_run(self) -> None:
-        run = self._first_of_run
-        if run is None:
-            return
-        size = self._run_end - self._run_begin
-        if size > len(run):
-            run = self._view(self._run_begin, size)
-        if run is not None:
-            self._pulled.pieces.append(run)
-        self._run_begin = self._run_end = -1
-        self._first_of_run = None
+        if self._run_end != _NO_RUN:
+            begin, end = self._run_begin - self._readable_from, self._run_end - self._readable_from
+            self._pulled.pieces.append(self._readable[begin:end])
+            self._run_begin = self._run_end = _NO_RUN
