@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantrymq.config.amended import amended
+from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
@@ -262,3 +263,10 @@ def test_the_delays_of_the_levels_are_read_from_their_text() -> None:
     assert MessageStoreConfig().delay_levels_ms[:6] == (1_000, 5_000, 10_000, 30_000, 60_000, 120_000)
     assert MessageStoreConfig().delay_levels_ms[-2:] == (3_600_000, 7_200_000)
     assert MessageStoreConfig(message_delay_level="3s 1d").delay_levels_ms == (3_000, 86_400_000)
+
+
+def test_what_only_a_start_reads_stays() -> None:
+    running = MessageStoreConfig()
+    require_same_at_start(running, replace(running, file_reserved_time_hours=1, flush_interval_commit_log_ms=1))
+    with pytest.raises(ConfigError, match=r"flushDiskType='SYNC_FLUSH' .* it is 'ASYNC_FLUSH', and only a start reads"):
+        require_same_at_start(running, replace(running, flush_disk_type=FlushDiskType.SYNC_FLUSH))

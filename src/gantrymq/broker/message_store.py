@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -54,14 +54,6 @@ class BrokerMessageStore(MessageStore):
     """A :class:`MessageStore` with a broker's way of writing and reading it."""
 
     # Writing
-
-    def limit_bodies(self, most_bytes: int) -> None:
-        """Store no longer bodies from now on: maxMessageSize is the one setting of puts that changes while it runs.
-
-        (CommitLog.updateMaxMessageSize)
-        """
-        if self.config.max_message_size_bytes != most_bytes:
-            self.config = replace(self.config, max_message_size_bytes=most_bytes)
 
     def append(self, groups: Sequence[Sequence[Message] | WireRecords]) -> list[list[PutMessageResult]]:
         """Append all of them under one lock, in order; the messages of a group are stored together or not at all.

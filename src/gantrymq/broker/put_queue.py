@@ -91,7 +91,6 @@ class PutQueue:
 
     def _append(self) -> None:
         began = self._loop.time()
-        self._store.limit_bodies(self._config.store.max_message_size_bytes)
         while self._waiting:
             self._drop_late(began)
             taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _GROUPS_AN_APPEND))]

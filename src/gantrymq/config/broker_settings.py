@@ -6,7 +6,7 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, write_fields
+from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, require_same_at_start, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.java import LONG_MAX
@@ -22,31 +22,32 @@ class BrokerConfig:
     ``namesrv_addr`` is ``host:port;host:port``; empty, the broker registers nowhere.
     """
 
-    broker_name: str = key("brokerName", "broker-a")  # the machine's name in RocketMQ; its broker.conf says this
-    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
-    broker_id: int = key("brokerId", 0, least=0, most=LONG_MAX)
-    broker_ip1: str = key("brokerIP1", "127.0.0.1")
+    # The machine's name in RocketMQ; its broker.conf says this.
+    broker_name: str = key("brokerName", "broker-a", at_start=True)
+    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster", at_start=True)
+    broker_id: int = key("brokerId", 0, least=0, most=LONG_MAX, at_start=True)
+    broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
     broker_ip2: str = key("brokerIP2", "127.0.0.1")
-    bind_address: str = key("bindAddress", "127.0.0.1")
-    listen_port: int = key("listenPort", 10911, least=0, most=65535)
+    bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
+    listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
     ha_listen_port: int = key("haListenPort", 10912, least=0, most=65535)
     namesrv_addr: str = key("namesrvAddr", "")
     broker_permission: int = key("brokerPermission", PERM_READ | PERM_WRITE, least=0, most=7)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1)
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", True)
-    cluster_topic_enable: bool = key("clusterTopicEnable", True)
-    broker_topic_enable: bool = key("brokerTopicEnable", True)
+    cluster_topic_enable: bool = key("clusterTopicEnable", True, at_start=True)
+    broker_topic_enable: bool = key("brokerTopicEnable", True, at_start=True)
     auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", True)
     enable_create_sys_group: bool = key("enableCreateSysGroup", True)
     validate_system_topic_when_update_topic: bool = key("validateSystemTopicWhenUpdateTopic", True)
     clear_retry_topic_when_delete_topic: bool = key("clearRetryTopicWhenDeleteTopic", True)
     enable_mixed_message_type: bool = key("enableMixedMessageType", False)
-    trace_topic_enable: bool = key("traceTopicEnable", False)
-    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    trace_topic_enable: bool = key("traceTopicEnable", False, at_start=True)
+    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", at_start=True)
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
     region_id: str = key("regionId", "DefaultRegion")
     trace_on: bool = key("traceOn", True)
-    revive_queue_num: int = key("reviveQueueNum", 8, least=1)
+    revive_queue_num: int = key("reviveQueueNum", 8, least=1, at_start=True)
     reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
@@ -72,10 +73,10 @@ class BrokerConfig:
     register_name_server_period_ms: int = key("registerNameServerPeriod", 30_000, least=1)
     broker_heartbeat_interval_ms: int = key("brokerHeartbeatInterval", 1_000, least=1)
     broker_not_active_timeout_ms: int = key("brokerNotActiveTimeoutMillis", 10_000, least=1, most=LONG_MAX)
-    enable_slave_acting_master: bool = key("enableSlaveActingMaster", False)
+    enable_slave_acting_master: bool = key("enableSlaveActingMaster", False, at_start=True)
     enable_split_metadata: bool = key("enableSplitMetadata", True)
     split_metadata_size: int = key("splitMetadataSize", 2_000, least=1)
-    idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
+    idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
     acl_enable: bool = key("aclEnable", False)
     acl_plain_file: str = key("aclPlainFile", "")  # empty: config/plain_acl.yml of the store
     config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
@@ -98,8 +99,7 @@ class BrokerConfig:
 class LiveConfig:
     """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs.
 
-    Those of the store that are read when it opens take effect at the next start, as most do in RocketMQ. ``keep`` is
-    told what was changed, to write it into the ``broker.conf`` that the settings came from.
+    ``keep`` is told what was changed, to write it into the ``broker.conf`` that the settings came from.
     Thread rule: one thread changes them; whoever reads takes ``broker`` or ``store`` anew each time.
     """
 
@@ -114,14 +114,18 @@ class LiveConfig:
         self.keep = keep
         self._others: dict[str, str] = {}
 
-    def update(self, entries: Mapping[str, str]) -> None:
+    def update(self, entries: Mapping[str, str], *, running: bool = False) -> None:
         """Set what ``entries`` name, all or nothing; raises ConfigError.
 
-        A key of RocketMQ that does not act here is kept and shown, one that nobody knows passed over.
+        So it does where a broker is ``running`` and only a start reads what they change. A key of RocketMQ that does
+        not act here is kept and shown, one that nobody knows passed over.
         """
         broker = replace(self.broker, **read_fields(self.broker, entries))
-        self.store = replace(self.store, **read_fields(self.store, entries))
-        self.broker = broker
+        store = replace(self.store, **read_fields(self.store, entries))
+        if running:
+            require_same_at_start(self.broker, broker)
+            require_same_at_start(self.store, store)
+        self.broker, self.store = broker, store
         self._others |= {name: text for name, text in entries.items() if is_known(name) and not knows(name)}
 
     def to_properties(self) -> str:

@@ -17,12 +17,22 @@ _TRUTH = {"true": True, "false": False}
 _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
 
 
-def key(name: str, default: Any, *, least: int | None = None, most: int = INT_MAX, multiple: int = 1) -> Any:
+def key(
+    name: str,
+    default: Any,
+    *,
+    least: int | None = None,
+    most: int = INT_MAX,
+    multiple: int = 1,
+    at_start: bool = False,
+) -> Any:
     """A dataclass field under RocketMQ's key, with the bounds of its number: an int of Java where not told of a long.
 
     Nothing here waits or counts for longer than that, and a thread that is told to ends with an OverflowError.
+    What is read ``at_start`` alone cannot be changed later.
     """
-    return field(default=default, metadata={"key": name, "least": least, "most": most, "multiple": multiple})
+    rules = {"key": name, "least": least, "most": most, "multiple": multiple, "at_start": at_start}
+    return field(default=default, metadata=rules)
 
 
 def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
@@ -43,6 +53,14 @@ def check_numbers(config: Any) -> None:
             raise ConfigError(name, value, f"at most {most}")
         if value % multiple:
             raise ConfigError(name, value, f"a multiple of {multiple}")
+
+
+def require_same_at_start(running: Any, wanted: Any) -> None:
+    """Raises ConfigError where settings differ that only a start reads: ``wanted`` is for what runs already."""
+    has, will_have = write_fields(running), write_fields(wanted)
+    for name, spec in fields_by_key(running).items():
+        if spec.metadata["at_start"] and has[name] != will_have[name]:
+            raise ConfigError(name, will_have[name], f"it is {has[name]!r}, and only a start reads it")
 
 
 def read_fields(kind: Any, entries: Mapping[str, str]) -> dict[str, Any]:

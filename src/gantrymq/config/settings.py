@@ -35,28 +35,32 @@ class RecoverRule(Enum):
 class MessageStoreConfig:
     """The settings of one store; immutable, checked when made (raises ConfigError)."""
 
-    mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024)
+    mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024, at_start=True)
     # Rounded up to whole units, as RocketMQ's getter does.
     mapped_file_size_consume_queue: int = key(
-        "mappedFileSizeConsumeQueue", 300_000 * _UNIT_SIZE, least=1, most=INT_MAX // _UNIT_SIZE * _UNIT_SIZE
+        "mappedFileSizeConsumeQueue",
+        300_000 * _UNIT_SIZE,
+        least=1,
+        most=INT_MAX // _UNIT_SIZE * _UNIT_SIZE,
+        at_start=True,
     )
-    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, least=1)
-    max_index_num: int = key("maxIndexNum", 20_000_000, least=2)
-    message_index_enable: bool = key("messageIndexEnable", True)
-    message_index_safe: bool = key("messageIndexSafe", False)
-    flush_disk_type: FlushDiskType = key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, least=1, at_start=True)
+    max_index_num: int = key("maxIndexNum", 20_000_000, least=2, at_start=True)
+    message_index_enable: bool = key("messageIndexEnable", True, at_start=True)
+    message_index_safe: bool = key("messageIndexSafe", False, at_start=True)
+    flush_disk_type: FlushDiskType = key("flushDiskType", FlushDiskType.ASYNC_FLUSH, at_start=True)
     sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, least=1)
     flush_interval_commit_log_ms: int = key("flushIntervalCommitLog", 500, least=1)
     flush_commit_log_least_pages: int = key("flushCommitLogLeastPages", 4, least=0)
     flush_commit_log_thorough_interval_ms: int = key("flushCommitLogThoroughInterval", 10_000, least=0)
     flush_commit_log_timed: bool = key("flushCommitLogTimed", True)
-    transient_store_pool_enable: bool = key("transientStorePoolEnable", False)
-    transient_store_pool_size: int = key("transientStorePoolSize", 5, least=1)
+    transient_store_pool_enable: bool = key("transientStorePoolEnable", False, at_start=True)
+    transient_store_pool_size: int = key("transientStorePoolSize", 5, least=1, at_start=True)
     fast_fail_if_no_buffer_in_store_pool: bool = key("fastFailIfNoBufferInStorePool", False)
     commit_interval_commit_log_ms: int = key("commitIntervalCommitLog", 200, least=1)
     commit_commit_log_least_pages: int = key("commitCommitLogLeastPages", 4, least=0)
     commit_commit_log_thorough_interval_ms: int = key("commitCommitLogThoroughInterval", 200, least=0)
-    warm_maped_file_enable: bool = key("warmMapedFileEnable", False)
+    warm_maped_file_enable: bool = key("warmMapedFileEnable", False, at_start=True)
     flush_interval_consume_queue_ms: int = key("flushIntervalConsumeQueue", 1_000, least=1)
     flush_consume_queue_least_pages: int = key("flushConsumeQueueLeastPages", 2, least=0)
     flush_consume_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", 60_000, least=0)
@@ -75,24 +79,26 @@ class MessageStoreConfig:
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, least=1)
     max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
-    enabled_append_prop_crc: bool = key("enabledAppendPropCRC", False)
-    force_verify_prop_crc: bool = key("forceVerifyPropCRC", False)
+    enabled_append_prop_crc: bool = key("enabledAppendPropCRC", False, at_start=True)
+    force_verify_prop_crc: bool = key("forceVerifyPropCRC", False, at_start=True)
     auto_message_version_on_topic_len: bool = key("autoMessageVersionOnTopicLen", True)
-    check_crc_on_recover: bool = key("checkCRCOnRecover", True)
-    check_commit_log_offset_on_recover: bool = key("checkCommitLogOffsetOnRecover", False)
-    duplication_enable: bool = key("duplicationEnable", False)
+    check_crc_on_recover: bool = key("checkCRCOnRecover", True, at_start=True)
+    check_commit_log_offset_on_recover: bool = key("checkCommitLogOffsetOnRecover", False, at_start=True)
+    duplication_enable: bool = key("duplicationEnable", False, at_start=True)
     # 10 in RocketMQ, where a larger store silently loses messages; 0 is no limit.
-    commit_log_recover_max_num: int = key("commitLogRecoverMaxNum", 0, least=0)
+    commit_log_recover_max_num: int = key("commitLogRecoverMaxNum", 0, least=0, at_start=True)
     # Ours: the articles' rule reads the last three files after a clean stop.
-    recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5)
-    recover_last_files: int = key("recoverLastFiles", 3, least=1)
+    recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5, at_start=True)
+    recover_last_files: int = key("recoverLastFiles", 3, least=1, at_start=True)
     flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1, most=LONG_MAX)
-    message_delay_level: str = key("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
-    enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False)
-    mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024)
-    bit_map_length_consume_queue_ext: int = key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8)
-    broker_ip1: str = key("brokerIP1", "127.0.0.1")
-    listen_port: int = key("listenPort", 10911, least=0, most=65535)
+    message_delay_level: str = key(
+        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", at_start=True
+    )
+    enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False, at_start=True)
+    mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024, at_start=True)
+    bit_map_length_consume_queue_ext: int = key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8, at_start=True)
+    broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
+    listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
 
     def __post_init__(self) -> None:
         """Check every number against what its field allows, and the texts that are lists."""

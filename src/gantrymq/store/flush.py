@@ -3,7 +3,8 @@
 The order that recovery relies on: queue units are flushed before the checkpoint says so, and a log's records before a
 producer hears of them.
 
-Producers who wait for the disk are served by :mod:`gantrymq.store.group_commit`.
+The ``config`` of a service may be replaced while it runs. Producers who wait for the disk are served by
+:mod:`gantrymq.store.group_commit`.
 
 Source: CommitLog.FlushRealTimeService and CommitRealTimeService, ConsumeQueueStore.FlushConsumeQueueService.
 """
@@ -38,18 +39,22 @@ class FlushRealTimeService:
     name = "FlushRealTimeService"
 
     def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig) -> None:
-        self.interval_ms = config.flush_interval_commit_log_ms
         self._log = log
         self._checkpoint = checkpoint
-        self._config = config
+        self.config = config
         self._last_thorough_ms = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """flushIntervalCommitLog."""
+        return self.config.flush_interval_commit_log_ms
 
     def step(self, now_ms: int) -> bool:
         """One flush."""
-        thorough = now_ms >= self._last_thorough_ms + self._config.flush_commit_log_thorough_interval_ms
+        thorough = now_ms >= self._last_thorough_ms + self.config.flush_commit_log_thorough_interval_ms
         if thorough:
             self._last_thorough_ms = now_ms
-        flush_log(self._log, self._checkpoint, 0 if thorough else self._config.flush_commit_log_least_pages)
+        flush_log(self._log, self._checkpoint, 0 if thorough else self.config.flush_commit_log_least_pages)
         return False
 
     def drain(self) -> None:
@@ -66,16 +71,20 @@ class CommitRealTimeService:
     name = "CommitRealTimeService"
 
     def __init__(self, log: CommitLog, config: MessageStoreConfig, committed: Callable[[], None]) -> None:
-        self.interval_ms = config.commit_interval_commit_log_ms
         self._log = log
-        self._config = config
+        self.config = config
         self._committed = committed
         self._last_commit_ms = 0
 
+    @property
+    def interval_ms(self) -> int:
+        """commitIntervalCommitLog."""
+        return self.config.commit_interval_commit_log_ms
+
     def step(self, now_ms: int) -> bool:
         """One commit; of everything where the last one is long enough ago."""
-        thorough = now_ms >= self._last_commit_ms + self._config.commit_commit_log_thorough_interval_ms
-        if not self._log.queue.commit(0 if thorough else self._config.commit_commit_log_least_pages):
+        thorough = now_ms >= self._last_commit_ms + self.config.commit_commit_log_thorough_interval_ms
+        if not self._log.queue.commit(0 if thorough else self.config.commit_commit_log_least_pages):
             self._committed()
             thorough = True
         if thorough:
@@ -97,20 +106,24 @@ class FlushConsumeQueueService:
     def __init__(
         self, queues: ConsumeQueues, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig
     ) -> None:
-        self.interval_ms = config.flush_interval_consume_queue_ms
         self._queues = queues
         self._log = log
         self._checkpoint = checkpoint
-        self._config = config
+        self.config = config
         self._last_thorough_ms = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """flushIntervalConsumeQueue."""
+        return self.config.flush_interval_consume_queue_ms
 
     def step(self, now_ms: int) -> bool:
         """One flush."""
-        if now_ms >= self._last_thorough_ms + self._config.flush_consume_queue_thorough_interval_ms:
+        if now_ms >= self._last_thorough_ms + self.config.flush_consume_queue_thorough_interval_ms:
             self._last_thorough_ms = now_ms
             self.drain()
         else:
-            self._queues.flush(self._config.flush_consume_queue_least_pages)
+            self._queues.flush(self.config.flush_consume_queue_least_pages)
         return False
 
     def drain(self) -> None:

@@ -65,7 +65,7 @@ class MessageLookup:
         self.log = log
         self.queues = queues
         self._index = index
-        self._config = config
+        self.config = config
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_msgs: int, max_bytes: int, tags: TagFilter | None
@@ -97,7 +97,7 @@ class MessageLookup:
     ) -> None:
         total_bytes = 0
         # So many units at most are looked at: a filter that matches nothing must not hold a caller for ever.
-        look_at = max(self._config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
+        look_at = max(self.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
         gone_until = -1
         tags = None if tags is None or tags.matches_all else tags
         # Without a filter no more units are read than are taken, and the one that shows that all are.
@@ -144,7 +144,7 @@ class MessageLookup:
     def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int | None) -> list[int]:
         """Physical offsets that the index answers with, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
         index = self._index()
-        limit = max_num or self._config.max_msgs_num_batch
+        limit = max_num or self.config.max_msgs_num_batch
         return index.query(topic, key, limit, begin_ms, end_ms) if index is not None else []
 
     def query(

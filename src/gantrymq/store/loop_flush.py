@@ -22,10 +22,10 @@ Waiting = list[asyncio.Future[PutMessageStatus]]
 class LoopFlush:
     """Asks ``put_request(end_offset)`` for the disk, for whoever waits in one event loop, which it does not keep alive.
 
-    Who has waited for ``timeout_s`` (seconds) is told FLUSH_DISK_TIMEOUT.
+    Who has waited for ``timeout_s()`` seconds is told FLUSH_DISK_TIMEOUT.
     """
 
-    def __init__(self, put_request: Callable[[int], FlushRequest], timeout_s: float) -> None:
+    def __init__(self, put_request: Callable[[int], FlushRequest], timeout_s: Callable[[], float]) -> None:
         self._put_request, self._timeout_s = put_request, timeout_s
         self._waiting: Waiting = []
         self._end_offset = 0
@@ -43,7 +43,7 @@ class LoopFlush:
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting = self._waiting, []
         request = self._put_request(self._end_offset)
-        timer = loop.call_later(self._timeout_s, _tell, waiting, request)
+        timer = loop.call_later(self._timeout_s(), _tell, waiting, request)
 
         def told() -> None:
             timer.cancel()

@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import DiskFullError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
@@ -53,6 +55,12 @@ _SYNCING_SERVICES = (
     CommitRealTimeService.name,
     FlushConsumeQueueService.name,
 )
+
+
+class _Configured(Protocol):
+    """A part that reads its settings anew each time it goes by them."""
+
+    config: MessageStoreConfig
 
 
 class MessageStore(WritingStore):
@@ -204,11 +212,13 @@ class MessageStore(WritingStore):
             max(self._dispatchable_end() - self._reput.queues_end_offset, 0), log.file_size
         )
         self._space = DiskSpace(self._fs, self._paths, config)
-        self._flush_runner = self._runner(
-            self._group_commit if self.is_sync_flush else FlushRealTimeService(log, self._checkpoint, config)
-        )
+        flush = FlushRealTimeService(log, self._checkpoint, config)
+        self._flush_runner = self._runner(self._group_commit if self.is_sync_flush else flush)
+        commit = CommitRealTimeService(log, config, self._flush_runner.wake)
+        flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, config)
+        self._configured: list[_Configured] = [self._lookup, self._space, flush, commit, flush_queues]
         self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms)
-        self._commit_runner = self._runner(CommitRealTimeService(log, config, self._flush_runner.wake))
+        self._commit_runner = self._runner(commit)
         # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
         # vouches for it after that. Nobody puts any more when they stop.
         self._runners = [
@@ -216,7 +226,7 @@ class MessageStore(WritingStore):
             self._commit_runner,
             self._flush_runner,
             self._reput_runner,
-            self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, config)),
+            self._runner(flush_queues),
             *(self._housekeepers() if housekeeping else ()),
         ]
         for runner in self._runners:
@@ -236,12 +246,14 @@ class MessageStore(WritingStore):
     def _housekeepers(self) -> list[ServiceRunner]:
         log, config = self._log, self.config
         offsets = ConfigFile(self._fs, self._paths.config / DELAY_OFFSET)
-        queue_cleaner = self._runner(CleanConsumeQueueService(log, self._queues, self._index, config))
+        queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config)
+        queue_runner = self._runner(queue_cleaner)
         self._log_cleaner = CleanCommitLogService(
-            log, self._space, config, queue_cleaner.wake, start_ms=self._clock.now_ms()
+            log, self._space, config, queue_runner.wake, start_ms=self._clock.now_ms()
         )
         self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
-        return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_cleaner]
+        self._configured += [self._schedule, self._log_cleaner, queue_cleaner]
+        return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_runner]
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
@@ -268,6 +280,15 @@ class MessageStore(WritingStore):
 
     def _dispatchable_end(self) -> int:
         return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
+
+    def reconfigure(self, config: MessageStoreConfig) -> None:
+        """Go by other settings from now on. Raises ConfigError where one differs that is read ``at_start`` alone."""
+        require_same_at_start(self.config, config)
+        self.config = config
+        for part in self._configured:
+            part.config = config
+        for runner in self._runners:
+            runner.wake()  # it may sleep for as long as it was to until now
 
     # Stop
 

@@ -12,7 +12,8 @@ asked for by hand          as with the hour, in the next twenty runs
 
 The last file never goes, nor one that nothing durable stands behind. A file that a reader holds stays, and no younger
 one is touched before it; after destroyMapedFileIntervalForcibly its references are dropped by force. At most
-deleteFileBatchMax files go in one run, deleteCommitLogFilesInterval apart.
+deleteFileBatchMax files go in one run, deleteCommitLogFilesInterval apart. The ``config`` of all of them may be
+replaced while they run.
 
 Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService, MappedFileQueue.
 """
@@ -44,7 +45,7 @@ class DiskSpace:
     def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
         self._fs = fs
         self._paths = paths
-        self._config = config
+        self.config = config
         self.refuses_puts = False
 
     def used_percent(self) -> float:
@@ -55,13 +56,13 @@ class DiskSpace:
     def update(self) -> tuple[bool, bool]:
         """Look anew; (whether old files must go, whether they must go whatever their age)."""
         used = self.used_percent()
-        warning = min(max(self._config.disk_space_warning_level_ratio, 35), 90)
-        forcible = min(max(self._config.disk_space_clean_forcibly_ratio, 30), 85)
+        warning = min(max(self.config.disk_space_warning_level_ratio, 35), 90)
+        forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
         if used > warning:
             self.refuses_puts = True
         elif used <= forcible:
             self.refuses_puts = False
-        return used > min(max(self._config.disk_max_used_space_ratio, 10), forcible), used > forcible
+        return used > min(max(self.config.disk_max_used_space_ratio, 10), forcible), used > forcible
 
 
 class CleanCommitLogService:
@@ -74,7 +75,7 @@ class CleanCommitLogService:
     ) -> None:
         self._log = log
         self._space = space
-        self._config = config
+        self.config = config
         self._cleaned = cleaned
         self._next_run_ms = start_ms + FIRST_RUN_AFTER_MS
         self._manual_runs = 0
@@ -86,8 +87,8 @@ class CleanCommitLogService:
     def interval_ms(self) -> int:
         """Short between the files of one run."""
         if self._left:
-            return max(self._config.delete_commit_log_files_interval_ms, 1)
-        return self._config.clean_resource_interval_ms
+            return max(self.config.delete_commit_log_files_interval_ms, 1)
+        return self.config.clean_resource_interval_ms
 
     def delete_manually(self) -> None:
         """Let the next twenty runs delete expired files at any hour (executeDeleteFilesManually)."""
@@ -106,20 +107,18 @@ class CleanCommitLogService:
         """Nothing: what is old goes the next time."""
 
     def _begin_run(self, now_ms: int) -> None:
-        self._next_run_ms = now_ms + self._config.clean_resource_interval_ms
+        self._next_run_ms = now_ms + self.config.clean_resource_interval_ms
         space_short, whatever_age = self._space.update()
         manual = self._manual_runs > 0
-        if is_time_to_do(self._config.delete_when, now_ms) or space_short or manual:
+        if is_time_to_do(self.config.delete_when, now_ms) or space_short or manual:
             self._manual_runs -= 1 if manual else 0
-            self._whatever_age = whatever_age and self._config.clean_file_forcibly_enable
-            self._left = self._config.delete_file_batch_max
+            self._whatever_age = whatever_age and self.config.clean_file_forcibly_enable
+            self._left = self.config.delete_file_batch_max
 
     def _remove_first(self, now_ms: int) -> bool:
-        reserved_ms = self._config.file_reserved_time_hours * _HOUR_MS
+        reserved_ms = self.config.file_reserved_time_hours * _HOUR_MS
         expired = self._whatever_age or now_ms >= self._log.queue.first_modified_ms() + reserved_ms
-        if not expired or not self._log.queue.remove_first(
-            now_ms, self._config.destroy_maped_file_interval_forcibly_ms
-        ):
+        if not expired or not self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms):
             return False
         self._cleaned()
         return True
@@ -129,9 +128,9 @@ class CleanCommitLogService:
         first = self._log.queue.first
         if first is None or first.is_available:
             return
-        if now_ms - self._last_redelete_ms > self._config.redelete_hanged_file_interval_ms:
+        if now_ms - self._last_redelete_ms > self.config.redelete_hanged_file_interval_ms:
             self._last_redelete_ms = now_ms
-            force_ms = self._config.destroy_maped_file_interval_forcibly_ms
+            force_ms = self.config.destroy_maped_file_interval_forcibly_ms
             if self._log.queue.remove_first(now_ms, force_ms):
                 self._cleaned()
 
@@ -144,11 +143,16 @@ class CleanConsumeQueueService:
     def __init__(
         self, log: CommitLog, queues: ConsumeQueues, index: IndexService | None, config: MessageStoreConfig
     ) -> None:
-        self.interval_ms = config.clean_resource_interval_ms
+        self.config = config
         self._log = log
         self._queues = queues
         self._index = index
         self._last_min_offset = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """cleanResourceInterval."""
+        return self.config.clean_resource_interval_ms
 
     def step(self, now_ms: int) -> bool:
         """Look whether the log begins later than it did."""

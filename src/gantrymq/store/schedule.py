@@ -59,7 +59,7 @@ class ScheduleMessageService:
         self._log = log
         self._queues = queues
         self._delay_levels_ms = config.delay_levels_ms
-        self._flush_interval_ms = config.flush_delay_offset_interval_ms
+        self.config = config
         self._put = put
         self._is_durable = is_durable
         self._file = file
@@ -89,7 +89,7 @@ class ScheduleMessageService:
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
             if queue is not None:
                 more |= self._deliver(level, delay_ms, queue, now_ms)
-        if now_ms - self._saved_ms >= self._flush_interval_ms:
+        if now_ms - self._saved_ms >= self.config.flush_delay_offset_interval_ms:
             self._save(now_ms)
         return more
 

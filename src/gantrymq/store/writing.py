@@ -179,5 +179,5 @@ class WritingStore(ReadingStore):
         loop = asyncio.get_running_loop()
         found = self._loop_flushes.get(loop)
         if found is None:
-            found = self._loop_flushes[loop] = LoopFlush(self._flush_request, self._flush_timeout_s)
+            found = self._loop_flushes[loop] = LoopFlush(self._flush_request, lambda: self._flush_timeout_s)
         return found

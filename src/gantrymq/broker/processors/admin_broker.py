@@ -59,14 +59,18 @@ class BrokerAdminProcessor:
     # Settings
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: all or nothing, kept in the broker.conf. A key that nobody knows is passed over."""
+        """UPDATE_BROKER_CONFIG: all or nothing, in force at once and kept in the broker.conf.
+
+        What only a start reads is refused, a key that nobody knows passed over.
+        """
         entries = parse_properties(request.body.decode("utf-8", "replace"))
         if not self._black_list.isdisjoint(entries):
             return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
-            self._config.update(entries)
+            self._config.update(entries, running=True)
         except ConfigError as error:
             return request.response(ResponseCode.INVALID_PARAMETER, str(error))
+        self._store.reconfigure(self._config.store)
         self._version.next()
         try:
             async with self._writing:

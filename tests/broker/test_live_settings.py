@@ -1,0 +1,95 @@
+"""Settings that are changed while the broker runs: what is shown is what it goes by, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase
+
+from gantrymq.clock import ShiftedClock
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+
+pytestmark = pytest.mark.asyncio
+HOUR_MS = 3_600_000
+
+
+async def set_to(broker: BrokerCase, **entries: object) -> RemotingCommand:
+    body = "".join(f"{name}={value}\n" for name, value in entries.items())
+    return await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body.encode())
+
+
+async def shown(broker: BrokerCase) -> list[str]:
+    return (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
+
+
+async def test_what_is_too_old_now_goes(tmp_path: Path) -> None:
+    clock = ShiftedClock()
+    case = BrokerCase(
+        tmp_path / "store",
+        clock=clock,
+        mapped_file_size_commit_log=1 << 16,
+        clean_resource_interval_ms=10,
+        delete_when=";".join(map(str, range(24))),
+    )
+    await case.start()
+    for _ in range(9):
+        await case.send(body=bytes(20_000))
+    clock.advance(3 * HOUR_MS)
+    assert (await set_to(case, fileReservedTime=1, deleteCommitLogFilesInterval=1)).code == ResponseCode.SUCCESS
+    assert "fileReservedTime=1" in await shown(case)
+    async with asyncio.timeout(10):
+        while case.server.store.min_phy_offset < 2 << 16:
+            await asyncio.sleep(0.001)
+    await case.stop()
+
+
+async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(tmp_path: Path) -> None:
+    case = BrokerCase(
+        tmp_path / "store",
+        flush_interval_commit_log_ms=HOUR_MS,
+        flush_commit_log_thorough_interval_ms=HOUR_MS,
+        flush_delay_offset_interval_ms=HOUR_MS,
+    )
+    await case.start()
+    await case.send()
+    store = case.server.store
+    assert store.flushed_offset < store.max_phy_offset
+    await set_to(case, flushIntervalCommitLog=1, flushCommitLogThoroughInterval=0)
+    async with asyncio.timeout(10):
+        while store.flushed_offset < store.max_phy_offset:
+            await asyncio.sleep(0.001)
+    await case.stop()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("flushDiskType", "SYNC_FLUSH"),
+        ("mappedFileSizeCommitLog", "65536"),
+        ("transientStorePoolEnable", "true"),
+        ("messageDelayLevel", "1s"),
+        ("recoverRule", "4.x"),
+        ("listenPort", "10911"),
+        ("brokerIP1", "10.1.2.3"),
+        ("brokerName", "other"),
+    ],
+)
+async def test_what_only_a_start_reads_is_refused(broker: BrokerCase, entry: tuple[str, str]) -> None:
+    before = await shown(broker)
+    refused = await set_to(broker, defaultTopicQueueNums=3, **dict([entry]))
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert "only a start reads it" in str(refused.remark)
+    assert entry[0] in str(refused.remark)
+    assert await shown(broker) == before
+
+
+async def test_a_tool_may_send_back_what_it_was_shown(broker: BrokerCase) -> None:
+    before = await shown(broker)
+    listed = {"configBlackList", "aclEnable", "aclPlainFile"}
+    same = dict(line.split("=", 1) for line in before if line.partition("=")[0] not in listed)
+    answer = await set_to(broker, **same)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    assert await shown(broker) == before
