@@ -95,6 +95,13 @@ def test_what_is_no_frame_is_refused_with_one_line(data: bytes, reason: str | No
         Connection().receive(data)
 
 
+def test_what_was_whole_in_front_of_no_frame_is_handed_on() -> None:
+    sent = [RemotingCommand(10, opaque=number, body=b"x") for number in range(5)]
+    connection = Connection()
+    assert connection.receive(b"".join(map(encode_command, sent)) + b"GET / HTTP/1.1\r\n") == sent
+    assert "larger than" in str(connection.error)
+
+
 @pytest.mark.parametrize(
     "entries",
     [b"\x00", b"\x00\x05abc", b"\x00\x01a\x00\x00", b"\x00\x01a\x7f\xff\xff\xffx", b"\x00\x01a\xff\xff\xff\xffx"],

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from gantrymq.client.blocking import BlockingConnection
+from gantrymq.client.settings import ClientConfig
+from gantrymq.clock import SystemClock
 from gantrymq.errors import (
     ConfigError,
     RemotingCommandError,
@@ -28,7 +31,7 @@ from gantrymq.remoting.transport.client import RemotingClient, split_address
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.self_signed import self_signed_context
 from gantrymq.remoting.transport.server import RemotingServer
-from gantrymq.remoting.transport.tls import TlsMode, tls_client, tls_server
+from gantrymq.remoting.transport.tls import TlsMode, TlsSession, tls_client, tls_server
 
 TLS_ALERT = b"\x15"
 CHECK_SELF_SIGNATURE = 0x4000  # X509_V_FLAG_CHECK_SS_SIGNATURE: OpenSSL believes a certificate it trusts without it
@@ -322,6 +325,85 @@ def test_strangers_harm_nobody_else(run: Callable[[Scenario], None]) -> None:
                 await asyncio.sleep(0.001)
 
     run(scenario)
+
+
+def test_requests_in_front_of_no_frame_are_answered(run: Callable[[Scenario], None]) -> None:
+    """A read may bring both; what is done must not hang on how the stream was cut."""
+
+    async def scenario() -> None:
+        seen: list[bytes] = []
+        server = RemotingServer(RequestDispatcher({ECHO: lambda channel, request: seen.append(request.body)}))
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        sent = [b"%d" % number for number in range(5)]
+        writer.write(b"".join(encode_command(RemotingCommand(ECHO, body=body)) for body in sent) + b"\xff" * 8)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await server.close()
+        assert seen == sent
+
+    run(scenario)
+
+
+@asynccontextmanager
+async def answering_with_garbage() -> AsyncIterator[str]:
+    """A server whose first answer on a connection is followed by what is no frame."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        [request] = Connection().receive(await reader.read(65536))
+        writer.write(encode_command(request.response(0, body=b"whole")) + b"\xff" * 8)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def test_an_answer_in_front_of_no_frame_arrives(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with answering_with_garbage() as address, calling() as client:
+            for _ in range(2):  # the second time over a new connection
+                channel = await client.channel(address)
+                assert (await client.invoke(address, RemotingCommand(ECHO), 5000)).body == b"whole"
+                assert channel.is_closed
+
+    run(scenario)
+
+
+def test_an_answer_in_front_of_no_frame_arrives_without_a_loop(run: Callable[[Scenario], None]) -> None:
+    def ask(address: str) -> None:
+        connection = BlockingConnection(address, ClientConfig(address), SystemClock())
+        connection.send(RemotingCommand(ECHO))
+        assert connection.receive(5000).body == b"whole"
+        assert not connection.is_idle
+        connection.send(RemotingCommand(ECHO))
+        with pytest.raises(RemotingCommandError, match="larger than"):
+            connection.receive(5000)
+        connection.close()
+
+    async def scenario() -> None:
+        async with answering_with_garbage() as address:
+            await asyncio.to_thread(ask, address)
+
+    run(scenario)
+
+
+def test_what_was_said_over_tls_in_front_of_no_tls_is_handed_on() -> None:
+    server = TlsSession(self_signed_context(), server_side=True)
+    client = TlsSession(known_to_nobody(), server_side=False)
+    for _ in range(2):
+        server.receive(client.take())
+        client.receive(server.take())
+    client.send(b"whole")
+    assert server.receive(client.take() + b"\xff" * 100) == b"whole"
+    assert isinstance(server.error, ssl.SSLError)
+
+
+def known_to_nobody() -> ssl.SSLContext:
+    """A client's context that asks for no proof of who answers."""
+    context = tls_client({"tls.enable": "true"})
+    assert context is not None
+    return context
 
 
 async def ended(one: socket.socket) -> bool:

@@ -45,8 +45,8 @@ class BlockingConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open, and no answer to who used it last is on its way."""
-        return not self._unanswered and self._socket.fileno() >= 0
+        """Whether it is open and sound, and no answer to who used it last is on its way."""
+        return not self._unanswered and self._connection.error is None and self._socket.fileno() >= 0
 
     def send(self, command: RemotingCommand) -> int:
         """Take a request to be sent, and do not wait for its answer; its opaque.
@@ -80,6 +80,8 @@ class BlockingConnection:
         """
         deadline = self._clock.monotonic_s() + timeout_ms / 1000
         while not self._received:
+            if self._connection.error is not None:
+                raise self._connection.error
             if self._unsent:
                 self._send_all()
             try:

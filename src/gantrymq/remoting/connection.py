@@ -37,8 +37,9 @@ class Connection:
     With ``find_run`` requests of its code that come together stay together, from the second of a connection on.
 
     A chunk that holds whole frames is decoded where it lies. Chunks of a frame that is not complete are kept apart and
-    joined once, so that a large frame costs one copy however it arrives. After a RemotingCommandError the stream has
-    lost its frames: close it.
+    joined once, so that a large frame costs one copy however it arrives.
+
+    ``error`` is set by what can be no frame. The stream has lost its frames then: close it.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, find_run: FindRun | None = None) -> None:
@@ -47,6 +48,7 @@ class Connection:
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = FRAME_HEAD.size
+        self.error: RemotingCommandError | None = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -54,7 +56,10 @@ class Connection:
         return self._have
 
     def receive(self, data: bytes) -> list[RemotingCommand]:
-        """The commands that ``data`` completes; raises RemotingCommandError for what can be no frame."""
+        """The commands that ``data`` completes, those in front of what can be no frame among them.
+
+        Raises ``error`` where there are none in front of it.
+        """
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -62,10 +67,16 @@ class Connection:
                 return []
             data = b"".join(self._chunks)
             self._chunks.clear()
-        return self._decode(data)
-
-    def _decode(self, data: bytes) -> list[RemotingCommand]:
         commands: list[RemotingCommand] = []
+        try:
+            self._decode(data, commands)
+        except RemotingCommandError as error:
+            self.error = error
+            if not commands:
+                raise
+        return commands
+
+    def _decode(self, data: bytes, commands: list[RemotingCommand]) -> None:
         position, size = 0, len(data)
         need = FRAME_HEAD.size
         while size - position >= FRAME_HEAD.size:
@@ -87,7 +98,6 @@ class Connection:
             self._last_code = command.code
             position = end
         self._keep(data[position:] if position else data, need)
-        return commands
 
     def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
         """A run that begins with the frame at ``data[position:end]``, where there is hope for one."""

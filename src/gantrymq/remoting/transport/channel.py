@@ -135,6 +135,9 @@ class Channel(asyncio.Protocol):
                     self._answered(command)
         if requests:
             self._handler.requests(self, requests)
+        broken = self._connection.error or (self._tls.error if self._tls is not None else None)
+        if broken is not None:
+            self._refuse(broken)
 
     def eof_received(self) -> bool:
         """Asyncio: the other end will say no more; nothing is left to answer."""

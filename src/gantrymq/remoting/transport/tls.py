@@ -137,18 +137,22 @@ def _restrict(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 
 
 class TlsSession:
-    """One TLS connection over memory. What is sent before the handshake is done waits for its end."""
+    """One TLS connection over memory. What is sent before the handshake is done waits for its end.
+
+    ``error`` says why nothing more can be understood, behind what :meth:`receive` gave.
+    """
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._established = False
         self._waiting: list[bytes] = []
+        self.error: ssl.SSLError | None = None
         if not server_side:
             self._handshake()
 
     def receive(self, data: bytes) -> bytes:
-        """What ``data`` says; raises ssl.SSLError where it is no TLS, or the other end is not trusted."""
+        """What ``data`` says; raises ssl.SSLError where no handshake comes of it, or the other end is not trusted."""
         self._incoming.write(data)
         if not self._established and not self._handshake():
             return b""
@@ -158,6 +162,8 @@ class TlsSession:
                 said.append(part)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # there is no more yet, or the other end said goodbye and closes next
+        except ssl.SSLError as error:
+            self.error = error
         return b"".join(said)
 
     def send(self, data: bytes) -> None:
