@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,34 @@ def test_a_large_frame_in_many_chunks_is_joined_once() -> None:
     for start in range(0, len(stream), 65536):
         assert not received
         received = connection.receive(stream[start : start + 65536])
+    assert received == [command]
+
+
+@pytest.mark.parametrize("sizes", [[2], [2, 20_000]])
+def test_what_is_counted_is_what_a_frame_in_small_pieces_takes(sizes: list[int]) -> None:
+    """Strangers are bounded by ``buffered_bytes``; each piece by itself costs a page of an asyncio socket."""
+    announced = struct.pack(">II", 15 << 20, 100)
+    connection = Connection()
+    connection.receive(announced)
+    tracemalloc.start()
+    try:
+        while connection.buffered_bytes < 1 << 17:
+            for size in sizes:
+                connection.receive(bytes(size))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.25 * connection.buffered_bytes
+
+
+def test_large_and_small_pieces_join_in_order(rng: random.Random) -> None:
+    command = RemotingCommand(10, body=rng.randbytes(1 << 20))
+    stream = encode_command(command)
+    connection, received, position = Connection(), list[RemotingCommand](), 0
+    while position < len(stream):
+        piece = stream[position : position + rng.choice([1, 100, 5000, 20_000, 50_000])]
+        received += connection.receive(piece)
+        position += len(piece)
     assert received == [command]
 
 

@@ -18,6 +18,7 @@ T = TypeVar("T")
 _MAX_OPAQUE = 0x7FFFFFFF
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
+_SMALL_CHUNK_BYTES = 16 * 1024  # each costs its object, with asyncio whole pages, and next to no time to copy
 _SHORTEST = 4  # what the length field counts at least: the word that holds the header's length
 
 
@@ -36,8 +37,9 @@ class Connection:
 
     With ``find_run`` requests of its code that come together stay together, from the second of a connection on.
 
-    A chunk that holds whole frames is decoded where it lies. Chunks of a frame that is not complete are kept apart and
-    joined once, so that a large frame costs one copy however it arrives.
+    A chunk that holds whole frames is decoded where it lies. Of a frame that is not complete large chunks are kept
+    apart and joined once, so that it costs one copy; small ones are gathered as they come, so that it takes about what
+    ``buffered_bytes`` says, however a stranger cuts it.
 
     ``error`` is set by what can be no frame. The stream has lost its frames then: close it.
     """
@@ -45,7 +47,7 @@ class Connection:
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, find_run: FindRun | None = None) -> None:
         self._max_frame_bytes, self._find_run = max_frame_bytes, find_run
         self._last_code = -1
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._have = 0
         self._need = FRAME_HEAD.size
         self.error: RemotingCommandError | None = None
@@ -61,8 +63,7 @@ class Connection:
         Raises ``error`` where there are none in front of it.
         """
         if self._chunks:
-            self._chunks.append(data)
-            self._have += len(data)
+            self._hold(data)
             if self._have < self._need:
                 return []
             data = b"".join(self._chunks)
@@ -111,6 +112,16 @@ class Connection:
             raise RemotingCommandError(f"a frame of {length + 4} bytes is larger than {self._max_frame_bytes}")
         if length < _SHORTEST or header_length > length - _SHORTEST:
             raise RemotingCommandError(f"a header of {header_length} bytes in a frame of {length + 4}")
+
+    def _hold(self, data: bytes) -> None:
+        """One more chunk of the frame that is not complete."""
+        self._have += len(data)
+        if len(data) >= _SMALL_CHUNK_BYTES:
+            self._chunks.append(data)
+        elif isinstance(gathered := self._chunks[-1], bytearray):
+            gathered += data
+        else:
+            self._chunks.append(bytearray(data))
 
     def _keep(self, rest: bytes, need: int) -> None:
         self._have, self._need = len(rest), need
