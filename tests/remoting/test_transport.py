@@ -399,6 +399,88 @@ def test_what_was_said_over_tls_in_front_of_no_tls_is_handed_on() -> None:
     assert isinstance(server.error, ssl.SSLError)
 
 
+BEHIND = (b"\x17\x03\x03\x40\x00" + bytes(1 << 14)) * 10
+
+
+class Tls:
+    """One end of TLS that is moved by hand, so that it can say goodbye and go on."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._end = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+
+    def say(self) -> bytes:
+        return self._outgoing.read()
+
+    def hear(self, data: bytes) -> bytes:
+        """What is said; the first time that something is, the handshake is done."""
+        self._incoming.write(data)
+        with suppress(ssl.SSLWantReadError):
+            self._end.do_handshake()
+            return self._end.read(1 << 20)
+        return b""
+
+    def goodbye(self, said: bytes) -> bytes:
+        """The last words, and the goodbye."""
+        self._end.write(said)
+        with suppress(ssl.SSLWantReadError):
+            self._end.unwrap()
+        return self.say()
+
+
+def test_who_said_goodbye_over_tls_is_heard_and_let_go(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, address):
+            reader, writer = await asyncio.open_connection(*split_address(address))
+            client, said = Tls(known_to_nobody(), server_side=False), b""
+            client.hear(b"")
+            writer.write(client.say())
+            client.hear(await reader.read(65536))
+            writer.write(client.say() + client.goodbye(encode_command(RemotingCommand(ECHO, body=b"hello"))))
+            with suppress(ConnectionError):
+                while data := await reader.read(65536):
+                    said += client.hear(data)
+            assert said.endswith(b"hello")
+            assert server.channels == set()
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_server_that_said_goodbye_over_tls_is_heard_and_left(run: Callable[[Scenario], None]) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = Tls(self_signed_context(), server_side=True)
+        while not (asked := server.hear(await reader.read(65536))):
+            writer.write(server.say())
+        [request] = Connection().receive(asked)
+        writer.write(server.goodbye(encode_command(request.response(0, body=b"last words"))) + BEHIND)
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1") as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with calling(tls=known_to_nobody()) as client:
+                channel = await client.channel(address)
+                assert (await client.invoke(address, RemotingCommand(ECHO), 5000)).body == b"last words"
+                while not channel.is_closed:
+                    await asyncio.sleep(0.001)
+
+    run(scenario)
+
+
+def test_who_goes_on_after_a_goodbye_is_not_listened_to() -> None:
+    server, client = TlsSession(self_signed_context(), server_side=True), Tls(known_to_nobody(), server_side=False)
+    for _ in range(2):
+        client.hear(server.take())
+        server.receive(client.say())
+    last = client.goodbye(b"last words")
+    assert server.receive(last + BEHIND) == b"last words"
+    assert server.is_over
+    assert server.receive(BEHIND) == b""
+    assert server.buffered_bytes == len(BEHIND)
+
+
 def known_to_nobody() -> ssl.SSLContext:
     """A client's context that asks for no proof of who answers."""
     context = tls_client({"tls.enable": "true"})

@@ -96,8 +96,8 @@ class Channel(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of a frame that is not complete this connection holds."""
-        return self._connection.buffered_bytes
+        """How much of a frame that is not complete this connection holds, and of a TLS record."""
+        return self._connection.buffered_bytes + (self._tls.buffered_bytes if self._tls is not None else 0)
 
     @property
     def unread_bytes(self) -> int:
@@ -138,6 +138,8 @@ class Channel(asyncio.Protocol):
         broken = self._connection.error or (self._tls.error if self._tls is not None else None)
         if broken is not None:
             self._refuse(broken)
+        elif self._tls is not None and self._tls.is_over:
+            self.close()  # what was answered at once still leaves
 
     def eof_received(self) -> bool:
         """Asyncio: the other end will say no more; nothing is left to answer."""

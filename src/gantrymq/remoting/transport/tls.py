@@ -139,7 +139,8 @@ def _restrict(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 class TlsSession:
     """One TLS connection over memory. What is sent before the handshake is done waits for its end.
 
-    ``error`` says why nothing more can be understood, behind what :meth:`receive` gave.
+    Behind what :meth:`receive` gave ``error`` says why nothing more can be understood, ``is_over`` that the other end
+    said goodbye.
     """
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
@@ -148,11 +149,14 @@ class TlsSession:
         self._established = False
         self._waiting: list[bytes] = []
         self.error: ssl.SSLError | None = None
+        self.is_over = False
         if not server_side:
             self._handshake()
 
     def receive(self, data: bytes) -> bytes:
         """What ``data`` says; raises ssl.SSLError where no handshake comes of it, or the other end is not trusted."""
+        if self.is_over:
+            return b""  # whoever goes on after a goodbye is not listened to: nobody would ever take it out again
         self._incoming.write(data)
         if not self._established and not self._handshake():
             return b""
@@ -160,8 +164,9 @@ class TlsSession:
         try:
             while part := self._ssl.read(_READ_BYTES):
                 said.append(part)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # there is no more yet, or the other end said goodbye and closes next
+            self.is_over = True
+        except ssl.SSLWantReadError:
+            pass  # there is no more yet
         except ssl.SSLError as error:
             self.error = error
         return b"".join(said)
@@ -172,6 +177,11 @@ class TlsSession:
             self._ssl.write(data)
         else:
             self._waiting.append(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of a record that is not complete are held."""
+        return self._incoming.pending
 
     @property
     def is_waiting(self) -> bool:
