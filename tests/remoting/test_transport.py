@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gantrymq.client.blocking import BlockingConnection
 from gantrymq.client.settings import ClientConfig
@@ -31,7 +33,7 @@ from gantrymq.remoting.transport.client import RemotingClient, split_address
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.self_signed import self_signed_context
 from gantrymq.remoting.transport.server import RemotingServer
-from gantrymq.remoting.transport.tls import TlsMode, TlsSession, tls_client, tls_server
+from gantrymq.remoting.transport.tls import TlsMode, TlsServer, TlsSession, tls_client, tls_server
 
 TLS_ALERT = b"\x15"
 CHECK_SELF_SIGNATURE = 0x4000  # X509_V_FLAG_CHECK_SS_SIGNATURE: OpenSSL believes a certificate it trusts without it
@@ -672,6 +674,84 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
         with suppress(ssl.SSLWantReadError):
             one.do_handshake()
     return asking.getpeercert(binary_form=True) or b""
+
+
+def renew(folder: Path) -> None:
+    """Put a new certificate and its key where ``folder`` has the old ones, as those do who renew them."""
+    for kind in ("pem", "key"):
+        shutil.copy(TLS / f"renewed.{kind}", folder / f"new.{kind}")
+        (folder / f"new.{kind}").replace(folder / f"server.{kind}")
+
+
+@pytest.fixture
+def replaceable(tmp_path: Path) -> dict[str, str]:
+    """Settings whose certificate, key and trusted file are the test's own."""
+    for name in ("server.pem", "server.key", "trusted.pem"):
+        shutil.copy(TLS / name.replace("trusted", "server"), tmp_path / name)
+    names = {"certPath": "server.pem", "keyPath": "server.key", "trustCertPath": "trusted.pem"}
+    return {f"tls.server.{key}": str(tmp_path / name) for key, name in names.items()}
+
+
+def shown(server: TlsServer) -> bytes:
+    """The certificate that a new connection is shown."""
+    context = server.answering()
+    assert context is not None
+    return _handshake(context, known_to_nobody())
+
+
+def test_a_certificate_that_was_replaced_is_taken_over(replaceable: dict[str, str], tmp_path: Path) -> None:
+    server = tls_server(replaceable)
+
+    def reports() -> list[str]:
+        """What three looks at the files say."""
+        with capture_logs() as lines:
+            for _ in range(3):
+                server.reload()
+        return [line["event"] for line in lines]
+
+    old = shown(server)
+    assert (reports(), shown(server)) == ([], old)
+    key = (tmp_path / "server.key").read_bytes()
+    (tmp_path / "server.key").write_bytes(b"half a k")
+    assert (reports(), reports(), shown(server)) == (["TLS certificate not reloaded"], [], old)
+    (tmp_path / "server.key").write_bytes(key)
+    assert (reports(), shown(server)) == (["TLS certificate reloaded"], old)
+    renew(tmp_path)
+    assert reports() == ["TLS certificate reloaded"]
+    assert b"renewed" in shown(server)
+    (tmp_path / "server.pem").unlink()
+    assert reports() == ["TLS certificate not reloaded"]
+    assert b"renewed" in shown(server)
+
+
+def test_who_is_trusted_is_taken_over_too(replaceable: dict[str, str], tmp_path: Path) -> None:
+    server = tls_server(replaceable | {"tls.server.authClient": "true"})
+    shutil.copy(TLS / "renewed.pem", tmp_path / "trusted.pem")
+    server.reload()
+    context = server.answering()
+    assert context is not None
+    assert b"renewed" in context.get_ca_certs(binary_form=True)[0]
+
+
+def test_a_server_that_runs_takes_a_new_certificate_over(
+    run: Callable[[Scenario], None], replaceable: dict[str, str], tmp_path: Path
+) -> None:
+    trusted = {"tls.client.authServer": "true", "tls.client.trustCertPath": str(TLS / "renewed.pem")}
+    context = tls_client({"tls.enable": "true"} | trusted)
+
+    async def scenario() -> None:
+        server = tls_server(replaceable)
+        async with serving(tls=server, idle_seconds=0.05) as (_, address), calling(tls=context) as client:
+            with pytest.raises(RemotingConnectError):
+                await client.invoke(address, RemotingCommand(ECHO), 5000)
+            renew(tmp_path)
+            answer = None
+            while answer is None:
+                with suppress(RemotingConnectError):
+                    answer = await client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+            assert answer.body == b"hello"
+
+    run(scenario)
 
 
 def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], None]) -> None:

@@ -30,6 +30,8 @@ class RemotingServer:
     A connection that is silent in both directions for ``idle_seconds`` (serverChannelMaxIdleTimeSeconds) is closed.
     Strangers bound what they cost: beyond ``max_connections`` a connection is closed at once, and where all frames that
     are not complete hold more than ``max_buffered_bytes`` together, the largest of them go first.
+
+    Files of ``tls`` that changed are taken over within a second, for connections to come.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class RemotingServer:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
+        self._tls.reload()
         oldest = loop.time() - self._idle_seconds
         held = 0
         for channel in self.channels:

@@ -1,18 +1,27 @@
 """TLS under RocketMQ's tls.* settings, over memory: a server tells by the first byte who speaks it.
 
-Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler).
+Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler), FileWatchService.
 """
 
+import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+
+import structlog
 
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.transport.self_signed import self_signed_context
 
 HANDSHAKE_BYTE = 0x16
 _READ_BYTES = 256 * 1024
+_WATCHED = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
+
+_State = tuple[tuple[int, int, int] | None, ...]
+
+log = structlog.get_logger()
 
 
 class TlsMode(Enum):
@@ -25,11 +34,21 @@ class TlsMode(Enum):
 
 @dataclass(slots=True)
 class TlsServer:
-    """How a server answers TLS: with ``context``, or with what ``make`` gives when the first comes with TLS."""
+    """How a server answers TLS: with ``context``, or with what ``make`` gives when the first comes with TLS.
+
+    ``files`` are those that ``make`` reads, which :meth:`reload` looks at.
+    """
 
     mode: TlsMode = TlsMode.PERMISSIVE
     context: ssl.SSLContext | None = None
     make: Callable[[], ssl.SSLContext] | None = self_signed_context
+    files: tuple[str, ...] = ()
+    _seen: _State = field(init=False)
+    _trouble: tuple[_State, str] | None = field(default=None, init=False)  # what was reported last, while it lasts
+
+    def __post_init__(self) -> None:
+        """From here on a file that changes is another one."""
+        self._seen = _state(self.files)
 
     def answering(self) -> ssl.SSLContext | None:
         """The context for who speaks TLS; None where it is not answered."""
@@ -39,6 +58,35 @@ class TlsServer:
             self.context = self.make()
         return self.context
 
+    def reload(self) -> None:
+        """Take over what the files say now, for connections to come; what was in force stays where they do not load.
+
+        That is tried again each time, for certificate and key may come one after the other, and reported once a change.
+        """
+        state, trouble = _state(self.files), None
+        if state != self._seen and self.make is not None:
+            try:
+                self.context, self._seen = self.make(), state
+                log.info("TLS certificate reloaded", files=self.files)
+            except ConfigError as error:
+                trouble = state, str(error)
+                if trouble != self._trouble:
+                    log.error("TLS certificate not reloaded", files=self.files, reason=str(error))
+        self._trouble = trouble
+
+
+def _state(files: tuple[str, ...]) -> _State:
+    """What changes with the files; None for one that is not to be seen."""
+    return tuple(map(_file_state, files))
+
+
+def _file_state(file: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
 
 def tls_server(settings: Mapping[str, str]) -> TlsServer:
     """The server's side of tls.properties; raises ConfigError for what is not allowed or cannot be loaded.
@@ -47,6 +95,7 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
     ``tls.server.authClient`` (false), ``tls.server.need.client.auth`` (none, optional, require),
     ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``. Where no certificate is named the server makes
     one, unless ``tls.test.mode.enable`` (true) is false; to enforce TLS with such a one it must be set to true.
+    :meth:`TlsServer.reload` takes over files that changed.
     """
     said = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
     modes = [mode.value for mode in TlsMode]
@@ -59,14 +108,10 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
         if mode is TlsMode.ENFORCING:
             raise ConfigError("tls.server.certPath", None, "a certificate's path where tls.server.mode=enforcing")
         return TlsServer(mode, make=None)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate is not None else self_signed_context()
-    if certificate is not None:
-        _load_chain(context, settings, "server")
-    context.verify_mode = _asked_of_clients(settings)
-    if context.verify_mode is not ssl.CERT_NONE:
-        _load_trusted(context, settings, "server")
-    _restrict(context, settings)
-    return TlsServer(mode, context)
+    files = tuple(settings[key] for key in _WATCHED if key in settings)
+    server = TlsServer(mode, make=partial(_server_context, settings), files=files)
+    server.answering()  # at once: what cannot be loaded is an error of the start
+    return server
 
 
 def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
@@ -86,6 +131,18 @@ def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     if settings.get("tls.client.certPath"):
         _load_chain(context, settings, "client")
+    _restrict(context, settings)
+    return context
+
+
+def _server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    own = settings.get("tls.server.certPath") is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own else self_signed_context()
+    if own:
+        _load_chain(context, settings, "server")
+    context.verify_mode = _asked_of_clients(settings)
+    if context.verify_mode is not ssl.CERT_NONE:
+        _load_trusted(context, settings, "server")
     _restrict(context, settings)
     return context
 
