@@ -588,6 +588,25 @@ def test_who_lets_too_much_wait_is_cut_off(run: Callable[[Scenario], None], monk
     run(scenario)
 
 
+def test_a_handshake_that_never_ends_does_not_hold_ever_more(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent one way is given up by nobody's time-out."""
+    monkeypatch.setattr(channel_module, "MAX_UNREAD_BYTES", 1 << 20)
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            address = f"127.0.0.1:{mute.getsockname()[1]}"
+            async with calling(tls=known_to_nobody()) as client:
+                channel = await client.channel(address)
+                for _ in range(5):
+                    channel.invoke_oneway(RemotingCommand(ECHO, body=bytes(400 << 10)))
+                    await asyncio.sleep(0.01)
+                assert channel.is_closed
+
+    run(scenario)
+
+
 def test_what_is_sent_in_one_turn_leaves_in_one_write(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address):

@@ -101,8 +101,9 @@ class Channel(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """How much waits for the other end to read it."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        """How much waits for the other end to read it, or for its part of a TLS handshake."""
+        written = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return written + (self._tls.waiting_bytes if self._tls is not None else 0)
 
     # What asyncio calls
 
@@ -223,7 +224,7 @@ class Channel(asyncio.Protocol):
         """Close when what was sent is written; where it waits for a TLS handshake, that goes on until then."""
         if self._transport is not None and not self._transport.is_closing():
             self._flush()
-            self._ending = self._tls is not None and self._tls.is_waiting
+            self._ending = self._tls is not None and self._tls.waiting_bytes > 0
             if not self._ending:
                 self._transport.close()
 

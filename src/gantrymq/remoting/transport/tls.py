@@ -204,7 +204,7 @@ class TlsSession:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._established = False
-        self._waiting: list[bytes] = []
+        self._waiting = bytearray()
         self.error: ssl.SSLError | None = None
         self.is_over = False
         if not server_side:
@@ -233,7 +233,7 @@ class TlsSession:
         if self._established:
             self._ssl.write(data)
         else:
-            self._waiting.append(data)
+            self._waiting += data
 
     @property
     def buffered_bytes(self) -> int:
@@ -241,9 +241,9 @@ class TlsSession:
         return self._incoming.pending
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether something that was said waits for the end of the handshake."""
-        return bool(self._waiting)
+    def waiting_bytes(self) -> int:
+        """How much of what was said waits for the end of the handshake."""
+        return len(self._waiting)
 
     def take(self) -> bytes:
         """The bytes to be written now, those of the handshake among them."""
@@ -255,7 +255,7 @@ class TlsSession:
         except ssl.SSLWantReadError:
             return False
         self._established = True
-        for data in self._waiting:
-            self._ssl.write(data)
+        if self._waiting:
+            self._ssl.write(self._waiting)
         self._waiting.clear()
         return True
