@@ -46,7 +46,6 @@ def worked_on(rng: random.Random) -> Machine:
     ledger = machine.ledger.copy()
     machine.check(machine.fs.kill_clone(), ledger, go_on=False)
     machine.ledger = ledger  # without what was only in a buffer of the process
-    machine.fs = machine.fs.crash_clone(1.0, 0)  # all of it is on the disk
     return machine
 
 
@@ -77,28 +76,33 @@ def test_an_error(name: str, machine: Machine, count_up: CountUp) -> None:
         fs = FaultyFileSystem(disk, k, error, keeps_failing=rng.random() < 0.5)
         with suppress(GantrymqError):
             TOOLS[name](machine, fs)
-        look(machine, name, disk, k, fs.operations[k - 1])
+        look(machine, name, disk, whole(machine.ledger), k, fs.operations[k - 1])
         count_up(f"operations of {name} failed", 1)
 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_power_cut(name: str, machine: Machine, count_up: CountUp) -> None:
+    if name == "salvage":
+        machine.fs = machine.fs.crash_clone(1.0, 0)  # the store is only read, so all of it is on the disk before
     wanted, left, disk = set(ks(machine, TOOLS[name])), list[tuple[int, MemoryFileSystem]](), machine.fs.kill_clone()
     fs = FaultyFileSystem(
         disk, see=lambda number: left.append((number, machine.power_cut(disk))) if number in wanted else None
     )
     TOOLS[name](machine, fs)
     for k, cut in left:
-        look(machine, name, cut, k, fs.operations[k - 1])
+        # What a killed store had not synced may be lost, but as the end of the log: a promise for any store.
+        look(machine, name, cut, machine.ledger.copy(), k, fs.operations[k - 1])
         count_up(f"power cuts during {name}", 1)
 
 
-def look(machine: Machine, name: str, disk: MemoryFileSystem, k: int, operation: tuple[str, Path]) -> None:
+def look(
+    machine: Machine, name: str, disk: MemoryFileSystem, ledger: Ledger, k: int, operation: tuple[str, Path]
+) -> None:
     """What was salvaged is not looked at: it is there when the salvage has ended without an error."""
     try:
         if name == "salvage":
             assert files_of(disk) == files_of(machine.fs)
-        machine.check(disk.kill_clone(), whole(machine.ledger))
+        machine.check(disk.kill_clone(), ledger)
     except BaseException as problem:
         problem.add_note(f"operation {k}: {operation}")
         raise

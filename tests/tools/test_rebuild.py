@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskFullError, StoreLockedError, WrongFileSizeError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.findings import Kind, Level
@@ -19,10 +21,13 @@ from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
 from store_cases import (
+    BARE,
     GEOMETRY_KEYS,
     NOON_MS,
+    ROOT,
     SMALL,
     await_dispatch,
+    bodies,
     content,
     fill,
     numbered,
@@ -183,6 +188,20 @@ def test_a_store_that_was_not_closed_stays_so(tmp_path: Path, rng: random.Random
     (store / "abort").write_bytes(b"4711")
     rebuild(store)
     assert (store / "abort").exists()
+
+
+def test_a_power_cut_behind_it_takes_nothing_that_it_vouches_for(seed: int) -> None:
+    lazy = replace(BARE, mapped_file_size_commit_log=4096, flush_interval_commit_log_ms=60_000)
+    disk = MemoryFileSystem()
+    store = open_store(disk, config=lazy)
+    for message in numbered(200):
+        store.put(message)
+    await_dispatch(store)
+    disk = disk.kill_clone()
+    rebuild_store(ROOT, lazy, given=GEOMETRY_KEYS, fs=disk)
+    for number in range(10):
+        with open_store(disk.crash_clone(0.9, seed + number), config=lazy) as opened:
+            assert len(bodies(opened)) == 200  # rebuild vouches for all of them
 
 
 def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> None:

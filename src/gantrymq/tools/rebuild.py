@@ -181,8 +181,20 @@ class _Rebuild:
             order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
             built = self._build(self._fs, order, self._progress)
         self._note(built)
+        if not report.last_exit_ok:
+            self._sync_log(files)
         with self._step("swap"):
             self._swap(built)
+
+    def _sync_log(self, files: list[LogFile]) -> None:
+        """What the killed writer left in the page cache a power cut could take, and it is about to be vouched for."""
+        for log_file in files:
+            file = self._fs.open(log_file.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        self._fs.sync_directory(self._paths.commit_log)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
