@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.errors import DiskFullError, StoreLockedError, WrongFileSizeError
+from gantrymq.errors import DiskFullError, StoreError, StoreLockedError, WrongFileSizeError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -202,6 +202,21 @@ def test_a_power_cut_behind_it_takes_nothing_that_it_vouches_for(seed: int) -> N
     for number in range(10):
         with open_store(disk.crash_clone(0.9, seed + number), config=lazy) as opened:
             assert len(bodies(opened)) == 200  # rebuild vouches for all of them
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "consumequeue/orders", "index"])
+def test_what_lies_on_another_disk_is_refused_and_nothing_is_touched(
+    part: str, tmp_path: Path, rng: random.Random
+) -> None:
+    class TwoDisks(RealFileSystem):
+        def disk_of(self, path: Path) -> int:
+            return int(path.is_relative_to(store / part))
+
+    store = filled(tmp_path / "store", rng, 60)
+    before = tree(store)
+    with pytest.raises(StoreError, match=f"{part}.* lies on another disk"):
+        rebuild(store, fs=TwoDisks())
+    assert {name: what for name, what in tree(store).items() if not name.startswith("rebuild.tmp")} == before
 
 
 def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> None:

@@ -161,6 +161,10 @@ class FileSystem(Protocol):
         """Return when the names in a directory would survive a power cut."""
         ...
 
+    def disk_of(self, path: Path) -> int:
+        """The number of the disk that holds ``path``, or would: files are renamed within one."""
+        ...
+
     def used_ratio(self, path: Path) -> float:
         """How much of the disk that holds ``path`` is used, from 0 to 1."""
         ...

@@ -189,6 +189,10 @@ class FaultyFileSystem:
             raise sync_failed(path, error) from error
         self.inner.sync_directory(path)
 
+    def disk_of(self, path: Path) -> int:
+        """As the inner file system."""
+        return self.inner.disk_of(path)
+
     def used_ratio(self, path: Path) -> float:
         """As the inner file system."""
         return self.inner.used_ratio(path)

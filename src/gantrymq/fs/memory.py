@@ -265,11 +265,14 @@ class MemoryFileSystem:
             clone._journal = [change.over(copies) for change in self._journal]
         return clone
 
+    def disk_of(self, path: Path) -> int:
+        """There is one."""
+        return 0
+
     def used_ratio(self, path: Path) -> float:
         """How full the disk is that ``path`` lies on, 0.0 to 1.0."""
-        if self.pretended_used_ratio is not None:
-            return self.pretended_used_ratio
-        return self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
+        ratio = self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
+        return ratio if self.pretended_used_ratio is None else self.pretended_used_ratio
 
     def _used_bytes(self) -> int:
         return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE

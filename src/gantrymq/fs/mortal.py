@@ -141,6 +141,10 @@ class MortalFileSystem:
         self._require_alive(path)
         self._inner.sync_directory(path)
 
+    def disk_of(self, path: Path) -> int:
+        """As the inner file system."""
+        return self._inner.disk_of(path)
+
     def used_ratio(self, path: Path) -> float:
         """As the inner file system."""
         return self._inner.used_ratio(path)

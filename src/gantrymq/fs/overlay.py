@@ -212,6 +212,10 @@ class OverlayFileSystem:
     def sync_directory(self, path: Path) -> None:
         """Nothing to write."""
 
+    def disk_of(self, path: Path) -> int:
+        """That of the real file system."""
+        return self._real.disk_of(path)
+
     def used_ratio(self, path: Path) -> float:
         """That of the real disk."""
         return self._real.used_ratio(path)

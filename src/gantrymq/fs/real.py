@@ -273,6 +273,13 @@ class RealFileSystem:
         finally:
             os.close(fd)
 
+    def disk_of(self, path: Path) -> int:
+        """That of the nearest directory that is there."""
+        with named_errors(path):
+            while not path.exists():
+                path = path.parent
+            return path.stat().st_dev
+
     def used_ratio(self, path: Path) -> float:
         """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""
         with named_errors(path):

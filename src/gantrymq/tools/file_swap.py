@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gantrymq.errors import StoreError
 from gantrymq.fs.api import FileSystem
 
 
@@ -23,7 +24,8 @@ class FileSwap:
         """How many new files there are."""
 
     def add(self, source: Path, target: Path) -> None:
-        """The files of ``target`` are to be those of ``source``, and no others."""
+        """The files of ``target`` are to be those of ``source``, and no others. Raises StoreError: on another disk."""
+        require_same_disk(self._fs, source, target)
         self._moves.append((source, target))
         self.count += sum(not entry.is_directory for entry in self._fs.scan(source))
 
@@ -49,6 +51,12 @@ class FileSwap:
             self._fs.rename(source / name, target / name)
         self._fs.sync_directory(target)
         return len(set(old) - set(fresh))
+
+
+def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:
+    """Raise StoreError where no file of ``source`` could be renamed to one of ``target``; either may be missing."""
+    if fs.disk_of(source) != fs.disk_of(target):
+        raise StoreError(target, f"lies on another disk than {source}, so that no file can be moved there")
 
 
 def clear_directory(fs: FileSystem, directory: Path) -> None:

@@ -41,7 +41,7 @@ from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
-from gantrymq.tools.file_swap import FileSwap, clear_directory
+from gantrymq.tools.file_swap import FileSwap, clear_directory, require_same_disk
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.store_sizes import store_sizes
@@ -176,6 +176,8 @@ class _Rebuild:
         files, _ = log_files(self._fs, self._paths.commit_log)
         if not files:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
+        for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
+            require_same_disk(self._fs, self._work.root, target)
         clear_directory(self._fs, self._work.root)
         with self._step("read"):
             order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
