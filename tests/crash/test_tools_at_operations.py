@@ -3,18 +3,20 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crash_cases import TIMES, Machine
+from crash_cases import SHARES, TIMES, Machine
 from ledger import Ledger
 
 from gantrymq.errors import GantrymqError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
-from store_cases import GEOMETRY_KEYS, ROOT, files_of
+from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, content, files_of, open_store
 
 CountUp = Callable[[str, int], None]
 TRIED = 6 if TIMES == 1 else 1 << 20
@@ -93,6 +95,59 @@ def test_a_power_cut(name: str, machine: Machine, count_up: CountUp) -> None:
         # What a killed store had not synced may be lost, but as the end of the log: a promise for any store.
         look(machine, name, cut, machine.ledger.copy(), k, fs.operations[k - 1])
         count_up(f"power cuts during {name}", 1)
+
+
+SHORT = replace(SMALL, mapped_file_size_commit_log=4096, max_index_num=40)
+BROKEN = 5
+
+
+def closed_and_damaged(rng: random.Random) -> MemoryFileSystem:
+    """A bit of one body in the first file is another one, so that recovery must not begin there; one file is stray."""
+    fs = MemoryFileSystem()
+    with open_store(fs, config=SHORT) as store:
+        results = [
+            store.put(Message("orders", b"%06d" % number * 20, queue_id=number % 3, keys=[f"key-{number}"]))
+            for number in range(120)
+        ]
+        await_dispatch(store)
+    fs.open(ROOT / "commitlog" / f"{0:020d}", writable=True).write_at(results[BROKEN].phy_offset + 100, b"?")
+    fs.open(ROOT / "consumequeue/orders/1" / f"{800:020d}", writable=True, create=True).resize(400)
+    return fs.crash_clone(1.0, 0)
+
+
+def what_is_there(fs: MemoryFileSystem) -> tuple[object, object]:
+    """Every whole message by its queue, and where each key leads."""
+    with open_store(fs, config=SHORT) as store:
+        await_dispatch(store)
+        messages = content(store)
+        messages["orders", BROKEN % 3].pop(BROKEN // 3, None)
+        whole = (number for number in range(120) if number != BROKEN)
+        return messages, {number: list(store.query_offsets("orders", f"key-{number}")) for number in whole}
+
+
+def rebuilt(fs: FaultyFileSystem) -> None:
+    rebuild_store(ROOT, SHORT, given=GEOMETRY_KEYS, fs=fs)
+
+
+@pytest.mark.parametrize("ends", ["by an error", "by a power cut"])
+def test_a_rebuild_that_ends_half_way_cuts_no_damaged_log(ends: str, rng: random.Random, count_up: CountUp) -> None:
+    damaged = closed_and_damaged(rng)
+    expected, disk = what_is_there(damaged.kill_clone()), damaged.kill_clone()
+    cuts: list[MemoryFileSystem] = []
+    fs = FaultyFileSystem(disk, see=lambda number: cuts.append(disk.crash_clone(rng.choice(SHARES), number)))
+    rebuilt(fs)
+    swap = next(number for number, (name, _) in enumerate(fs.operations) if name == "rename")
+    every = [*range(1, swap, 50), *range(swap, len(fs.operations) + 1)]
+    for k in sorted(rng.sample(every, min(3 * TRIED, len(every)))):
+        left = cuts[k - 1]
+        if ends == "by an error":
+            left = damaged.kill_clone()
+            with suppress(GantrymqError):
+                rebuilt(FaultyFileSystem(left, k, broken_disk, keeps_failing=True))
+        assert what_is_there(left.kill_clone()) == expected, (k, fs.operations[k - 1])
+        rebuilt(FaultyFileSystem(left))
+        assert what_is_there(left) == expected, (k, fs.operations[k - 1])
+        count_up(f"rebuilds of a damaged log ended {ends}", 1)
 
 
 def look(

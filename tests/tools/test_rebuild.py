@@ -16,6 +16,7 @@ from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
@@ -151,6 +152,50 @@ def test_killed_at_any_moment_it_leaves_a_store_with_everything(tmp_path: Path, 
             assert content(opened) == expected, moment
     rebuild(copy)
     assert list(verify_store(copy, SMALL, given=GEOMETRY_KEYS)) == []
+
+
+def killed_at_rename(store: Path, number: int) -> None:
+    """Rebuild, and let the disk fail from the rename of this number on."""
+    counted = FaultyFileSystem(RealFileSystem())
+    rebuild(Path(shutil.copytree(store, store.with_name("counted"))), fs=counted)
+    renames = [place for place, (name, _) in enumerate(counted.operations, 1) if name == "rename"]
+    with pytest.raises(Exception, match="Input/output error"):
+        rebuild(store, fs=FaultyFileSystem(RealFileSystem(), renames[number], broken_disk, keeps_failing=True))
+
+
+def test_whoever_only_reads_sees_the_swap_finished_too(tmp_path: Path, rng: random.Random) -> None:
+    store = filled(tmp_path / "store", rng, 80)
+    with open_reader(store) as reader:
+        expected = content(reader)
+    shutil.rmtree(store / "consumequeue")
+    killed_at_rename(store, 4)
+    before = tree(store)
+    with open_reader(store) as reader:
+        assert content(reader) == expected
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("mark", ["of a log that went on", "broken"])
+def test_what_is_of_the_past_takes_no_place(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store) as opened:
+        for message in numbered(100):
+            opened.put(message)
+        await_dispatch(opened)
+    killed_at_rename(store, -1)
+    with monkeypatch.context() as rocketmq:
+        rocketmq.setattr(ReadySwap, "finish", lambda self: None)
+        with open_store(RealFileSystem(), store) as opened:
+            for message in numbered(20, first=100):
+                opened.put(message)
+            await_dispatch(opened)
+    if mark == "broken":
+        (store / "rebuild.tmp/ready.json").write_bytes(b"{")
+    with open_store(RealFileSystem(), store) as opened:
+        assert len(bodies(opened)) == 120
+    assert [one for one in verify_store(store, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE] == []
+    rebuild(store)
+    assert not (store / "rebuild.tmp").exists()
 
 
 def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_lock import PutLock
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
+from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
@@ -139,6 +140,7 @@ class MessageStore(WritingStore):
         self, config: MessageStoreConfig, given: Collection[str], progress: Progress | None, on_arrival: Arrival | None
     ) -> None:
         fs, paths = self._fs, self._paths
+        ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._equip)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = (

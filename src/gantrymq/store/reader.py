@@ -30,6 +30,7 @@ from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.reading import ReadingStore
+from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovered_index import RecoveredIndex
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 
@@ -51,6 +52,9 @@ class StoreReader(ReadingStore):
         paths = StorePaths(path)
         require_store(self._fs, path)
         is_written = trusts_writer and lock_holder(paths.lock) is not None
+        ready = ReadySwap(self._fs, paths)
+        if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
+            ready.finish()
         self._parts: StoreParts = load_parts(self._fs, paths, config, given)
         parts = self._parts
         dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)

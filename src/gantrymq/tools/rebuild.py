@@ -2,9 +2,10 @@
 
 What is made is what the store itself would have made by dispatching: the same dispatchers make it, byte for byte, from
 every whole record of the log. They write beside the store, into ``rebuild.tmp``; only when all of it is on the disk do
-the new files take the places of the old ones. Before the first one moves, ``abort`` and a checkpoint that vouches for
-nothing are on the disk: a store whose rebuild was killed half-way is one that was not closed, and opening it, here or
-with RocketMQ, dispatches the whole log again.
+the new files take the places of the old ones. Before the first one moves, it is on the disk that they are ready: a
+rebuild that was killed half-way is finished by the next open (:mod:`gantrymq.store.ready_swap`). For RocketMQ, which
+does not know of that, there are ``abort`` and a checkpoint that vouches for nothing, and it dispatches the whole log
+again; not where the log is damaged, for there it would be cut.
 
 The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
 offsets keep their meaning. A queue without a single record in the log is left as it is: its files know its next offset.
@@ -32,22 +33,22 @@ from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.file_swap import FileSwap, require_same_disk
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.ready_swap import WORK_DIRECTORY, ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
-from gantrymq.tools.file_swap import FileSwap, clear_directory, require_same_disk
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
-WORK_DIRECTORY = "rebuild.tmp"
 
 
 @dataclass(slots=True)
@@ -160,6 +161,7 @@ class _Rebuild:
         self._fs = fs
         self._paths = StorePaths(path)
         self._work = StorePaths(path / WORK_DIRECTORY)
+        self._ready = ReadySwap(fs, self._paths)
         self._config = config
         self._given = given
         self._build = build
@@ -169,6 +171,7 @@ class _Rebuild:
 
     def run(self) -> None:
         report = self._report
+        self._ready.finish()
         report.last_exit_ok = not self._fs.exists(self._paths.abort)
         config = store_sizes(self._fs, self._paths, self._config, self._given, index=report.index_rebuilt)
         # What the store refuses to open must not look as if it were mended.
@@ -178,7 +181,7 @@ class _Rebuild:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
-        clear_directory(self._fs, self._work.root)
+        self._ready.clear()
         with self._step("read"):
             order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
             built = self._build(self._fs, order, self._progress)
@@ -224,18 +227,20 @@ class _Rebuild:
         if report.index_rebuilt:
             swap.add(work.index, paths.index)
         checkpoint = StoreCheckpoint(self._fs, paths.checkpoint)
-        before = replace(checkpoint.page)
-        self._distrust(checkpoint)
+        page = self._page(checkpoint.page, built)
+        self._ready.set(swap, page, built.found.end_offset)
+        if not report.lost:
+            self._distrust(checkpoint)
         report.removed_files = swap.run()
-        checkpoint.page = self._page(before, built)
+        checkpoint.page = page
         checkpoint.flush()
         if report.last_exit_ok:
             self._fs.remove(paths.abort)
         self._fs.sync_directory(paths.root)
-        clear_directory(self._fs, work.root)
+        self._ready.clear()
 
     def _distrust(self, checkpoint: StoreCheckpoint) -> None:
-        """From here on whoever opens the store dispatches all of the log again."""
+        """From here on a RocketMQ that opens the store dispatches all of the log again."""
         file = self._fs.open(self._paths.abort, writable=True, create=True)
         try:
             file.sync()
@@ -273,7 +278,7 @@ def rebuild_store(
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
     it. ``build`` makes the new files. Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could
     not be opened), AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it
-    was, or as one that was not closed.
+    was, or the next to open it finishes what was begun.
     """
     fs, path = fs or RealFileSystem(), Path(path)
     require_store(fs, path)

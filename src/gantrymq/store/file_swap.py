@@ -1,7 +1,8 @@
 """Letting new files take the places of old ones, directory by directory.
 
 A crash on the way leaves directories that can be loaded: in each one what is old goes first where the names differ,
-newest first, and what is new comes oldest first, so that there is an unbroken run of files at any time.
+newest first, and what is new comes oldest first, so that there is an unbroken run of files at any time. What was moved
+is no longer at its source, so the same moves made once more, from the begin, only make what was left.
 
 Thread rule: one thread.
 """
@@ -19,15 +20,18 @@ class FileSwap:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._moves: list[tuple[Path, Path]] = []
-        self.count = 0
+        self.moves: list[tuple[Path, Path, list[str]]] = []
+        """From where, to where, and the names of the files."""
+
+    @property
+    def count(self) -> int:
         """How many new files there are."""
+        return sum(len(names) for _, _, names in self.moves)
 
     def add(self, source: Path, target: Path) -> None:
         """The files of ``target`` are to be those of ``source``, and no others. Raises StoreError: on another disk."""
         require_same_disk(self._fs, source, target)
-        self._moves.append((source, target))
-        self.count += sum(not entry.is_directory for entry in self._fs.scan(source))
+        self.moves.append((source, target, self._files(source)))
 
     def add_below(self, source: Path, target: Path) -> None:
         """The same for TOPIC/QUEUE below both; directories that are only below ``target`` stay as they are."""
@@ -37,20 +41,24 @@ class FileSwap:
 
     def run(self) -> int:
         """Move; returns how many old files are gone whose names are not taken again."""
-        return sum(self._move(source, target) for source, target in self._moves)
+        return sum(self._move(source, target, names) for source, target, names in self.moves)
 
-    def _move(self, source: Path, target: Path) -> int:
-        fresh = [entry.name for entry in self._fs.scan(source) if not entry.is_directory]
-        old = [entry.name for entry in self._fs.scan(target) if not entry.is_directory]
+    def _move(self, source: Path, target: Path, names: list[str]) -> int:
+        left = self._files(source)
+        moved = set(names) - set(left)
+        old = [name for name in self._files(target) if name not in moved]
         self._fs.make_directory(target)
-        if set(old) != set(fresh):
+        if set(old) != set(left):
             for name in reversed(old):
                 self._fs.remove(target / name)
             self._fs.sync_directory(target)
-        for name in fresh:
+        for name in left:
             self._fs.rename(source / name, target / name)
         self._fs.sync_directory(target)
-        return len(set(old) - set(fresh))
+        return len(set(old) - set(names))
+
+    def _files(self, directory: Path) -> list[str]:
+        return [entry.name for entry in self._fs.scan(directory) if not entry.is_directory]
 
 
 def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:

@@ -1,0 +1,111 @@
+"""What a rebuild has made and is letting take the places of the old files, so that whoever comes next can finish it.
+
+When all the new files are on the disk, a mark in ``rebuild.tmp`` says which go where, and what the checkpoint may vouch
+for then. From there on a kill leaves a swap that the next open, or the next rebuild, takes up where it was: that is
+surer than to dispatch again, for where the log is damaged a recovery would cut it.
+
+The mark says how the log ended, too. A broker of RocketMQ knows nothing of the mark, and where one has gone on in the
+log meanwhile the new files are of the past: then nothing is moved.
+
+Thread rule: one thread, under the lock of the store, or over a view of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from gantrymq.errors import StoreError, UnusableFileError
+from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.format.names import parse_offset_name
+from gantrymq.format.record import BLANK_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.replaced_file import ReplacedFile
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.file_swap import FileSwap, clear_directory
+from gantrymq.store.paths import StorePaths
+
+WORK_DIRECTORY = "rebuild.tmp"
+_MARK = "ready.json"
+_END_BYTES = 4096
+
+
+class ReadySwap:
+    """The mark of the store at ``paths``."""
+
+    def __init__(self, fs: FileSystem, paths: StorePaths) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._work = paths.root / WORK_DIRECTORY
+        self._mark = self._work / _MARK
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a rebuild is letting files take their places, or was."""
+        return self._fs.exists(self._mark)
+
+    def set(self, swap: FileSwap, page: Checkpoint, log_end: int) -> None:
+        """All that ``swap`` is to move is on the disk, made of the log up to ``log_end``; ``page`` is for then."""
+        mark = {
+            "checkpoint": astuple(page),
+            "logEnd": [log_end, self._log_end_crc(log_end)],
+            "moves": [[*map(self._below, (source, target)), names] for source, target, names in swap.moves],
+        }
+        ReplacedFile(self._fs, self._mark).replace(json.dumps(mark).encode("ascii"))
+
+    def clear(self) -> None:
+        """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first."""
+        if self.is_set:
+            self._fs.remove(self._mark)
+            self._fs.sync_directory(self._work)
+        clear_directory(self._fs, self._work)
+
+    def finish(self) -> None:
+        """Do what a rebuild that was killed has left to do, if there is such. Raises DiskFullError, DiskError."""
+        mark = self._read()
+        if mark is None or mark["logEnd"][1] != self._log_end_crc(mark["logEnd"][0]):
+            return
+        swap = FileSwap(self._fs)
+        root = self._paths.root
+        swap.moves += [(root / source, root / target, names) for source, target, names in mark["moves"]]
+        swap.run()
+        checkpoint = StoreCheckpoint(self._fs, self._paths.checkpoint)
+        checkpoint.page = Checkpoint(*mark["checkpoint"])
+        checkpoint.flush()
+        self.clear()
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            return ReplacedFile(self._fs, self._mark).load(json.loads)
+        except UnusableFileError:
+            return None
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self._paths.root))
+
+    def _log_end_crc(self, end: int) -> int:
+        """A number that changes when somebody goes on in the log, or cuts it and then goes on."""
+        crc = 0
+        for part in self._log_end(end):
+            crc = crc32(part, crc)
+        return crc
+
+    def _log_end(self, end: int) -> Iterator[bytes]:
+        """What stands in front of ``end``, what would be the head of a record there, and the heads of later files."""
+        for entry in self._fs.scan(self._paths.commit_log):
+            base = parse_offset_name(entry.name)
+            if entry.is_directory or base is None or base + entry.size_bytes < end:
+                continue
+            file = self._fs.open(self._paths.commit_log / entry.name)
+            try:
+                begin = max(end - base - _END_BYTES, 0)
+                # Zeros say nothing, nor does a file that holds no more: nobody has promised that they last.
+                yield file.read_at(begin, max(end - base, 0) - begin + BLANK_SIZE).rstrip(b"\0")
+            except (OSError, StoreError):  # what the disk does not give back is no record
+                continue
+            finally:
+                file.close()
