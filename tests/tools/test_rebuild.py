@@ -214,6 +214,21 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     assert findings == {(Kind.LENGTH_CHAIN, Level.DAMAGE, None), (Kind.QUEUE_FILLED, Level.NOTE, 40)}
 
 
+def test_a_record_with_a_wrong_crc_of_its_own_gets_no_unit(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store, config=replace(SMALL, enabled_append_prop_crc=True)) as opened:
+        results = [opened.put(message) for message in numbered(30)]
+        await_dispatch(opened)
+    broken = results[10]
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(broken.phy_offset + 20)  # its queue offset, of which the body's CRC knows nothing
+        file.write(b"\x01")
+    report = rebuild(store)
+    assert [(one.start, one.end) for one in report.lost] == [(broken.phy_offset, broken.end_offset)]
+    with open_store(RealFileSystem(), store) as opened:
+        assert opened.put(numbered(1)[0]).queue_offset == 30
+
+
 def test_a_queue_without_records_keeps_its_next_offset(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:

@@ -221,6 +221,37 @@ def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: rando
     assert_holds(out, store.without(store.results[60]))
 
 
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("force", [False, True])
+def test_what_its_own_crc_tells_is_lost(force: bool, moved: bool, tmp_path: Path, rng: random.Random) -> None:
+    config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=force)
+    messages = [Message("orders", b"%d" % number, properties={"amount": "1000"}) for number in range(20)]
+    store = Damaged(tmp_path / "store", rng, messages, config=config)
+    lost = store.results[5]
+    store.write(store.place_of(lost, b"1000"), b"9")
+    if moved:
+        store.write(lost.phy_offset + 30, b"\x01")
+    (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
+    assert (finding.kind, finding.queue_offset) == (Kind.RECORD_CRC, 5)
+    out, report = salvaged(store.path)
+    assert ([(one.start, one.end) for one in report.lost], report.mended) == ([(lost.phy_offset, lost.end_offset)], 0)
+    assert_holds(out, store.without(lost))
+
+
+def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Path, rng: random.Random) -> None:
+    config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
+    store = Damaged(tmp_path / "store", rng, [Message("orders", b"x" * 50) for _ in range(20)], config=config)
+    one, other = store.results[5:7]
+    raw = (store.path / "commitlog" / f"{0:020d}").read_bytes()
+    store.write(other.phy_offset, raw[one.phy_offset : one.end_offset])
+    out = tmp_path / "out"
+    report = salvage_store(store.path, out, config, given=GEOMETRY_KEYS)
+    assert (report.mended, report.lost) == (1, [])
+    (out / "abort").touch()
+    with open_store(RealFileSystem(), out, config=config) as opened:
+        assert opened.recovery.cut_bytes == 0
+
+
 def test_a_torn_tail_is_left_behind(store: Damaged) -> None:
     last = store.results[-1]
     store.write(last.phy_offset + 60, bytes(last.size_bytes))

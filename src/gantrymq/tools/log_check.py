@@ -20,6 +20,7 @@ from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.closing_crc import closes_with_crc
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.intact_records import torn_rows
 from gantrymq.tools.log_files import LogFile
@@ -32,6 +33,7 @@ _STANDS = {
     RecordStop.SIZE: "a record or blank of an impossible size",
     RecordStop.NO_BLANK: "the end of the file",
 }
+_OF_BODY = "its body does not have the CRC that the record says"
 
 
 @dataclass(slots=True)
@@ -187,7 +189,8 @@ class LogCheck:
         if is_torn:
             text = "a sector of its topic or properties was never written"
             return self._record(Kind.RECORD_TORN, path, batch, row, text)
-        return self._record(Kind.RECORD_CRC, path, batch, row, "its body does not have the CRC that the record says")
+        text = "the record does not have the CRC that closes it" if closes_with_crc(batch)[row] else _OF_BODY
+        return self._record(Kind.RECORD_CRC, path, batch, row, text)
 
     def _see_end(self, end: FileEnd) -> list[Finding]:
         if end.stop is not RecordStop.BLANK:

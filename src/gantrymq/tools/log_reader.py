@@ -36,6 +36,7 @@ from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
 from gantrymq.store.scan_ahead import ScanAhead, of_data
 from gantrymq.tools.bad_pages import read_by_pages
+from gantrymq.tools.closing_crc import mark_by_closing_crc
 from gantrymq.tools.log_files import LogFile
 
 CHUNK_BYTES = 32 << 20
@@ -83,7 +84,9 @@ LogEvent = RecordBatch | Broken | Unreadable | FileEnd
 
 
 class LogFileReader:
-    """Reads ``file``; iterate once. Batches have wrong CRCs marked in ``CRC_OK``; a FileEnd comes last, and always.
+    """Reads ``file``; iterate once. A FileEnd comes last, and always.
+
+    Batches have wrong CRCs marked in ``CRC_OK``: that of the body, and that of the whole record where it has one.
 
     ``scan`` reads the records, one that marks; None: into memory of the reader's own, and nothing else. ``ahead`` scans
     parts of the file before their turn comes, and marks too.
@@ -114,6 +117,7 @@ class LogFileReader:
             self._ahead.begin(of_data(file, file.view), base, 0, size)
         while size - position >= BLANK_SIZE:
             if self._ahead is not None and (ready := self._ahead.take(position)) is not None:
+                mark_by_closing_crc(ready)
                 yield ready
                 position = ready.end_offset - base
                 continue
@@ -125,6 +129,7 @@ class LogFileReader:
                 end = self._ahead.bound(position, position - lead + end) - (position - lead)
             batch, code, reached = self._scan(chunk, base + position - lead, lead, end, len(chunk))
             if batch.count:
+                mark_by_closing_crc(batch)
                 yield batch
                 # What is left of the chunk is looked at again.
                 position, wanted = position - lead + reached, 0
