@@ -192,6 +192,18 @@ def test_files_of_odd_sizes(store: Damaged) -> None:
     assert_holds(out, store.without(*inside[-3:]))
 
 
+@pytest.mark.parametrize("place", [0, 1000])
+def test_a_file_under_a_wrong_name_is_left_out(place: int, store: Damaged) -> None:
+    log = store.path / "commitlog"
+    lost = store.in_range(0, 3 * LOG_FILE) if place == 0 else []
+    for number in range(3) if place == 0 else ():
+        (log / f"{number * LOG_FILE:020d}").unlink()
+    stray = shutil.copy(log / f"{3 * LOG_FILE:020d}", log / f"{place * LOG_FILE:020d}")
+    out, report = salvaged(store.path)
+    assert report.skipped_files == [stray]
+    assert_holds(out, store.without(*lost))
+
+
 def test_queues_index_and_checkpoint_are_not_needed(store: Damaged) -> None:
     shutil.rmtree(store.path / "consumequeue")
     shutil.rmtree(store.path / "index")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,12 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels import codes
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
-from gantrymq.tools.intact_records import LostRange
+from gantrymq.tools.intact_records import IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
@@ -42,7 +44,8 @@ class SalvageReport:
 
     ``mended`` counts records that said that they lay elsewhere; ``kept_queues`` those without a record whose last
     file was taken over, ``lost_queues`` (topic, queue id) those that begin at offset 0 again. ``skipped_files`` have a
-    name that is no multiple of the file size; ``tail_bytes`` is what was written behind the last whole record.
+    name that is no multiple of the file size, or lie beside a gap with records that say that they lie elsewhere;
+    ``tail_bytes`` is what was written behind the last whole record.
     """
 
     records: int = 0
@@ -122,10 +125,23 @@ class _Salvage:
         files, _ = log_files(self._fs, self._source.commit_log)
         size = log_file_size(self._fs, self._source, self._config, self._given)
         wanted = [replace(file, size_bytes=min(file.size_bytes, size)) for file in files if file.base % size == 0]
-        self._report.skipped_files = [file.path for file in files if file.base % size]
+        # To believe a wrong name would be to fill the gap, and nothing says how long that is.
+        beside_gaps = {one for pair in pairwise(wanted) if pair[1].base - pair[0].base > size for one in pair}
+        strays = [file for file in beside_gaps if self._lies_elsewhere(file)]
+        wanted = [file for file in wanted if file not in strays]
+        taken = {file.path for file in wanted}
+        self._report.skipped_files = [file.path for file in files if file.path not in taken]
         if not any(file.size_bytes for file in wanted):
             raise StoreError(self._source.commit_log, "there is no commit log to salvage")
         return wanted
+
+    def _lies_elsewhere(self, file: LogFile) -> bool:
+        """Whether its first records, all of them, say so: of one alone a bit may have flipped."""
+        batch = next(iter(IntactRecords(self._fs, [file])), None)
+        if batch is None:
+            return False
+        columns = batch.columns[:, : batch.count]
+        return bool((columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base).all())
 
     def _mark_unfinished(self) -> None:
         """Whoever opens what is there before the end has to recover it."""
