@@ -391,3 +391,26 @@ def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> Non
     size = first.size
     first.size = lambda: overlay.open(tmp_path / "b", writable=True) and size()  # type: ignore[method-assign]
     assert [entry.name for entry in overlay.scan(tmp_path)] == ["a", "b", "c"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600)])
+def test_what_root_makes_belongs_to_whom_the_directory_belongs(
+    directory_mode: int, file_mode: int, tmp_path: Path
+) -> None:
+    def of(path: Path) -> tuple[int, int, int]:
+        status = path.stat()
+        return status.st_uid, status.st_gid, status.st_mode & 0o7777
+
+    broker = 4711
+    tmp_path.chmod(directory_mode)
+    (tmp_path / "old").touch()
+    os.chown(tmp_path, broker, broker)
+    fs = RealFileSystem()
+    fs.make_directory(tmp_path / "a/b")
+    for name in ("a/b/new", "old"):
+        fs.open(tmp_path / name, writable=True, create=True).close()
+    fs.lock(tmp_path / "lock", b"lock").release()
+    assert of(tmp_path / "a") == of(tmp_path / "a/b") == (broker, broker, directory_mode)
+    assert of(tmp_path / "a/b/new") == of(tmp_path / "lock") == (broker, broker, file_mode)
+    assert of(tmp_path / "old")[:2] == (0, 0)  # which was there

@@ -65,11 +65,36 @@ def sync_errors(path: Path) -> Iterator[None]:
 def open_descriptor(path: Path, flags: int) -> int:
     """A descriptor of a file, which is made where ``flags`` say so."""
     with named_errors(path):
+        is_new = flags & os.O_CREAT and os.geteuid() == 0 and not os.path.lexists(path)
         fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if is_new:
+            belong_to(fd, path.parent)
     return fd
+
+
+def make_one_directory(path: Path) -> None:
+    """Make a directory below one that is there; fine where somebody else was faster."""
+    path.mkdir(exist_ok=True)
+    if os.geteuid() == 0:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            belong_to(fd, path.parent)
+        finally:
+            os.close(fd)
+
+
+def belong_to(fd: int, directory: Path) -> None:
+    """Give what root made the owner and the mode of its directory, or the broker's user could not open the store."""
+    status = os.stat(directory)
+    if status.st_uid == 0:
+        return
+    mode = stat.S_IMODE(status.st_mode)
+    with suppress(OSError):
+        os.fchmod(fd, mode if stat.S_ISDIR(os.fstat(fd).st_mode) else mode & 0o666)
+        os.fchown(fd, status.st_uid, status.st_gid)
 
 
 def resemble(fd: int, like: Path) -> None:

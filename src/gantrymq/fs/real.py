@@ -28,6 +28,7 @@ from gantrymq.fs.descriptors import (
     data_from,
     direct_descriptor,
     let_go,
+    make_one_directory,
     named_errors,
     open_descriptor,
     punch_hole,
@@ -243,7 +244,7 @@ class RealFileSystem:
                 path = path.parent
         for one in reversed(missing):
             with named_errors(one):
-                one.mkdir(exist_ok=True)
+                make_one_directory(one)
             self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
