@@ -229,6 +229,33 @@ def test_a_record_with_a_wrong_crc_of_its_own_gets_no_unit(tmp_path: Path) -> No
         assert opened.put(numbered(1)[0]).queue_offset == 30
 
 
+@pytest.mark.parametrize("has_ext", [False, True])
+def test_offsets_of_lost_messages_are_not_given_out_again(tmp_path: Path, has_ext: bool) -> None:
+    config = replace(SMALL, enable_consume_queue_ext=has_ext, mapped_file_size_consume_queue_ext=1024)
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store, config=config) as opened:
+        results = [opened.put(message) for message in numbered(25, topic="bills")]
+        for message in numbered(200):
+            opened.put(message)
+        await_dispatch(opened)
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        for lost in results[17:]:
+            file.seek(lost.phy_offset + 4)
+            file.write(b"\xff")
+    for _ in range(2):
+        rebuild_store(store, config, given=GEOMETRY_KEYS)
+    findings = verify_store(store, config, given=GEOMETRY_KEYS)
+    assert {one.kind for one in findings if one.level is Level.DAMAGE} == {Kind.LENGTH_CHAIN}
+    killed = shutil.copytree(store, tmp_path / "killed")
+    (killed / "abort").touch()
+    for path in (store, killed):
+        with open_store(RealFileSystem(), path, config=config) as opened:
+            assert opened.put(numbered(1, topic="bills")[0]).queue_offset == 25
+            await_dispatch(opened)
+            assert [one.queue_offset for one in opened.get("bills", 0, 25).messages] == [25]
+            assert len(bodies(opened, "bills")) == 17 + 1
+
+
 def test_a_queue_without_records_keeps_its_next_offset(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:

@@ -8,7 +8,8 @@ does not know of that, there are ``abort`` and a checkpoint that vouches for not
 again; not where the log is damaged, for there it would be cut.
 
 The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
-offsets keep their meaning. A queue without a single record in the log is left as it is: its files know its next offset.
+offsets keep their meaning, and where nothing follows them the old units stay. A queue without a single record in the
+log is left as it is: its files know its next offset.
 
 Thread rule: one rebuild of a store at a time, which its lock sees to. Several threads read, as in recovery.
 """
@@ -44,6 +45,7 @@ from gantrymq.store.ready_swap import WORK_DIRECTORY, ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.store_sizes import store_sizes
@@ -185,6 +187,8 @@ class _Rebuild:
         with self._step("read"):
             order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
             built = self._build(self._fs, order, self._progress)
+            if report.queues_rebuilt:
+                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, config, built.found)
         self._note(built)
         if not report.last_exit_ok:
             self._sync_log(files)

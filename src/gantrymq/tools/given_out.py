@@ -1,0 +1,90 @@
+"""Queue offsets that were given out although the log has lost their messages, and nothing whole of the queue follows.
+
+Where the newest messages of a queue lie in a damaged part of the log, a queue that is made of the log ends in front of
+them. Their offsets would be given out again, and a consumer who has passed them would never get what is put there. The
+old files know better: their units go on behind the new ones as they are. They point at the lost places, as before, and
+not at nothing like a filled slot: RocketMQ takes the last unit for how far its queues have come.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_ext import is_address
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.intact_records import FoundRecords, LostRange
+from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+
+
+def keep_given_out(
+    fs: FileSystem, old: StorePaths, roots: Iterable[StorePaths], config: MessageStoreConfig, found: FoundRecords
+) -> int:
+    """Let the queues below ``roots`` end no earlier than those of ``old``, as far as these point at what is lost.
+
+    ``found`` is what the new ones were made of. Returns how many units came in; they are durable. Raises DiskFullError.
+    """
+    if not (ranges := found.lost()):
+        return 0
+    lost, added = _Lost(ranges), 0
+    for root in roots:
+        queues = ConsumeQueues(fs, root, config)
+        for topic, queue_id, _ in queue_directories(fs, root.consume_queue)[0]:
+            directory = old.consume_queue / topic / str(queue_id)
+            files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
+            files.load()
+            queue = queues.get_or_create(topic, queue_id)
+            queue.load()
+            try:
+                queue.recover(found.end_offset)
+                before = queue.max_offset
+                _append(queue, files, lost)
+                added += queue.max_offset - before
+                queue.flush()
+            finally:
+                queue.close()
+    return added
+
+
+def _append(queue: ConsumeQueue, files: QueueFiles, lost: _Lost) -> None:
+    begin = queue.max_offset
+    units = as_units(files.units(begin, _unbroken_end(files, begin)))
+    for row in np.flatnonzero(lost.has(units["phy_offset"].astype(np.int64))).tolist():
+        unit = units[row : row + 1].copy()
+        offset, size = int(unit["phy_offset"][0]), int(unit["size"][0])
+        if size <= 0 or offset < queue.max_physic_offset:
+            continue
+        if is_address(int(unit["tags_code"][0])):  # of extended units that are made anew as well
+            unit["tags_code"] = 0
+        queue.append_units(begin + row, memoryview(unit.tobytes()), np.zeros(1, np.int64), offset + size)
+
+
+def _unbroken_end(files: QueueFiles, begin: int) -> int:
+    """Up to where there are units from ``begin`` on, with no file missing between: a name may be anything."""
+    base = begin * UNIT_SIZE // files.file_size * files.file_size
+    while base in files.sizes:
+        base += files.file_size
+    return max(min(files.end, base // UNIT_SIZE), begin)
+
+
+class _Lost:
+    """The ranges, which may overlap, as two arrays: where each begins, and the furthest end so far."""
+
+    def __init__(self, ranges: Sequence[LostRange]) -> None:
+        ordered = sorted(ranges, key=lambda one: one.start)
+        self._starts = np.array([one.start for one in ordered], np.int64)
+        self._ends = np.maximum.accumulate(np.array([one.end for one in ordered], np.int64))
+
+    def has(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the places lie in one of them."""
+        at = np.searchsorted(self._starts, offsets, side="right") - 1
+        return (at >= 0) & (offsets < self._ends[at])
