@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spark_cases import expected_rows, golden_messages, in_log_order, partitions_of, rows_of
+from spark_cases import Row, damage_unit, expected_rows, golden_messages, in_log_order, partitions_of, rows_of
+from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.spark import run_reader
 from gantrymq.spark.schema import COLUMNS
 from golden_stores import NAMES
-from store_cases import SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
+from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,6 +148,57 @@ def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
         store.put_batch(numbered(2000))
     (run,) = plan_batch(ReadOptions.parse({"path": str(tmp_path), "subscribe": "late"}))
     assert (run.pieces[0].start, run.pieces[-1].stop) == (first, end)
+
+
+@pytest.fixture
+def made_again(tmp_path: Path) -> Path:
+    """Of topics ``again`` and ``gone`` the first five messages were deleted with their queues, and stay in the log."""
+    with BrokerMessageStore.open(tmp_path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        for number in range(5):
+            for topic in ("keep", "again", "gone"):
+                store.put(Message(topic, b"old %d" % number, keys=["4711"]))
+        for topic in ("again", "gone"):
+            assert store.delete_topic(topic) == 1
+        for number in range(2):
+            store.put(Message("again", b"new %d" % number, keys=["4711"]))
+        store.put(Message("keep", b"old 5"))
+    return tmp_path
+
+
+def without_keep(rows: list[Row]) -> list[tuple[int, bytes]]:
+    return [(row["queue_offset"], row["body"]) for row in rows if row["topic"] != "keep"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "again"},
+        {"subscribe": "keep,again,gone"},
+        {"endingOffsets": '{"keep":{"0":6},"again":{"0":2}}'},
+        {"keys": "4711", "minPartitions": 3},
+        {"maxRecordsPerPartition": 2},
+    ],
+    ids=str,
+)
+def test_a_topic_that_was_made_again_has_its_new_messages_alone(made_again: Path, options: dict[str, object]) -> None:
+    """Their offsets are those of the old ones once more, whatever else is read."""
+    rows = rows_of(made_again, "topic", "queue_offset", "body", **options)
+    assert without_keep(rows) == [(0, b"new 0"), (1, b"new 1")]
+
+
+@pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 3}, {"subscribe": "keep,again"}], ids=str)
+def test_a_stream_of_a_topic_that_was_made_again(made_again: Path, options: dict[str, object]) -> None:
+    with Stream(made_again, startingOffsets="earliest", **options) as stream:
+        rows = [row for batch in stream.batches() for row in batch]
+    assert without_keep(rows) == [(0, b"new 0"), (1, b"new 1")]
+
+
+@pytest.mark.parametrize("place", [-1, 7, 1 << 33])
+def test_a_damaged_first_unit_hides_nothing_of_the_topic(made_again: Path, place: int) -> None:
+    """Where the topic begins cannot be told then."""
+    damage_unit(made_again, "again", 0, place)
+    assert without_keep(rows_of(made_again))[-2:] == [(0, b"new 0"), (1, b"new 1")]
 
 
 def test_empty_stores(tmp_path: Path) -> None:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gantrymq.spark.places import Place
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 
-QueueBounds = dict[tuple[str, int], tuple[int, int]]
-"""For each (topic, queue id) the first queue offset that is wanted and the one behind the last."""
+ENDLESS = (1 << 63) - 1
+
+
+class Bounds(NamedTuple):
+    """What is wanted of a queue: the offsets from ``low`` to before ``high``, at or behind ``begin`` in the log.
+
+    In front of that the log may have the same offsets once more, of a topic of that name that was deleted. Of a queue
+    that is wanted as a whole ``high`` is ENDLESS.
+    """
+
+    low: int
+    high: int
+    begin: int
+
+
+QueueBounds = dict[tuple[str, int], Bounds]
+"""For each (topic, queue id) what is wanted of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ the log as a whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, after_rows
-from gantrymq.spark.log_run import LogRun, QueueBounds
+from gantrymq.spark.log_run import ENDLESS, Bounds, LogRun
 from gantrymq.spark.record_places import is_record
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
@@ -29,33 +29,36 @@ _FURTHER_QUEUES = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")  # of a m
 
 def plan_runs(
     view: StoreView,
-    ranges: Sequence[QueueRange],
-    bounds: QueueBounds | None,
+    wanted: Mapping[tuple[str, int], QueueRange],
     selection: Selection,
     rows: RowFilter | None,
     *,
+    whole: bool,
     min_partitions: int,
     max_records: int | None,
     use_index: bool,
 ) -> list[LogRun]:
-    """The partitions that hold ``ranges``; empty where there is nothing to read.
+    """The partitions that hold the ranges ``wanted`` (by topic, as rows show it, and queue id); empty without any.
 
-    ``bounds`` are what executors keep of what they read; None: all that ``selection`` takes. ``use_index`` lets the
-    index say where messages with wanted keys lie.
+    ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
+    where messages with wanted keys lie.
     """
-    whole = _span(view, ranges, everything=bounds is None and selection == Selection(), rows=rows)
-    if whole.begin >= whole.end:
+    ranges = [one for one in wanted.values() if len(one)]
+    begins = {key: _message(view, one.queue, one.low).begin for key, one in wanted.items() if len(one)}
+    bounds = {key: _bounds(one, begins.get(key, view.begin), whole=whole) for key, one in wanted.items()}
+    span = _span(view, ranges, begins.values(), everything=whole and selection == Selection(), rows=rows)
+    if span.begin >= span.end:
         return []
-    spans = [whole]
+    spans = [span]
     if use_index and rows is not None and rows.keys:
-        topics = {one.queue.topic for one in ranges if len(one)}
-        spans = key_spans(view, topics, min(rows.keys, key=len), whole)
+        topics = {one.queue.topic for one in ranges}
+        spans = key_spans(view, topics, min(rows.keys, key=len), span)
     cuts = (
-        _row_cuts(view, ranges, whole, min_partitions, max_records)
+        _row_cuts(view, ranges, span, min_partitions, max_records)
         if max_records
         else _byte_cuts(view, spans, min_partitions)
     )
-    parts = (_within(spans, start, stop) for start, stop in pairwise([whole.begin, *cuts, whole.end]))
+    parts = (_within(spans, start, stop) for start, stop in pairwise([span.begin, *cuts, span.end]))
     return [
         LogRun(tuple(piece for one in part for piece in view.pieces(*one)), view.broker, selection, bounds, rows)
         for part in parts
@@ -68,13 +71,23 @@ def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
     return [Span(max(one.begin, start), min(one.end, stop)) for one in spans if one.begin < stop and start < one.end]
 
 
-def _span(view: StoreView, ranges: Sequence[QueueRange], *, everything: bool, rows: RowFilter | None) -> Span:
+def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
+    """What executors keep of a queue whose first message lies at ``begin``.
+
+    Of a whole queue all that the log has, for a damaged unit may be why it seems to end sooner. Where it has lost its
+    first messages, the log has lost what was in front of them, too.
+    """
+    return Bounds(0, ENDLESS, 0 if one.low else begin) if whole else Bounds(one.low, one.high, begin)
+
+
+def _span(
+    view: StoreView, ranges: Sequence[QueueRange], begins: Iterable[int], *, everything: bool, rows: RowFilter | None
+) -> Span:
     """From where to where the log is to be read."""
-    wanted = [one for one in ranges if len(one)]
     begin, end = view.begin, view.end
     if not everything:
-        begin = min((_message(view, one.queue, one.low).begin for one in wanted), default=end)
-        end = max((_message(view, one.queue, one.high - 1).end for one in wanted), default=begin)
+        begin = min(begins, default=end)
+        end = max((_message(view, one.queue, one.high - 1).end for one in ranges), default=begin)
     low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
     if low is not None and begin < low < end:
         begin = view.record_at_or_after(low)

@@ -10,13 +10,13 @@ from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
-from gantrymq.spark.log_run import QueueBounds
+from gantrymq.spark.log_run import ENDLESS, Bounds, QueueBounds
 from gantrymq.spark.selection import QueueKey, Selection
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.tools.buffers import texts_array
 
-_EVERYTHING = (-(1 << 63), (1 << 63) - 1)
-_NOTHING = (0, 0)
+_EVERYTHING = Bounds(-(1 << 63), ENDLESS, 0)
+_NOTHING = Bounds(0, 0, 0)
 
 
 class QueueFilter:
@@ -34,7 +34,10 @@ class QueueFilter:
         self._bounds = bounds
         self._broker = broker or ""
         self._table = new_table()
-        self._low = self._high = np.zeros(1, np.int64)
+        self._low = self._high = self._begin = np.zeros(1, np.int64)
+        given = (bounds or {}).values()
+        self._are_whole = all(one.high == ENDLESS for one in given)
+        self._last_begin = max((one.begin for one in given), default=0)
         self.keys: list[tuple[str | None, int]] = []
         """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
         self.topics = texts_array([])
@@ -52,15 +55,20 @@ class QueueFilter:
             self._learn()
         return numbers
 
-    def wanted(self, numbers: Int64s, queue_offsets: Int64s) -> NDArray[np.bool_]:
-        """For each record, of queue ``numbers`` at ``queue_offsets``, whether it is wanted."""
-        if self._bounds is None:
-            return self._high[numbers] > 0
-        return (self._low[numbers] <= queue_offsets) & (queue_offsets < self._high[numbers])
+    def wanted(self, numbers: Int64s, columns: Int64s, base: int) -> NDArray[np.bool_]:
+        """For each record, of queue ``numbers``, whether it is wanted; their chunk lies at ``base`` of the log."""
+        count = len(numbers)
+        wanted: NDArray[np.bool_] = self._high[numbers] > 0
+        if not self._are_whole:
+            offsets = columns[codes.QUEUE_OFFSET, :count]
+            wanted = (self._low[numbers] <= offsets) & (offsets < self._high[numbers])
+        if base < self._last_begin:  # most of a log lies behind it
+            wanted &= self._begin[numbers] <= columns[codes.POS, :count] + base
+        return wanted
 
     def _learn(self) -> None:
         """Take note of the queues that are new in the table."""
-        bounds = np.stack((self._low[:-1], self._high[:-1]), axis=1).tolist()
+        bounds = np.stack((self._low[:-1], self._high[:-1], self._begin[:-1]), axis=1).tolist()
         for number in range(len(self.keys), queue_count(self._table)):
             raw, queue_id = queue_of(self._table, number)
             topic = decode_utf8(raw)
@@ -69,10 +77,10 @@ class QueueFilter:
             self.keys.append((shown, queue_id))
             bounds.append(_NOTHING if shown is None else self._bounds_of(shown, queue_id))
         bounds.append(_NOTHING)  # the last one answers for number -1
-        self._low, self._high = (np.array(side, np.int64) for side in zip(*bounds, strict=True))
+        self._low, self._high, self._begin = (np.array(side, np.int64) for side in zip(*bounds, strict=True))
         self.topics = texts_array([topic or "" for topic, _ in self.keys])
 
-    def _bounds_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _bounds_of(self, topic: str, queue_id: int) -> Bounds:
         if self._bounds is not None:
             return self._bounds.get((topic, queue_id), _NOTHING)
         return _EVERYTHING if self._selection.takes(QueueKey(self._broker, topic, queue_id)) else _NOTHING

@@ -18,7 +18,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Bytes, new_columns, read_only
 from gantrymq.spark.log_file import LogFile
-from gantrymq.spark.log_run import LogPiece, LogRun
+from gantrymq.spark.log_run import ENDLESS, LogPiece, LogRun
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
 from gantrymq.spark.row_filter import RowFilter
@@ -55,16 +55,19 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
                 if batch.count:
                     yield batch
         except StoreError as error:
-            raise _with_queues(error, run) if run.bounds else error from None
+            raise _with_queues(error, run) from None
 
 
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
-    """The error with the queues that were being read, for a person who knows these and no physical offsets."""
+    """The error with the queues that a part of was being read, for a person who knows these and no physical offsets."""
+    parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.high != ENDLESS)
+    if not parts:
+        return error
     shown = [
-        f"topic {topic}, queue {queue_id}, offsets {low} to {high - 1}"
-        for (topic, queue_id), (low, high) in sorted((run.bounds or {}).items())[:_QUEUES_SHOWN]
+        f"topic {topic}, queue {queue_id}, offsets {one.low} to {one.high - 1}"
+        for (topic, queue_id), one in parts[:_QUEUES_SHOWN]
     ]
-    more = len(run.bounds or {}) - len(shown)
+    more = len(parts) - len(shown)
     reading = f"while reading broker {run.broker}: {'; '.join(shown)}{f'; and {more} more queues' if more else ''}"
     error.args = (f"{error}, {reading}",)
     return error
@@ -131,7 +134,7 @@ class _PieceReader:
         """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
         path, queues, columns = str(self._piece.place), self._queues, self._room.columns
         numbers = queues.numbers(chunk, columns, count)
-        wanted = queues.wanted(numbers, columns[codes.QUEUE_OFFSET, :count])
+        wanted = queues.wanted(numbers, columns, position)
         batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(wanted)
         right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + position
         if not right.all():

@@ -91,11 +91,12 @@ class StoreOrigin:
             ends |= dict(zip(ranges, offsets, strict=True))
         return ends
 
-    def _ranges(self, start: Offsets, end: Offsets, broker: str) -> dict[QueueKey, QueueRange]:
+    def _ranges(self, start: Offsets, end: Offsets, broker: str, *, whole: bool = False) -> dict[QueueKey, QueueRange]:
+        """What is wanted of each queue that is there; of a ``whole`` one also nothing, for it may be damaged."""
         return {
-            key: QueueRange(self._found[key], low, end[key])
+            key: QueueRange(self._found[key], low, end.get(key, low))
             for key, low in start.items()
-            if key.broker == broker and key in self._found and low < end.get(key, low)
+            if key.broker == broker and key in self._found and (whole or low < end.get(key, low))
         }
 
     def partitions(
@@ -109,13 +110,12 @@ class StoreOrigin:
         report(self._gone(start, end), fail=options.fail_on_data_loss)
         total = sum(max(end[key] - low, 0) for key, low in start.items()) or 1
         for broker, view in sorted(self._views.items()):
-            ranges = self._ranges(start, end, broker)
-            bounds = None if whole else {key[1:]: (one.low, one.high) for key, one in ranges.items()}
+            ranges = self._ranges(start, end, broker, whole=whole)
             share = sum(map(len, ranges.values())) / total
             runs += plan_runs(
-                view, list(ranges.values()), bounds, self._selection, rows,
+                view, {key[1:]: one for key, one in ranges.items()}, self._selection, rows,
+                whole=whole, use_index=options.message_index_enable,
                 min_partitions=math.ceil(options.min_partitions * share), max_records=options.max_records_per_partition,
-                use_index=options.message_index_enable,
             )  # fmt: skip
         return runs
 
