@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,11 +14,13 @@ import pytest
 from stream_cases import Stream, bodies
 
 from gantrymq import AdminClient, EmbeddedBroker, Message, Producer
+from gantrymq.client import pull_client
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.spark import cluster_origin, pull_reader
+from gantrymq.spark.data_loss import DataLossError
 
 AWAY_S = 2.0  # longer than the four attempts that one question has
 
@@ -135,6 +138,39 @@ def test_a_broker_that_does_not_come_back_is_a_named_error(
             stream.rows_between(stream.checkpoint, end)
         with pytest.raises(ConfigError, match="Gone"):
             stream.latest()
+
+
+@pytest.mark.parametrize("tags", [{}, {"tags": "paid"}], ids=str)
+@pytest.mark.parametrize("queues", [0, 1], ids=["gone", "made again with one queue"])
+def test_a_planned_batch_whose_topic_went_away(
+    broker: EmbeddedBroker,
+    queues: int,
+    tags: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = f"Went{queues}{len(tags)}"
+    broker.create_topic(topic, 2)
+    with Producer(broker.namesrv) as producer:
+        for number in range(8):
+            producer.send(Message(topic, b"gone", tags="paid"), lambda all_of, at=number % 2: all_of[at])
+        producer.send(Message("Stays", topic.encode(), tags="paid"))
+    options = {"nameserver": broker.namesrv, "subscribe": f"{topic},Stays", "startingOffsets": "earliest", **tags}
+    with Stream("", "body", **options) as stream:
+        start, end = stream.checkpoint, stream.latest()
+    with AdminClient(broker.namesrv) as admin:
+        admin.delete_topic(topic)
+    if queues:
+        broker.create_topic(topic, queues)
+    monkeypatch.setattr(pull_client, "RETRY_PAUSE_MS", "no pause")
+    says = rf"topic {topic}, broker broker-a, queue \d: .*the messages at offsets 0 to 3 are gone"
+    with Stream("", "body", checkpoint=start, **options) as strict, pytest.raises(DataLossError, match=says):
+        strict.rows_between(start, end)
+    with Stream("", "body", checkpoint=start, failOnDataLoss=False, **options) as lenient:
+        rows = [row for part in lenient.rows_between(start, end) for row in part]
+    assert topic.encode() in bodies(rows)
+    assert b"gone" not in bodies(rows)
+    assert len(re.findall(says, caplog.text)) == 2
 
 
 def test_who_has_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,9 @@ class PullClient:
         """The messages of a queue from offset ``begin`` to before ``end``, in order, with several pulls under way.
 
         What the broker no longer has comes as a range that is ``lost``. Where the queue ends before ``end``, so does
-        this. ``expression`` (``A || B``) lets the broker choose by the hash of the tags; look at the tags once more.
-        Between two steps the client may be asked other things, other reads among them.
+        this. Of a topic without a route its broker is asked all the same, so that it says whether it is gone.
+        ``expression`` (``A || B``) lets the broker choose by the hash of the tags; look at the tags once more. Between
+        two steps the client may be asked other things, other reads among them.
         """
         wanted = SegmentedRange(begin, end, under_way)
         failures = 0
@@ -148,7 +149,7 @@ class PullClient:
         full = self._full(queue)
         waiting: dict[int, Segment] = {}
         # For itself alone: between two steps of this reading, others of the same client may ask.
-        with self._client.connection(self.route(queue.topic).address(queue)) as connection:
+        with self._client.connection(self._address(queue)) as connection:
 
             def ask(segment: Segment) -> None:
                 call = self._pull(full, segment.at, segment.end - segment.at, expression)
@@ -176,6 +177,16 @@ class PullClient:
             except _AWAY:
                 self._pause(queue, failures)
         return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
+
+    def _address(self, queue: MessageQueue) -> str:
+        """Where a queue can be read; without a route to it the broker of that name, which knows whether it is gone."""
+        try:
+            return self.route(queue.topic).address(queue)
+        except NoRouteError:
+            broker = self.cluster().broker_addr_table.get(queue.broker_name)
+            if broker is None or broker.address is None:
+                raise
+            return broker.address
 
     def _full(self, queue: MessageQueue) -> MessageQueue:
         topic = wrap_namespace(self._config.namespace, queue.topic)

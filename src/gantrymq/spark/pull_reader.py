@@ -9,6 +9,7 @@ are deleted from the front.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,11 +17,13 @@ import numpy as np
 from gantrymq.client.calls import SUBSCRIBE_ALL, PullStatus
 from gantrymq.client.pull_client import PullClient
 from gantrymq.client.records import decode_records
+from gantrymq.client.segments import PulledRecords
 from gantrymq.errors import CorruptRecordError, GantrymqError, MQBrokerError, NoRouteError, RemotingError, StoreError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Int64s, new_columns, read_only
 from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.remoting.codes import ResponseCode
 from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
@@ -32,6 +35,7 @@ from gantrymq.tools.log_batch import LogBatch
 
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
+_NO_SUCH_QUEUE = r"queueId\[\d+\] is illegal"  # PullMessageProcessor
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -70,21 +74,32 @@ class _SliceReader:
         self._check = codes.CHECK_MARK if options.verify_crc else codes.CHECK_OFF
         self._topics = texts_array([wanted.shown])
         self._next = wanted.low
+        self._is_gone = False
 
     def batches(self) -> Iterator[LogBatch]:
         """Every message; a batch lives until the next one."""
         wanted, records, size = self._wanted, [], 0
-        for pulled in self._client.read(wanted.queue, wanted.low, wanted.high, expression=self._expression):
+        for pulled in self._pulled():
             records.append(pulled.records)
             size += len(pulled.records)
             if size >= CHUNK_BYTES:
                 yield from self._scanned(b"".join(records))
                 records, size = [], 0
         yield from self._scanned(b"".join(records))
-        if self._expression == SUBSCRIBE_ALL:
+        if self._is_gone or self._expression == SUBSCRIBE_ALL:
             self._came_to(wanted.high)
         else:
             self._look_back()
+
+    def _pulled(self) -> Iterator[PulledRecords]:
+        """What the broker has; nothing more once it says that there is no such queue."""
+        wanted = self._wanted
+        try:
+            yield from self._client.read(wanted.queue, wanted.low, wanted.high, expression=self._expression)
+        except MQBrokerError as error:
+            if not _says_gone(error):
+                raise
+            self._is_gone = True
 
     def _scanned(self, data: bytes) -> Iterator[LogBatch]:
         chunk, position = read_only(data), 0
@@ -136,6 +151,11 @@ class _SliceReader:
         if self._fail:
             raise error
         _LOGGER.warning("failOnDataLoss=false, going on behind: %s", error)
+
+
+def _says_gone(error: MQBrokerError) -> bool:
+    """Whether a broker says that there is no such topic or queue; the latter has other codes in 4.x than in 5.x."""
+    return error.response_code == ResponseCode.TOPIC_NOT_EXIST or re.match(_NO_SUCH_QUEUE, error.remark) is not None
 
 
 def _expression(wanted: QueueSlice, rows: RowFilter) -> str:
