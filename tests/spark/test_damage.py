@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSourceReader
 from spark_cases import Row, damage_unit, expected_row, expected_rows, fields, partitions_of, rows_of
-from stream_cases import Stream
+from stream_cases import Stream, bodies
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
@@ -301,14 +301,20 @@ def test_a_file_that_goes_while_the_query_runs(store: Path, is_gone: bool) -> No
     assert left == everything[in_second:]
 
 
-def test_bodies_that_do_not_decompress(tmp_path: Path) -> None:
+def test_bodies_that_do_not_decompress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(tmp_path, housekeeping=False) as store:
         store.put(Message("orders", b"plain"))
         offsets = [store.put(Message("orders", b"not packed", sys_flag=1 | kind << 8)).phy_offset for kind in range(5)]
+        store.put(Message("orders", b"behind"))
     with pytest.raises(CorruptRecordError, match=f"offset {offsets[0]}: its body cannot be decompressed"):
         rows_of(tmp_path)
-    assert [row["body"] for row in rows_of(tmp_path, decompress=False)] == [b"plain"] + [b"not packed"] * 5
-    assert len(rows_of(tmp_path, "topic")) == 6
+    assert bodies(rows_of(tmp_path, failOnDataLoss=False)) == [b"plain", b"behind"]
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    with Stream(tmp_path, startingOffsets="earliest", failOnDataLoss=False) as stream:
+        assert bodies(stream.batch()) == [b"plain", b"behind"]
+    assert all(caplog.text.count(f"going on behind: {log}: no readable record at offset {at}: ") == 2 for at in offsets)
+    assert bodies(rows_of(tmp_path, decompress=False)) == [b"plain", *[b"not packed"] * 5, b"behind"]
+    assert len(rows_of(tmp_path, "topic")) == 7
 
 
 @pytest.mark.parametrize("kind", [0x100, 0x200, 0x300])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from gantrymq.errors import CorruptRecordError
 from gantrymq.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -33,9 +34,21 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
     if run is None:
         return
     # Spark compares this schema with its own, field by field.
-    arrow = ArrowBatches(to_arrow_schema(schema, timezone="UTC"), decompress=options.decompress, broker_name=run.broker)
+    arrow = ArrowBatches(
+        to_arrow_schema(schema, timezone="UTC"),
+        decompress=options.decompress,
+        broker_name=run.broker,
+        refuse=None if options.fail_on_data_loss else _pass_over,
+    )
     for batch in _log_batches(run, options):
         yield from arrow.convert(batch)
+
+
+def _pass_over(error: CorruptRecordError) -> None:
+    """A body that cannot be decompressed is damage, too; whoever wants it as it is stored asks for it."""
+    from gantrymq.spark.data_loss import report
+
+    report([str(error)], fail=False)
 
 
 def _log_batches(run: LogRun | PullRun, options: ReadOptions) -> Iterator[LogBatch]:
