@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from spark_cases import expected_rows, in_log_order
 from stream_cases import Stream, bodies, offsets
 
 from gantrymq import Message, MessageStore
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.spark import log_tail, store_view
 from gantrymq.spark.data_loss import DataLossError
-from store_cases import NOON_MS, await_dispatch, fill, kill_while_putting, numbered, open_store
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
 
@@ -364,6 +366,46 @@ def test_a_store_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
             assert lenient.batch() == []
             store.put_batch(numbered(3, first=5))
             assert bodies(lenient.batch()) == numbers(3, 5)
+
+
+@pytest.mark.parametrize("known", ["units", "tail"])
+def test_a_topic_that_was_made_again_behind_the_reader_is_loss(
+    tmp_path: Path, known: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has come further than the old one did, so that offsets tell nothing."""
+    with BrokerMessageStore.open(tmp_path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        store.put_batch(numbered(20, topic="others") + numbered(3 if known == "units" else 1))
+        with (
+            Stream(tmp_path, *BODY, subscribe="orders") as strict,
+            Stream(tmp_path, *BODY, subscribe="orders", failOnDataLoss=False) as lenient,
+            Stream(tmp_path, *BODY, subscribe="others") as elsewhere,
+        ):
+            if known == "tail":
+                store.put_batch(numbered(2, first=1))
+                assert bodies(strict.batch()) == bodies(lenient.batch()) == numbers(2, 1)
+            assert store.delete_topic("orders") == 1
+            store.put_batch(numbered(5, first=100) + numbered(1, first=20, topic="others"))
+            await_dispatch(store)
+            says = f"topic orders, broker {tmp_path.name}, queue 0: .*the messages in front of offset 3 are not those"
+            with pytest.raises(DataLossError, match=says):
+                strict.batch()
+            assert bodies(lenient.batch()) == numbers(2, 103)
+            assert bodies(elsewhere.batch()) == numbers(1, 20)
+            store.put_batch(numbered(1, first=105))
+            assert bodies(lenient.batch()) == numbers(1, 105)
+    assert len(re.findall(says, caplog.text)) == 1
+
+
+def test_a_store_made_anew_that_has_come_further(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with open_store(path=path) as store:
+        store.put_batch(numbered(10) + numbered(4, topic="others"))
+    with Stream(path, *BODY) as stream:
+        shutil.rmtree(path)
+        with open_store(path=path) as store:
+            store.put_batch(numbered(1, topic="first") + numbered(20) + numbered(4, topic="others"))
+            with pytest.raises(DataLossError, match=r"orders, .* in front of offset 10 .*; .*others, .* of offset 4 "):
+                stream.batch()
 
 
 def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> None:

@@ -54,3 +54,8 @@ def report(losses: list[str], *, fail: bool) -> None:
 def missing(low: int, high: int) -> str:
     """How a stretch of offsets that is lost is said."""
     return f"the messages at offsets {low} to {high - 1} are gone"
+
+
+def replaced(end: int) -> str:
+    """How it is said that up to an offset a queue has other messages than it had."""
+    return f"it was made anew, or the log was cut: the messages in front of offset {end} are not those that were there"

@@ -34,7 +34,12 @@ _MARK_BYTES = 256
 
 
 class LogChangedError(StoreError):
-    """The log is not the one that was read before: a recovery has cut it, or it was made anew."""
+    """The log is not the one that was read before: a recovery has cut it, or it was made anew.
+
+    ``queue`` is one (topic, queue id) whose offsets were given out again: its topic was deleted and made again.
+    """
+
+    queue: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -166,7 +171,10 @@ class LogTail:
         queue = self.queues.setdefault(key, TailQueue(int(offsets[0]), []))
         expected = queue.first_offset + queue.count
         if not np.array_equal(offsets, np.arange(expected, expected + len(offsets))):
-            raise LogChangedError(str(self._directory), f"the offsets of topic {key[0]}, queue {key[1]} have a gap")
+            error = LogChangedError(str(self._directory), f"the offsets of topic {key[0]}, queue {key[1]} have a gap")
+            if int(offsets[0]) < expected or (np.diff(offsets) < 0).any():
+                error.queue = key
+            raise error
         queue.parts.append(places)
         queue.count += len(places)
 

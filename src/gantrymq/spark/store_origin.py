@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gantrymq.spark.data_loss import missing, report
+from gantrymq.spark.data_loss import missing, replaced, report
 from gantrymq.spark.declared_queues import declared_queues
 from gantrymq.spark.log_order import QueueRange, after_rows
 from gantrymq.spark.log_run import LogRun
@@ -28,14 +28,17 @@ class StoreOrigin:
         self._found: dict[QueueKey, QueueView] = {}
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now; new stores, topics and queues among them."""
+        """The wanted queues as they are now; new stores, topics and queues among them. Raises DataLossError."""
         self._refresh()
-        self._found = {}
+        self._found, losses = {}, []
         for broker, view in sorted(self._views.items()):
             for (topic, queue_id), queue in view.queues.items():
                 shown = self._selection.shown_topic(topic)
                 if shown is not None and self._selection.takes(key := QueueKey(broker, shown, queue_id)):
                     self._found[key] = queue
+                    if (topic, queue_id) in view.replaced:
+                        losses.append(f"{key}: {replaced(view.replaced[topic, queue_id])}")
+        report(losses, fail=self._options.fail_on_data_loss)
         extents = self._without_messages()
         extents |= {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in self._found.items()}
         self._selection.require_assigned(extents)

@@ -64,8 +64,10 @@ class QueueView:
         """Take over what is new; False where it does not join on."""
         if self.stored is None and not len(self._tail):
             self.min_offset = self._stored_max = first_offset
+        if first_offset != self._stored_max:
+            return False
         self._tail = phy_offsets
-        return first_offset == self._stored_max
+        return True
 
     def phy_offset(self, queue_offset: int) -> int:
         """Where the message lies, or for a slot that stayed empty the nearest one in front; -1 without one."""
@@ -107,6 +109,8 @@ class StoreView:
         self.broker = store.broker
         self.place = store.place
         self.queues: dict[tuple[str, int], QueueView] = {}
+        self.replaced: dict[tuple[str, int], int] = {}
+        """Up to which offset the last refresh found other messages in a queue than were there: made anew, or cut."""
         self._log = store.place / COMMIT_LOG
         self._files: list[int] = []
         self._open()
@@ -128,6 +132,7 @@ class StoreView:
 
     def refresh(self) -> None:
         """Take note of what was appended, and of what retention has deleted."""
+        self.replaced = {}
         files = log_files(self._log)
         try:
             if files[:1] != self._files[:1] or self._tail.records > _MOST_TAIL_RECORDS:
@@ -135,9 +140,30 @@ class StoreView:
             self._tail.refresh()
             self._files = files
             self._take_tail()
-        except LogChangedError:
+        except LogChangedError as error:
+            last = {
+                key: (queue.max_offset - 1, queue.phy_offset(queue.max_offset - 1))
+                for key, queue in self.queues.items()
+                if queue.min_offset < queue.max_offset
+            }
             self.reader.close()
             self._open()
+            self.replaced = {
+                key: offset + 1
+                for key, (offset, place) in last.items()
+                if key == error.queue or self._is_moved(key, offset, place)
+            }
+
+    def _is_moved(self, key: tuple[str, int], queue_offset: int, place: int) -> bool:
+        """Whether a queue's message, which was at ``place``, is another one now; what is gone has not moved."""
+        queue = self.queues.get(key)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return False
+        now = queue.phy_offset(queue_offset)
+        if place in (-1, now):
+            return False
+        message = self.reader.message_at(now)  # a damaged unit says nothing
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == (*key, queue_offset)
 
     def _open(self) -> None:
         for tries_left in reversed(range(_OPEN_TRIES)):
@@ -162,7 +188,11 @@ class StoreView:
         for key, queue in self._tail.queues.items():
             view = self.queues.get(key) or self.queues.setdefault(key, QueueView(*key, None))
             if not view.take_tail(queue.first_offset, queue.phy_offsets):
-                raise LogChangedError(str(self._log), f"topic {key[0]}, queue {key[1]} does not go on where it ended")
+                where = f"topic {key[0]}, queue {key[1]} does not go on where it ended"
+                error = LogChangedError(str(self._log), where)
+                if queue.first_offset < view.max_offset:
+                    error.queue = key
+                raise error
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
