@@ -264,6 +264,14 @@ def test_queue_files_that_retention_forgot(store: SmallStore) -> None:
     assert all(one.queue_offset == 0 for one in findings)
 
 
+def test_a_queue_file_that_ends_with_a_blank_is_not_forgotten(store: SmallStore) -> None:
+    store.write_unit(PRE_BLANK, 19)  # the last slot of the first file; its other units point into a log that is there
+    store.fs.remove(store.log_path(0))
+    live = store.unit(18).phy_offset
+    assert live >= SMALL.mapped_file_size_commit_log
+    assert Kind.QUEUE_MIN_OFFSET_STALE not in {finding.kind for finding in store.findings()}
+
+
 def test_a_queue_file_of_a_wrong_size(store: SmallStore) -> None:
     path, _ = store.unit_place(79)
     raw = store.read(path, 0, SMALL.mapped_file_size_consume_queue)

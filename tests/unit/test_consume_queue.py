@@ -360,6 +360,17 @@ def test_files_whose_records_are_all_gone_go() -> None:
     assert reopened(fs).max_offset == 55
 
 
+def test_a_file_that_ends_with_blanks_lives_as_long_as_its_units() -> None:
+    fs = MemoryFileSystem()
+    queue = new_queue(fs)
+    put(queue, 0, 19)
+    put(queue, 60, 5)  # of the slots between nothing is left: the end of the first file, and two files more
+    assert queue.remove_expired(18 * RECORD) == 0
+    assert units(queue, range(19)) == [entry_of(number) for number in range(19)]
+    assert queue.remove_expired(18 * RECORD + 1) == 3
+    assert queue.files.min_offset == 3 * FILE_SIZE
+
+
 def test_destroy() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)

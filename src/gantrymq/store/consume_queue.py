@@ -193,10 +193,14 @@ class ConsumeQueue:
             self._ext.truncate_by_min_address(oldest.tags_code)
 
     def remove_expired(self, min_phy_offset: int) -> int:
-        """Remove the files whose units all point in front of ``min_phy_offset``, never the last; returns how many."""
+        """Remove the files whose units all point in front of ``min_phy_offset``, never the last; returns how many.
+
+        A pre-blank points nowhere, and says nothing of the units in front of it.
+        """
         expired = 0
         for file in self.files.files[:-1]:
-            last = self.entry((file.file_from_offset + file.size) // UNIT_SIZE - 1)
+            begin = file.file_from_offset // UNIT_SIZE
+            last = self.real_entry(begin + self._units_a_file - 1, begin)
             if last is None or last.phy_offset >= min_phy_offset:
                 break
             expired += 1
@@ -217,18 +221,21 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def real_entry(self, queue_offset: int) -> QueueEntry | None:
+    def real_entry(self, queue_offset: int, least: int = -1) -> QueueEntry | None:
         """The unit of ``queue_offset``, in place of a pre-blank the nearest real one in front; None without one.
 
-        So a search by halves sees rising values also where slots in the middle stayed empty.
+        So a search by halves sees rising values also where slots in the middle stayed empty. Nobody looks in front of
+        ``least``: where it is a pre-blank too, it is the answer.
         """
         while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
+            if queue_offset == least:
+                break
             begin = max(queue_offset - queue_offset % self._units_a_file, queue_offset - _BLANKS_A_LOOK)
             units = self.entries(begin, queue_offset - begin)
             real = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
             if len(real):
                 return QueueEntry(*units[real[-1]].item())
-            queue_offset = begin - (begin == queue_offset)
+            queue_offset = max(begin - (begin == queue_offset), least)
         return entry
 
     @property

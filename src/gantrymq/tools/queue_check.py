@@ -206,9 +206,7 @@ class QueueCheck:
         """Files of which retention should have removed all units: the queue's first offset is too low."""
         stale = 0
         for base in sorted(files.sizes)[:-1]:
-            last = (base + files.sizes[base]) // UNIT_SIZE - 1
-            phy_offset = int.from_bytes(files.units(last, last + 1)[:8].tobytes(), "big", signed=True)
-            if not 0 <= phy_offset < min_offset:
+            if not 0 <= files.last_phy_offset(base) < min_offset:
                 break
             stale += 1
         if stale:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
-from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.tools.bad_pages import read_by_pages
@@ -84,6 +84,16 @@ class QueueFiles:
                 out[at - start : at - start + len(raw)] = np.frombuffer(raw, np.uint8)
             at = upto
         return out
+
+    def last_phy_offset(self, base: int) -> int:
+        """Where the last unit of a file points that is no pre-blank; 0 where it has no other."""
+        begin, end = base // UNIT_SIZE, (base + self.sizes[base]) // UNIT_SIZE
+        for start in (end - 1, begin):  # the whole file only where the last unit does not say it
+            units = as_units(self.units(start, end))
+            real = units["phy_offset"][units["size"] != BLANK_UNIT_SIZE]
+            if len(real):
+                return int(real[-1])
+        return 0
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """The slots [begin, end) of each file that is missing between the first and the last."""
