@@ -12,6 +12,7 @@ from damage_cases import PATHS, SmallStore, small_store
 
 from gantrymq.format.checkpoint import Checkpoint, encode_checkpoint
 from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE
+from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.model.message import Message
@@ -283,6 +284,15 @@ def test_a_queue_file_of_a_wrong_size(store: SmallStore) -> None:
 def test_a_foreign_file_in_a_queue(store: SmallStore) -> None:
     store.make(PATHS.consume_queue / "orders/0/core", b"x")
     only(store, Kind.FOREIGN_FILE, topic="orders", queue_id=0)
+
+
+@pytest.mark.parametrize("name", ["2147483648", "99999999999999999999", "00"])
+def test_a_directory_whose_name_is_no_queue_id(store: SmallStore, name: str) -> None:
+    stray = PATHS.consume_queue / "orders" / name
+    store.make(stray / offset_name(0), bytes(SMALL.mapped_file_size_consume_queue))
+    only(store, Kind.FOREIGN_FILE, Level.NOTE, path=stray.relative_to("/store"))
+    with open_store(store.fs) as opened:
+        assert [queue_id for topic, queue_id, _, _ in opened.queues() if topic == "orders"] == [0, 1]
 
 
 def test_extended_units() -> None:

@@ -25,6 +25,7 @@ from gantrymq.spark.log_file import LogFile, message_at
 from gantrymq.spark.log_tail import LogTail
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.consume_queues import queue_id_of
 
 _BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
@@ -128,10 +129,10 @@ class RemoteStore:
     def _queues(self) -> list[RemoteQueue]:
         root = self._place / CONSUME_QUEUE
         return [
-            RemoteQueue(topic.base_name, int(queue.base_name), root / topic.base_name / queue.base_name, self._begin)
+            RemoteQueue(topic.base_name, queue_id, root / topic.base_name / queue.base_name, self._begin)
             for topic in entries_of(root) or ()
             for queue in entries_of(root / topic.base_name) or ()
-            if queue.base_name.isdecimal()
+            if (queue_id := queue_id_of(queue.base_name)) is not None
         ]
 
     def _log_end(self) -> int:

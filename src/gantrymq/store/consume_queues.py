@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.paths import StorePaths
@@ -24,6 +25,15 @@ def is_topic_storable(topic: str) -> bool:
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
         return False
     return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
+
+
+def queue_id_of(name: str) -> int | None:
+    """The queue whose directory has this name, as Java's int writes it; None where no queue's has."""
+    try:
+        queue_id = parse_number(name, INT_MAX)
+    except ValueError:
+        return None
+    return queue_id if queue_id >= 0 and str(queue_id) == name else None
 
 
 class ConsumeQueues:
@@ -42,8 +52,9 @@ class ConsumeQueues:
             if not topic.is_directory:
                 continue
             for queue in self._fs.scan(self._paths.consume_queue / topic.name):
-                if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
-                    self.get_or_create(topic.name, int(queue.name)).load()
+                queue_id = queue_id_of(queue.name) if queue.is_directory else None
+                if queue_id is not None:
+                    self.get_or_create(topic.name, queue_id).load()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None."""

@@ -19,6 +19,7 @@ from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.consume_queues import queue_id_of
 from gantrymq.tools.bad_pages import read_by_pages
 
 _LOOK_BYTES = 1 << 20
@@ -131,8 +132,9 @@ def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, 
             others.append(directory / topic.name)
             continue
         for queue in fs.scan(directory / topic.name):
-            if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
-                queues.append((topic.name, int(queue.name), directory / topic.name / queue.name))
+            queue_id = queue_id_of(queue.name) if queue.is_directory else None
+            if queue_id is not None:
+                queues.append((topic.name, queue_id, directory / topic.name / queue.name))
             else:
                 others.append(directory / topic.name / queue.name)
     return sorted(queues), others
