@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from cli_cases import COMMAND, Outcome, Run, start, tree
 
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from store_cases import open_store
 
@@ -29,6 +30,21 @@ SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100"
 
 def command(words: list[str], store: Path, *more: str) -> list[object]:
     return ["store", words[0], store, *words[1:], *more]
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [(["info"], "-n"), (["recover"], "-n"), (["dump"], "-Sn"), (["export", "OUT"], "-Sn"), (["rebuild"], "-Sn")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_store_of_more_queues_than_a_process_may_open(tmp_path: Path, words: list[str], limit: str) -> None:
+    """``-n`` holds for good; ``-Sn`` is what most systems begin with, and a process may ask for more."""
+    with open_store(RealFileSystem(), path=tmp_path / "store") as store:
+        store.put_batch([Message(f"topic-{number}", b"x") for number in range(200)])
+    words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
+    limited = ["sh", "-c", f'ulimit {limit} 128; exec "$@"', "sh", *COMMAND, *command(words, tmp_path / "store")]
+    ended = subprocess.run([str(one) for one in limited], check=False, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
 
 
 def content(store: Path) -> dict[str, tuple[int, str]]:

@@ -26,6 +26,7 @@ import typer
 
 from gantrymq.cli.messages import CANNOT, USAGE, say
 from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -102,6 +103,7 @@ def main(
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     _open_what_is_closed()
+    allow_many_descriptors()
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes, and is printed as it is
     try:

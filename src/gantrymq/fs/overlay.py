@@ -29,7 +29,7 @@ class OverlayFile:
         self._path = path
         self._source = source
         self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     @property
     def path(self) -> Path:
@@ -113,15 +113,16 @@ class OverlayFile:
         """Nothing to write."""
 
     def close(self) -> None:
-        """Keep the view as it is, so that it can be opened again; give the descriptor back."""
+        """Give the descriptor back; the view stays as it is, and can be used again."""
         if self._source is not None:
-            self.map()
             os.close(self._source)
             self._source = None
 
     def _source_fd(self) -> int:
-        assert self._source is not None
-        return self._source
+        with self._guard:
+            if self._source is None:
+                self._source = open_descriptor(self._path, os.O_RDONLY)
+            return self._source
 
     def __del__(self) -> None:
         """A file that was dropped gives its descriptor back."""

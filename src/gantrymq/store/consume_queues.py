@@ -98,12 +98,14 @@ class ConsumeQueues:
     @property
     def last_phy_offset(self) -> int:
         """Where the newest record lies that any queue points to; -1 where none does."""
-        return max((queue.last_phy_offset for queue in self._queues.values()), default=-1)
+        newest = max(self._queues.values(), key=lambda queue: queue.max_physic_offset, default=None)
+        return newest.last_phy_offset if newest else -1
 
     def recover(self, log_limit: int) -> None:
         """Find the end of every queue; ``log_limit`` is where the files of the log end."""
         for queue in self:
             queue.recover(log_limit)
+            queue.rest()
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the units that nothing vouches for after an abnormal exit."""
@@ -121,9 +123,10 @@ class ConsumeQueues:
             queue.files.drop_unused()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Move every queue's first offset behind what the log no longer has."""
+        """Move every queue's first offset behind what the log no longer has, as the last step of a recovery."""
         for queue in self:
             queue.correct_min_offset(min_phy_offset)
+            queue.rest()
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """The next offset of every queue (recoverTopicQueueTable)."""

@@ -263,6 +263,14 @@ class MappedFile:
         self._available = False
         self._close()
 
+    def rest(self) -> None:
+        """Give the descriptor back until the file is used again, unless it is mapped or something waits for a sync.
+
+        Nobody else may be using the file.
+        """
+        if self._array is None and not self._is_wiped and self.flushed_position == self.wrote_position:
+            self._close()
+
     def _close(self) -> None:
         with self._guard:
             self._array = self._view = None
