@@ -159,3 +159,16 @@ def test_while_the_index_goes_back_the_queues_are_where_they_were(log: Log) -> N
     assert index.told == [(0, log.log.max_offset)]
     assert log.reput.reput_from_offset == log.reput.queues_end_offset == log.log.max_offset
     assert log.dispatched() == 300
+
+
+def test_a_queue_that_was_cut_takes_its_units_again(log: Log) -> None:
+    log.append(100)
+    log.reput.drain()
+    queue = log.queues.get("orders", 0)
+    assert queue is not None
+    cut = queue.entry(60)
+    assert cut is not None
+    queue.truncate(cut.phy_offset)
+    log.reput.reput_from_offset = 0
+    log.reput.drain()
+    assert log.dispatched() == 100

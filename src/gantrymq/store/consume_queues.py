@@ -1,6 +1,7 @@
 """All consume queues of a store, by topic and queue id.
 
-Thread rule: lookups from any thread; queues are added under ``_guard``; only the dispatcher and recovery change them.
+Thread rule: lookups from any thread; queues are added under ``_guard``, and whoever wants all of them copies them under
+it; only the dispatcher and recovery change them.
 
 Source: ConsumeQueueStore.
 """
@@ -68,8 +69,7 @@ class ConsumeQueues:
             with self._guard:
                 queue = self._queues.get(key)
                 if queue is None:
-                    queue = self._new(topic, queue_id)
-                    self._queues = {**self._queues, key: queue}
+                    queue = self._queues[key] = self._new(topic, queue_id)
         return queue
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -83,8 +83,11 @@ class ConsumeQueues:
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """The queues sorted by topic, then queue id."""
-        queues = self._queues
-        return iter([queues[key] for key in sorted(queues)])
+        return iter(sorted(self._all(), key=lambda queue: (queue.topic, queue.queue_id)))
+
+    def _all(self) -> list[ConsumeQueue]:
+        with self._guard:
+            return list(self._queues.values())
 
     def __len__(self) -> int:
         """How many there are."""
@@ -93,12 +96,12 @@ class ConsumeQueues:
     @property
     def max_phy_offset(self) -> int:
         """Behind the newest record that any queue points to; -1 where none does."""
-        return max((queue.max_physic_offset for queue in self._queues.values()), default=-1)
+        return max((queue.max_physic_offset for queue in self._all()), default=-1)
 
     @property
     def last_phy_offset(self) -> int:
         """Where the newest record lies that any queue points to; -1 where none does."""
-        newest = max(self._queues.values(), key=lambda queue: queue.max_physic_offset, default=None)
+        newest = max(self._all(), key=lambda queue: queue.max_physic_offset, default=None)
         return newest.last_phy_offset if newest else -1
 
     def recover(self, log_limit: int) -> None:
@@ -134,7 +137,7 @@ class ConsumeQueues:
 
     def unit_counts(self) -> dict[tuple[str, int], int]:
         """How many units each queue's files hold."""
-        return {key: queue.unit_count for key, queue in self._queues.items()}
+        return {(queue.topic, queue.queue_id): queue.unit_count for queue in self._all()}
 
     def flush(self, least_pages: int = 0) -> None:
         """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""

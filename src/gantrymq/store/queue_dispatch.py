@@ -9,7 +9,7 @@ Source: CommitLogDispatcherBuildConsumeQueue and ConsumeQueue.putMessagePosition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -58,6 +58,7 @@ class QueueDispatcher:
         self._numbers = QueueNumbers()
         self._encoder = QueueUnitsEncoder()
         self._by_number: list[ConsumeQueue | None] = []
+        self._ends: Int64s = np.empty(0, np.int64)
         self._wanted: Int64s = np.empty(0, np.int64)
         self.added = 0
 
@@ -86,9 +87,18 @@ class QueueDispatcher:
         ordinals, numbers = self._numbers.find(batch, self._add_queue)
         if batch.count > len(self._wanted):
             self._wanted = np.empty(batch.count, np.int64)
-        ends = np.array([queue.max_physic_offset if queue else -1 for queue in self._by_number], np.int64)
-        last: int = missing_units(batch.columns, batch.count, ordinals, numbers, ends, self._wanted)
+        is_small = batch.count < len(self._by_number)
+        self._note_ends(set(numbers[ordinals].tolist()) - {-1} if is_small else range(len(self._by_number)))
+        last: int = missing_units(batch.columns, batch.count, ordinals, numbers, self._ends, self._wanted)
         return self._wanted, last
+
+    def _note_ends(self, numbers: Iterable[int]) -> None:
+        """Look where the units of these queues end, which recovery may have cut. Of all queues that is dear."""
+        if len(self._ends) < len(self._by_number):
+            self._ends = np.full(2 * len(self._by_number), -1, np.int64)
+        for number in numbers:
+            queue = self._by_number[number]
+            self._ends[number] = queue.max_physic_offset if queue else -1
 
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         before = queue.max_offset

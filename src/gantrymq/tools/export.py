@@ -168,6 +168,7 @@ class RecordExport:
         self._numbers = QueueNumbers()
         self._topics: list[str] = []  # of each queue number
         self._topic_ids: list[int] = []  # the first queue number of that topic
+        self._first_number: dict[str, int] = {}
         self._wanted: list[bool] = []
 
     def run(self, files: list[LogFile], progress: Progress | None = None) -> FoundRecords:
@@ -191,14 +192,11 @@ class RecordExport:
         topics, queues = pa.array(self._topics, pa.string()), numbers[keep]
         path = str(self._plan.directory)
         log_batch = LogBatch(path, chosen.base, chosen.buffer, chosen.columns, chosen.count, queues, topics)
-        # Of a topic and a day at a time: sorting by topic keeps the order of the log within it.
         topic_ids = np.array(self._topic_ids)[queues]
         days = log_batch.row(codes.STORE_TIMESTAMP) // _DAY_MS
-        for topic_id in np.unique(topic_ids).tolist():
-            of_topic = topic_ids == topic_id
-            for day in np.unique(days[of_topic]).tolist():
-                for rows in self._arrow.convert(log_batch.take(of_topic & (days == day))):
-                    self._parts.add(self._topics[topic_id], day, rows)
+        for topic_id, day, records in log_batch.by(topic_ids, days):
+            for rows in self._arrow.convert(records):
+                self._parts.add(self._topics[topic_id], day, rows)
 
     def _refuse(self, error: CorruptRecordError) -> None:
         self._report.undecodable.append(str(error))
@@ -207,7 +205,7 @@ class RecordExport:
         name = decode_utf8(topic)
         can_be = queue_id >= 0 and is_topic_storable(name)
         self._topics.append(name)
-        self._topic_ids.append(self._topics.index(name))
+        self._topic_ids.append(self._first_number.setdefault(name, len(self._topic_ids)))
         self._wanted.append(can_be and self._plan.selection.takes_queue(name, queue_id))
 
 

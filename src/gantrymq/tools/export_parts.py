@@ -52,6 +52,7 @@ class ExportParts:
         self._report = report
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
         self._waiting_bytes: dict[str, int] = {}
+        self._all_waiting_bytes = 0
         self._day: dict[str, int] = {}
         self._open: dict[str, ExportFile] = {}
         self._numbers: dict[Partition, int] = {}
@@ -63,9 +64,10 @@ class ExportParts:
         self._day[topic] = day
         self._waiting.setdefault(topic, []).append(rows)
         self._waiting_bytes[topic] = self._waiting_bytes.get(topic, 0) + rows.nbytes
+        self._all_waiting_bytes += rows.nbytes
         if self._waiting_bytes[topic] >= _WORTH_WRITING_BYTES:
             self._write(topic)
-        elif sum(self._waiting_bytes.values()) >= _WAITING_BYTES:
+        elif self._all_waiting_bytes >= _WAITING_BYTES:
             self._write(max(self._waiting_bytes, key=self._waiting_bytes.__getitem__))
 
     def finish(self) -> None:
@@ -80,7 +82,7 @@ class ExportParts:
 
     def _write(self, topic: str) -> None:
         rows = self._waiting.pop(topic, [])
-        self._waiting_bytes.pop(topic, None)
+        self._all_waiting_bytes -= self._waiting_bytes.pop(topic, 0)
         if not rows:
             return
         if topic not in self._open:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +37,20 @@ class LogBatch:
 
     def take(self, keep: NDArray[np.bool_]) -> LogBatch:
         """The records where ``keep`` (``count`` long) says so; itself where that is all of them."""
-        if keep.all():
-            return self
-        columns = np.ascontiguousarray(self.columns[:, : self.count][:, keep])
-        return replace(self, columns=columns, count=columns.shape[1], queues=self.queues[keep])
+        return self if keep.all() else self._rows(np.flatnonzero(keep))
+
+    def by(self, first: Int64s, second: Int64s) -> Iterator[tuple[int, int, LogBatch]]:
+        """The records of each pair of values, in their order: (value of ``first``, of ``second``, records).
+
+        Both are ``count`` long; the pairs come sorted.
+        """
+        order = np.lexsort((second, first))
+        first, second = first[order], second[order]
+        cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(second) != 0)) + 1
+        for begin, end in pairwise([0, *cuts.tolist(), self.count]):
+            rows = self if end - begin == self.count else self._rows(order[begin:end])
+            yield int(first[begin]), int(second[begin]), rows
+
+    def _rows(self, rows: Int64s) -> LogBatch:
+        columns = np.ascontiguousarray(self.columns[:, rows])
+        return replace(self, columns=columns, count=len(rows), queues=self.queues[rows])
