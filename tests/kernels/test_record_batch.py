@@ -9,6 +9,7 @@ from kernel_cases import random_log, seeds
 
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import read_only
+from gantrymq.model.java import decode_utf8
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.record_batch import RecordBatch
@@ -33,9 +34,9 @@ def assert_same(digested: RecordBatch, scanned: RecordBatch) -> None:
     np.testing.assert_array_equal(digested.columns[rows, : digested.count], scanned.columns[rows, : scanned.count])
     for ours, plain in zip(index_entries(digested), index_entries(scanned), strict=True):
         np.testing.assert_array_equal(ours, plain)
-    queues: tuple[list[tuple[bytes, int]], ...] = ([], [])
+    queues: tuple[list[tuple[str, int]], ...] = ([], [])
     numbers = [
-        QueueNumbers().assign(batch, lambda topic, queue_id, into=into: into.append((topic, queue_id))).tolist()
+        QueueNumbers().assign(batch, lambda topic, id, into=into: into.append((decode_utf8(topic), id))).tolist()
         for batch, into in zip((digested, scanned), queues, strict=True)
     ]
     named = [[into[n] if n >= 0 else None for n in found] for found, into in zip(numbers, queues, strict=True)]
@@ -62,6 +63,7 @@ def test_some_records(seed: int, rng: random.Random) -> None:
 @seeds(5)
 def test_a_queue_that_only_stands_in_records_that_do_not_count_is_not_made(seed: int, rng: random.Random) -> None:
     digested, _ = both(random_log(rng, 60))
-    made: list[tuple[bytes, int]] = []
-    QueueNumbers().assign(digested.head(5), lambda topic, queue_id: made.append((topic, queue_id)))
-    assert len(made) == len({n for n in digested.digest.ordinals[:5].tolist() if n >= 0})
+    made: list[tuple[str, int]] = []
+    QueueNumbers().assign(digested.head(5), lambda topic, queue_id: made.append((decode_utf8(topic), queue_id)))
+    names = [digested.digest.queues.names[n] for n in digested.digest.ordinals[:5].tolist() if n >= 0]
+    assert sorted(made) == sorted({(decode_utf8(topic), queue_id) for topic, queue_id in names})

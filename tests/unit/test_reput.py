@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from gantrymq.errors import DiskFullError
@@ -172,3 +173,18 @@ def test_a_queue_that_was_cut_takes_its_units_again(log: Log) -> None:
     log.reput.reput_from_offset = 0
     log.reput.drain()
     assert log.dispatched() == 100
+
+
+def test_two_damaged_spellings_that_read_alike_are_one_queue(log: Log) -> None:
+    """To Java both topics are "or" and four of U+FFFD, and so they are one directory: no unit may be passed over."""
+    log.append(8)
+    for offset, spelling in enumerate((b"\xff\xff\xff\xff", b"\xfe\xfe\xfe\xfe") * 4):
+        raw = log.log.queue.files[0].array
+        at = offset * (log.log.max_offset // 8) + raw[offset * (log.log.max_offset // 8) :].tobytes().index(b"orders")
+        raw[at + 2 : at + 6] = np.frombuffer(spelling, np.uint8)
+    log.reput.drain()
+    queue = log.queues.get("or" + 4 * "\ufffd", 0)
+    assert queue is not None
+    assert [entry.phy_offset for entry in map(queue.entry, range(8)) if entry] == [
+        number * log.log.max_offset // 8 for number in range(8)
+    ]

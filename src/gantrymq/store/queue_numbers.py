@@ -13,6 +13,7 @@ import numpy as np
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.arrays import Int64s
+from gantrymq.model.java import decode_utf8
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import BATCH_RECORDS
 from gantrymq.store.seen_queues import SeenQueues
@@ -26,7 +27,7 @@ class QueueNumbers:
     def __init__(self) -> None:
         self._own = SeenQueues()
         self._ordinals = np.empty(BATCH_RECORDS, np.int64)
-        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._numbers: dict[tuple[str, int], int] = {}  # by the topic as it reads: two damaged ones may be one queue
         # For each scan the numbers of its ordinals, and -1 at the end, where the ordinal -1 finds it.
         self._numbers_of: WeakKeyDictionary[SeenQueues, Int64s] = WeakKeyDictionary()
 
@@ -67,11 +68,13 @@ class QueueNumbers:
 
     def _number(self, queues: SeenQueues, known: Int64s, seen: int, add_queue: Callable[[bytes, int], None]) -> Int64s:
         fresh = queues.names[len(known) - 1 : seen]
-        for name in fresh:
+        added = np.empty(len(fresh), np.int64)
+        for at, (topic, queue_id) in enumerate(fresh):
+            name = decode_utf8(topic), queue_id
             if name not in self._numbers:
-                add_queue(*name)  # first: a number without a queue would lead the kernels astray
+                add_queue(topic, queue_id)  # first: a number without a queue would lead the kernels astray
                 self._numbers[name] = len(self._numbers)
-        added = np.array([self._numbers[name] for name in fresh], np.int64)
+            added[at] = self._numbers[name]
         numbers = np.concatenate((known[:-1], added, _NONE))
         self._numbers_of[queues] = numbers
         return numbers
