@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Finding, Level
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
-from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, fill, open_store, tree
+from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, copy_files, fill, open_store, tree
 
 # What a store holds that its broker did not close, or that was damaged for the purpose: (level, kind) and how often.
 BEFORE_RECOVERY = {
@@ -69,3 +71,32 @@ def test_a_power_cut_leaves_notes_alone_once_it_is_recovered(rng: random.Random)
     open_store(after).close()
     found = [one for one in verify_store(ROOT, SMALL, given=GEOMETRY_KEYS, fs=after) if one.level is Level.DAMAGE]
     assert found == []
+
+
+def light_store(fs: MemoryFileSystem) -> None:
+    """A store as RocketMQ leaves it with enableLmq: what names a light queue stands in that one, too."""
+    with open_store(fs, config=BARE) as store:
+        for number in range(60):
+            light = {"INNER_MULTI_DISPATCH": "%LMQ%other,%LMQ%client", "INNER_MULTI_QUEUE_OFFSET": f"7,{number}"}
+            store.put(Message("parent", b"x" * 100, properties=light))
+        await_dispatch(store)
+    parent, client = (StorePaths(ROOT).consume_queue / topic / "0" for topic in ("parent", "%LMQ%client"))
+    copy_files(fs, fs, parent, client)
+
+
+def test_a_light_queue_holds_records_of_another(rng: random.Random) -> None:
+    fs = MemoryFileSystem()
+    light_store(fs)
+    assert list(verify_store(ROOT, fs=fs)) == []
+    name = fs.scan(StorePaths(ROOT).consume_queue / "%LMQ%client" / "0")[1].name
+    unit = fs.open(StorePaths(ROOT).consume_queue / "parent" / "0" / name).read_at(0, 20)
+    fs.open(StorePaths(ROOT).consume_queue / "%LMQ%client" / "0" / name, writable=True).write_at(20, unit)
+    assert kinds(list(verify_store(ROOT, fs=fs))) == {("damage", "queue-entry-order"): 1}
+
+
+def test_a_recovery_leaves_light_queues_their_units() -> None:
+    fs = MemoryFileSystem()
+    light_store(fs)
+    fs.open(StorePaths(ROOT).abort, writable=True, create=True)
+    with open_store(fs, config=BARE) as store:
+        assert store.queues() == [("%LMQ%client", 0, 0, 60), ("parent", 0, 0, 60)]

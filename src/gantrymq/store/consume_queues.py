@@ -16,6 +16,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
+from gantrymq.store.light_queues import is_light
 from gantrymq.store.paths import StorePaths
 
 MAX_TOPIC_FILE_NAME = 255
@@ -111,9 +112,13 @@ class ConsumeQueues:
             queue.rest()
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the units that nothing vouches for after an abnormal exit."""
+        """Drop the units that nothing vouches for after an abnormal exit.
+
+        Those of light queues stay, for nobody puts them again.
+        """
         for queue in self:
-            queue.drop_from(phy_offset, is_true)
+            if not is_light(queue.topic):
+                queue.drop_from(phy_offset, is_true)
 
     def truncate(self, phy_offset: int) -> None:
         """Drop every unit that points at or behind ``phy_offset``."""
