@@ -118,6 +118,11 @@ class OverlayFile:
             os.close(self._source)
             self._source = None
 
+    def reopen(self) -> None:
+        """Be ready again after :meth:`close`; raises FileNotFoundError where the file is gone and was not changed."""
+        if self._array is None:
+            self._source_fd()
+
     def _source_fd(self) -> int:
         with self._guard:
             if self._source is None:
@@ -152,6 +157,7 @@ class OverlayFileSystem:
     ) -> OverlayFile:
         """Open a file of the view; one that is only read does not stay in memory."""
         if path in self._changed:
+            self._changed[path].reopen()
             return self._changed[path]
         file = self._open_source(path, create=create)
         return self._changed.setdefault(path, file) if writable else file

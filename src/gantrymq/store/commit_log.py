@@ -96,7 +96,7 @@ class CommitLog:
     def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
         """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given)."""
         file = self.queue.find(offset)
-        if file is None or not file.hold():
+        if file is None or not file.hold_to_read():
             return None
         try:
             buffer = file.array.data

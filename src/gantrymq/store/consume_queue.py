@@ -321,7 +321,7 @@ class ConsumeQueue:
     def read_bytes(self, position: int, length: int, *, beyond_end: bool = False) -> bytes:
         """Bytes of the address space, to the end of their file at most; ``beyond_end`` reads unwritten ones too."""
         file = self.files.find(position)
-        if file is None or not file.hold():
+        if file is None or not file.hold_to_read():
             return b""
         try:
             start = position - file.file_from_offset

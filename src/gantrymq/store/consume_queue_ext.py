@@ -59,7 +59,7 @@ class ConsumeQueueExt:
     def get(self, address: int) -> QueueExtUnit | None:
         """The unit at ``address``, or None."""
         file = self.files.find(to_offset(address)) if is_address(address) else None
-        if file is None or not file.hold():
+        if file is None or not file.hold_to_read():
             return None
         try:
             position = to_offset(address) - file.file_from_offset

@@ -217,7 +217,7 @@ class MappedFile:
 
     def select(self, position: int, length: int) -> SelectMappedBufferResult | None:
         """A held view of bytes that were written, or None where they were not (selectMappedBuffer)."""
-        if position < 0 or length < 0 or position + length > self.committed_position or not self.hold():
+        if position < 0 or length < 0 or position + length > self.committed_position or not self.hold_to_read():
             return None
         try:
             view = self.array[position : position + length]
@@ -233,6 +233,19 @@ class MappedFile:
                 self._references += 1
                 return True
             return False
+
+    def hold_to_read(self) -> bool:
+        """As :meth:`hold`; False too where the file is gone: a writer's retention waits for no other process."""
+        if not self.hold():
+            return False
+        try:
+            return self.file is not None
+        except FileNotFoundError:
+            self.release()
+            return False
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Count one user less; the last one closes the file."""

@@ -48,9 +48,27 @@ class StoreReader(ReadingStore):
         *,
         trusts_writer: bool,
     ) -> None:
+        require_store(OverlayFileSystem(), path)
+        try:
+            self._look(StorePaths(path), config, given, clock, progress, trusts_writer=trusts_writer)
+        except FileNotFoundError:  # a writer's retention removed it just when it had been listed
+            self._look(StorePaths(path), config, given, clock, progress, trusts_writer=trusts_writer)
+        parts = self._parts
+        self._index = RecoveredIndex(self._fs, StorePaths(path), parts, given, self.recovery)
+        self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
+
+    def _look(
+        self,
+        paths: StorePaths,
+        config: MessageStoreConfig,
+        given: Collection[str],
+        clock: Clock,
+        progress: Progress | None,
+        *,
+        trusts_writer: bool,
+    ) -> None:
+        """Load the parts, and recover a private view of them."""
         self._fs = OverlayFileSystem()
-        paths = StorePaths(path)
-        require_store(self._fs, path)
         is_written = trusts_writer and lock_holder(paths.lock) is not None
         ready = ReadySwap(self._fs, paths)
         if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
@@ -72,8 +90,6 @@ class StoreReader(ReadingStore):
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
         )
         self.recovery: RecoveryReport = recovery.run()
-        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery)
-        self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     @classmethod
     def open(

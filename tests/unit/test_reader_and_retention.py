@@ -1,0 +1,72 @@
+"""A reader beside a writer whose retention removes files: what went counts as gone."""
+
+from pathlib import Path
+
+import pytest
+
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.store import reader
+from gantrymq.store.opening import StoreParts, load_parts
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.export import ExportSelection, plan_export
+from gantrymq.tools.intact_records import IntactRecords
+from store_cases import BARE, numbered, open_reader, open_store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with open_store(RealFileSystem(), path=tmp_path / "store", config=BARE) as store:
+        store.put_batch(numbered(400))
+    return tmp_path / "store"
+
+
+def first_file(directory: Path) -> Path:
+    return min(directory.iterdir())
+
+
+def test_messages_of_a_file_that_went_are_gone_and_the_others_are_there(path: Path) -> None:
+    with open_reader(path) as opened:
+        first_file(path / "commitlog").unlink()
+        assert opened.message_at(0) is None
+        there = [message.queue_offset for message in opened.messages()]
+        assert there == list(range(there[0], 400))
+        assert opened.get("orders", 0, 0).messages[0].queue_offset == opened.offset_at("orders", 0, 0) == there[0] > 0
+
+
+def test_units_of_a_file_that_went_are_gone(path: Path) -> None:
+    with open_reader(path) as opened:
+        first_file(path / "consumequeue/orders/0").unlink()
+        assert opened.get("orders", 0, 0).messages == []
+        assert opened.get("orders", 0, 20).messages[0].queue_offset == 20
+
+
+def test_a_file_that_goes_while_the_reader_opens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had been listed, and was gone when the reader came to read it: the reader looks once more."""
+    times = 0
+
+    def and_then_it_goes(*arguments: object) -> StoreParts:
+        nonlocal times
+        times += 1
+        parts = load_parts(*arguments)  # type: ignore[arg-type]
+        if times == 1:
+            for file in sorted((path / "commitlog").iterdir())[:-1]:
+                file.unlink()
+
+        return parts
+
+    StorePaths(path).checkpoint.unlink()
+    StorePaths(path).abort.touch()
+    monkeypatch.setattr(reader, "load_parts", and_then_it_goes)
+    with open_reader(path) as opened:
+        assert opened.min_phy_offset > 0
+        assert next(opened.messages()).queue_offset > 0
+    assert times == 2
+
+
+def test_an_export_passes_over_what_goes_in_front_of_it(path: Path) -> None:
+    with open_reader(path) as opened:
+        plan = plan_export(opened, ExportSelection(), decompress=True)
+    plan.files[0].path.unlink()
+    records = IntactRecords(RealFileSystem(), plan.files)
+    assert 0 < sum(batch.count for batch in records) < 400
+    assert [one for one in records.found.lost() if one.start < plan.files[1].base] == []
