@@ -12,6 +12,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.retention import CleanConsumeQueueService
 from gantrymq.tools.findings import Finding, Level
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
@@ -100,3 +101,24 @@ def test_a_recovery_leaves_light_queues_their_units() -> None:
     fs.open(StorePaths(ROOT).abort, writable=True, create=True)
     with open_store(fs, config=BARE) as store:
         assert store.queues() == [("%LMQ%client", 0, 0, 60), ("parent", 0, 0, 60)]
+
+
+def test_retention_at_work_is_no_damage(rng: random.Random) -> None:
+    """The writer removes files of the log, then those of queues and index, when the first of them have been read."""
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        fill(store, 600, rng)
+        await_dispatch(store)
+        log = store._log.queue
+        log.flush_all()
+        files = len(log.files)
+
+        def progress(step: str, done: int, total: int) -> None:
+            if len(log.files) == files:
+                while len(log.files) > files // 2:
+                    assert log.remove_first(0, 0)
+                CleanConsumeQueueService(store._log, store._queues, store._index, store.config).step(0)
+
+        found = list(verify_store(ROOT, SMALL, given=GEOMETRY_KEYS, fs=fs, progress=progress))
+        assert len(log.files) == files // 2
+        assert [finding for finding in found if finding.level is Level.DAMAGE] == []

@@ -67,8 +67,9 @@ LogFact = RecordFacts | Broken | Unreadable | FileEnd
 class LogCheck:
     """Hears of everything in the log, in order (:meth:`see`), and says what is wrong with it.
 
-    ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``newest_ms`` is the latest
-    storeTimestamp, ``file_size`` how long the files are to be.
+    ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``first_offset`` is where it began
+    before a writer's retention removed files; ``newest_ms`` is the latest storeTimestamp, ``file_size`` how long the
+    files are to be.
     """
 
     def __init__(self, root: Path, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
@@ -80,7 +81,7 @@ class LogCheck:
         self._suspects: list[Finding] = []
         self._bad_starts: list[int] = []
         self._bad_ends: list[int] = []
-        self.min_offset = files[0].base if files else 0
+        self.min_offset = self.first_offset = files[0].base if files else 0
         self.end_offset = self.min_offset
         self.newest_ms = 0
         self.records = 0
@@ -95,6 +96,10 @@ class LogCheck:
         """The file that holds a physical offset."""
         at = bisect_right(self._files, phy_offset, key=lambda file: file.base) - 1
         return self._files[at] if at >= 0 and phy_offset < self._files[at].end else None
+
+    def begins_at(self, files: list[LogFile]) -> None:
+        """These files are there by now: what lies in front of them a writer's retention has removed meanwhile."""
+        self.min_offset = max(self.min_offset, files[0].base if files else self.min_offset)
 
     # The files
 

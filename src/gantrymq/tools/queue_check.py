@@ -180,6 +180,11 @@ class QueueCheck:
 
     # Afterwards
 
+    def look_again(self) -> None:
+        """See what a writer's retention has removed meanwhile."""
+        for queue in self.queues:
+            queue.files.look_again()
+
     def see_files(self, min_offset: int) -> Iterator[Finding]:
         """What is wrong with names, sizes and the run of the files; ``min_offset`` is where the log begins."""
         for path in self._others:

@@ -57,6 +57,16 @@ class QueueFiles:
             self.first = min(self.sizes) // UNIT_SIZE
             self.end = self._find_end()
 
+    def look_again(self) -> None:
+        """Forget the first files where they are gone by now: a writer's retention has removed them."""
+        found = {entry.name for entry in self.fs.scan(self.directory)}
+        for base in sorted(self.sizes):
+            if offset_name(base) in found:
+                self.first = base // UNIT_SIZE
+                return
+            if len(self.sizes) > 1:  # it never takes the last one
+                del self.sizes[base]
+
     def _find_end(self) -> int:
         for base in sorted(self.sizes, reverse=True):
             last = self.sizes[base] - self.sizes[base] % UNIT_SIZE

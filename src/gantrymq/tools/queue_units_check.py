@@ -90,6 +90,7 @@ class QueueUnitsCheck:
     def _each(self, queue: CheckedQueue) -> Iterator[Finding]:
         files = queue.files
         for low, high in queue.coverage.gaps(files.end):
+            low = max(low, files.first)
             is_head = is_before_log = low == files.first
             for begin in range(low, high, _UNITS_AT_ONCE):
                 end = min(begin + _UNITS_AT_ONCE, high)
@@ -134,7 +135,7 @@ class QueueUnitsCheck:
         left = ~(blank | empty | invalid)
         expired = left & (phy_offsets < self._log.min_offset)
         if not is_head:
-            verdicts[expired] = Kind.QUEUE_ENTRY_ORDER
+            verdicts[expired & (phy_offsets < self._log.first_offset)] = Kind.QUEUE_ENTRY_ORDER
         before = np.logical_and.accumulate(blank | expired) & is_before_log
         verdicts[blank & ~before] = Kind.QUEUE_FILLED
         ahead = left & (phy_offsets >= self._log.end_offset)
@@ -214,7 +215,8 @@ class QueueUnitsCheck:
         def is_explained(slot: int, phy_offset: int) -> bool:
             # By a unit that points at it from elsewhere, a fault of the slot itself, or the loss of its file.
             is_judged = files.first <= slot < files.end and not queue.coverage.is_covered(slot)
-            return phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
+            is_gone = phy_offset < self._log.min_offset
+            return is_gone or phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
 
         left = [place for records in queue.missed for place in records.kept if not is_explained(*place)]
         more = sum(records.count - len(records.kept) for records in queue.missed)

@@ -5,7 +5,8 @@
 
 A store is judged as it lies. What a recovery mends without losing a whole record (the torn end of a killed store's
 log, queues that lag behind it, an index that is filled again) is a note and no damage. No lock is taken and nothing
-is written, so a store may be verified while a broker is at work on it: it counts as one that was not closed.
+is written, so a store may be verified while a broker is at work on it: it counts as one that was not closed, and what
+its retention removes meanwhile is not missed.
 
 What is held in memory does not grow with the messages: a few chunks of the log, a number for each queue, and what is
 wrong. Three threads read: one scans the log ahead, one compares the queues, one the index.
@@ -211,6 +212,9 @@ class Verification:
         yield from self._engine.see_index(plan, index) if index is not None else ()
         yield from self._engine.read_log(plan, log, queues, index)
         yield from log.finish()
+        if not is_closed:
+            log.begins_at(log_files(fs, paths.commit_log)[0])
+            queues.look_again()
         yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
         yield from index.finish() if index is not None else ()
@@ -220,7 +224,7 @@ class Verification:
     def _see_queues(
         self, queues: QueueCheck, log: LogCheck, lookup: RecordLookup, *, is_closed: bool
     ) -> Iterator[Finding]:
-        yield from queues.see_files(log.min_offset)
+        yield from queues.see_files(log.first_offset)
         units = QueueUnitsCheck(
             self._fs,
             self._paths.root,
