@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.tools.export import ExportSelection, export_store
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, bodies, killed, open_store, to_disk
@@ -113,3 +115,12 @@ def test_rebuilding_changes_nothing(tmp_path: Path, tool: Callable[..., object])
     before = queue.read_bytes()
     tool(path, SMALL, given=GEOMETRY_KEYS)
     assert queue.read_bytes() == before
+
+
+@pytest.mark.parametrize("topics", [None, {"orders"}, {"orders", "paid"}], ids=["all", "one", "both"])
+def test_what_was_deleted_is_not_exported(tmp_path: Path, topics: set[str] | None) -> None:
+    path = closed_store(tmp_path)
+    selection = ExportSelection(topics=frozenset(topics) if topics else None)
+    export_store(path, tmp_path / "out", selection=selection, config=SMALL, given=GEOMETRY_KEYS)
+    written = pq.read_table(tmp_path / "out" / "topic=orders", partitioning=None)
+    assert written.column("body").to_pylist() == new_ones()

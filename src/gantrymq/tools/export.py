@@ -88,11 +88,16 @@ class ExportSelection:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes."""
+    """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes.
+
+    ``begins`` says of queues that begin with offset 0 where the record of that lies: those in front of it are of a
+    topic that was deleted, and made anew since.
+    """
 
     directory: Path
     files: list[LogFile]
     end: int
+    begins: dict[tuple[str, int], int]
     selection: ExportSelection
     missing_topics: list[str]
     decompress: bool
@@ -104,7 +109,9 @@ def plan_export(reader: StoreReader, selection: ExportSelection, *, decompress: 
     missing = sorted(selection.topics - {one.topic for one in queues}) if selection.topics is not None else []
     begin, end = _bounds(reader, selection, queues)
     files = [file for file in _files(reader, selection) if file.end > begin and file.base < end]
-    return ExportPlan(reader.log.queue.directory, files, end, selection, missing, decompress)
+    firsts = [(one, _extent(reader, one, 0)) for one in queues if one.min_offset == 0]
+    begins = {(queue.topic, queue.queue_id): first[0] for queue, first in firsts if first}
+    return ExportPlan(reader.log.queue.directory, files, end, begins, selection, missing, decompress)
 
 
 def _bounds(reader: StoreReader, selection: ExportSelection, queues: list[ConsumeQueue]) -> tuple[int, int]:
@@ -170,6 +177,7 @@ class RecordExport:
         self._topic_ids: list[int] = []  # the first queue number of that topic
         self._first_number: dict[str, int] = {}
         self._wanted: list[bool] = []
+        self._begins: list[int] = []
 
     def run(self, files: list[LogFile], progress: Progress | None = None) -> FoundRecords:
         """Export what is wanted of some files of the plan, the next ones; says what was found there."""
@@ -183,7 +191,8 @@ class RecordExport:
     def _add(self, batch: RecordBatch) -> None:
         numbers = self._numbers.assign(batch, self._add_queue)
         keep = self._plan.selection.rows(batch) & (numbers >= 0)
-        keep &= batch.columns[codes.POS, : batch.count] + batch.base < self._plan.end
+        places = batch.columns[codes.POS, : batch.count] + batch.base
+        keep &= (places < self._plan.end) & (places >= np.array([*self._begins, 0])[numbers])
         keep &= np.array([*self._wanted, False])[numbers]
         if not keep.any():
             return
@@ -207,6 +216,7 @@ class RecordExport:
         self._topics.append(name)
         self._topic_ids.append(self._first_number.setdefault(name, len(self._topic_ids)))
         self._wanted.append(can_be and self._plan.selection.takes_queue(name, queue_id))
+        self._begins.append(self._plan.begins.get((name, queue_id), 0))
 
 
 ExportLog = Callable[[Path, ExportFormat, ExportPlan, ExportReport, Progress | None], FoundRecords]
