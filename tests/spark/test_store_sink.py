@@ -249,6 +249,24 @@ def test_the_option_topic_wins_over_the_column(path: Path) -> None:
     assert {parcel.topic for parcel in sent} == {"orders"}
 
 
+def test_nulls_among_keys_and_values_are_left_out_by_both_sinks(path: Path) -> None:
+    columns = {
+        "topic": pa.array(["orders"]),
+        "body": pa.array(["1"]),
+        "keys": pa.array([["k", None, "l"]], pa.list_(pa.string())),
+        "properties": pa.array([[("shop", "north"), ("region", None)]], pa.map_(pa.string(), pa.string())),
+    }
+    rows = pa.RecordBatch.from_pydict(columns)
+    task = writer(path, "topic string, body string, keys array<string>, properties map<string,string>")
+    task.commit([task.write(iter([rows]))])
+    with StoreReader.open(path) as reader:
+        (put,) = reader.messages("orders")
+    (parcel,) = OutgoingMessages(None, ProducerConfig("127.0.0.1:1"), lambda _: ()).parcels(rows)
+    (sent,) = parcel.messages
+    assert put.keys == sent.keys == ["k", "l"]
+    assert put.properties == {**sent.properties, "KEYS": "k l"} == {"shop": "north", "KEYS": "k l"}
+
+
 def test_other_file_systems_are_not_asked() -> None:
     with pytest.raises(ConfigError, match="which the driver and every executor see as local"):
         RocketMQDataSource({"path": "s3://nowhere/a"}).writer(schema_of("topic string, body string"), False)

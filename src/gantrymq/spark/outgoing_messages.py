@@ -130,13 +130,19 @@ class OutgoingMessages:
 
 
 def _values(name: str, column: Any) -> list[Any]:
-    """The values of a column as Python has them: bodies as bytes, keys as lists, times in milliseconds."""
+    """The values of a column as Python has them: bodies as bytes, keys as lists, times in milliseconds.
+
+    A null among keys, or as the value of a property, is none at all, as when a store is written.
+    """
     if name == "body":
         return list(column.cast(pa.binary()).to_pylist())
-    if name == "keys" and not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        return list(pc.split_pattern(column, " ").to_pylist())
+    if name == "keys":
+        is_text = not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type))
+        lists = pc.split_pattern(column, " ") if is_text else column
+        return [[key for key in keys or () if key is not None] for keys in lists.to_pylist()]
     if name == "deliver_timestamp" and pa.types.is_timestamp(column.type):
         return list(column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist())
     if name == "properties":
-        return list(column.to_pylist(maps_as_pydicts="strict"))
+        rows = column.to_pylist(maps_as_pydicts="strict")
+        return [{key: value for key, value in (row or {}).items() if value is not None} for row in rows]
     return list(column.to_pylist())
