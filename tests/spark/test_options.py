@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,20 @@ def test_options_that_do_not_go_together(options: dict[str, str], says: str) -> 
         ReadOptions.parse(options)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+SECRETS = ("secretKeys", "tls.client.keyPasswd", "passwort", "kafka.sasl.jaas.config", "store.rocksdbPassword")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("parse", [ReadOptions.parse, WriteOptions.parse])
+def test_a_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable[[dict[str, str]], object]) -> None:
+    for spelt in (name, name.lower(), name.upper()):
+        with pytest.raises(ConfigError, match=re.escape(f"{spelt}='…' is not allowed")) as raised:
+            parse({"nameserver": "h:1", spelt: "hunter2"})
+        assert "hunter2" not in str(raised.value)
+    with pytest.raises(ConfigError, match="there is accessKey, secretKey"):
+        parse({"nameserver": "h:1", "kafka.sasl.jaas.config": "hunter2"})
 
 
 @pytest.mark.parametrize(

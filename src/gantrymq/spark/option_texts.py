@@ -20,8 +20,15 @@ _MOST = (1 << 63) - 1
 _TRUTH = {"true": True, "false": False}
 _UNITS_MS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "m": 60_000, "min": 60_000, "minute": 60_000}
 _UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+_SECRETS = ("key", "secret", "passw", "sasl")
 _POSITIONS = '{"topic":{"broker":{"0":23}}}, or {"topic":{"0":23}} where there is one broker'
 _QUEUES = '{"topic":{"broker":[0,1]}}, or {"topic":[0,1]} where there is one broker'
+
+
+def unknown(name: str, text: str, allowed: str) -> ConfigError:
+    """The error for an option that is not there; what may be a secret, under a name misspelt, is not shown."""
+    is_secret = any(part in name.lower() for part in _SECRETS)
+    return ConfigError(name, "…" if is_secret else text, allowed)
 
 
 def names(name: str, text: str) -> tuple[str, ...]:

@@ -77,7 +77,11 @@ class ReadOptions:
 
 
 # What those who come from Kafka's connector write, and no likeness of names leads from.
-KAFKAS = {"kafka.bootstrap.servers": ["nameserver"], "includeheaders": ["includeProperties"]}
+KAFKAS = {
+    "kafka.bootstrap.servers": ["nameserver"],
+    "kafka.sasl.jaas.config": ["accessKey", "secretKey"],
+    "includeheaders": ["includeProperties"],
+}
 
 
 def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
@@ -85,7 +89,7 @@ def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
     if option is None:
         spelt = {known.lower(): known for known in _NAMES}
         near = KAFKAS.get(name.lower()) or [spelt[known] for known in get_close_matches(name.lower(), spelt, 3)]
-        raise ConfigError(name, text, f"no such option; there is {', '.join(near or _NAMES)}")
+        raise texts.unknown(name, text, f"no such option; there is {', '.join(near or _NAMES)}")
     return option
 
 

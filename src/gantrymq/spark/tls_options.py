@@ -44,7 +44,7 @@ def tls_settings(given: Mapping[str, str]) -> TlsSettings:
         key = _KEYS.get(name.lower())
         if key is None:
             near = [_KEYS[one] for one in get_close_matches(name.lower(), _KEYS, 3)]
-            raise ConfigError(name, text, f"no such option; there is {', '.join(near or _READ)}")
+            raise texts.unknown(name, text, f"no such option; there is {', '.join(near or _READ)}")
         if key in found:
             raise ConfigError(name, text, f"given twice, also as {key}")
         found[key] = text.strip()

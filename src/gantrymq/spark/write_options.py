@@ -57,7 +57,7 @@ class WriteOptions:
             if lower not in _OPTIONS:
                 near = KAFKAS.get(lower) or [_OPTIONS[one][0] for one in get_close_matches(lower, list(_OPTIONS), 3)]
                 known = near or [shown for shown, _, _ in _TABLE]
-                raise ConfigError(name, text, f"no such option of a write; there is {', '.join(known)}")
+                raise texts.unknown(name, text, f"no such option of a write; there is {', '.join(known)}")
             shown, attribute, read = _OPTIONS[lower]
             values[attribute] = read(shown, text)
         if ("path" in values) == ("nameserver" in values):
@@ -103,9 +103,8 @@ def _store_key(name: str, text: str) -> str:
     key: str | None = _STORE_KEYS.get(name[len(_STORE_KEY) :].lower())
     if key is None:
         near = [_STORE_KEYS[one] for one in get_close_matches(name[len(_STORE_KEY) :].lower(), list(_STORE_KEYS), 3)]
-        raise ConfigError(
-            name, text, f"store. and a key of a broker.conf, such as {', '.join(near) or 'flushDiskType'}"
-        )
+        allowed = f"store. and a key of a broker.conf, such as {', '.join(near) or 'flushDiskType'}"
+        raise texts.unknown(name, text, allowed)
     read_settings({key: text})
     return key
 
