@@ -182,6 +182,13 @@ def test_a_write_without_signatures_says_so(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages == ["the options accessKey and secretKey are ignored: they are for a nameserver"]
 
 
+@pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])
+def test_retries_are_a_number(wrong: str) -> None:
+    assert WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": "0"}).retry_times_when_send_failed == 0
+    with pytest.raises(ConfigError, match=f"retryTimesWhenSendFailed='{wrong}' is not allowed: a whole number of at"):
+        WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": wrong})
+
+
 def test_what_is_no_store(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "nowhere", "does not exist"), (tmp_path, "is not a RocketMQ store")):
         source = RocketMQDataSource({"path": str(path)})

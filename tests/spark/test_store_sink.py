@@ -28,7 +28,7 @@ from sink_cases import (
 
 from gantrymq import MessageStore, StoreReader
 from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, StoreError, StoreLockedError
+from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, NotAStoreError, StoreError, StoreLockedError
 from gantrymq.spark import RocketMQDataSource, store_sink
 from gantrymq.spark.ledger import Ledger, Pending
 from gantrymq.spark.outgoing_messages import OutgoingMessages
@@ -280,6 +280,20 @@ def test_a_new_store(tmp_path: Path) -> None:
     assert {file.stat().st_size for file in (tmp_path / "new" / "commitlog").iterdir()} == {1 << 20}
 
 
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "store"):
+        with pytest.raises(NotAStoreError, match=f"{tmp_path}/file: is a file where a directory is needed"):
+            writer(path)
+
+
+@pytest.mark.parametrize("app", ["x" * 250, "ü" * 41, "...", "a/b"])
+def test_names_of_writers_as_long_as_names_of_files(path: Path, app: str) -> None:
+    assert sink(path).commit(app, 0, staged(path, batch(5), app=app))
+    assert not sink(path).commit(app, 0, staged(path, batch(5), app=app))
+    assert stored(path) == expected(5)
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
@@ -287,6 +301,10 @@ def test_a_new_store(tmp_path: Path) -> None:
         ({"topic": ["a", "a"], "body": ["1", None]}, "column body=None is not allowed: never null; row 1"),
         ({"topic": ["a", "a/b"], "body": ["1", "2"]}, "column topic='a/b' is not allowed: a name of a topic; row 1"),
         ({"topic": ["a", "a"], "body": ["1", "x" * 20_000]}, "column body='20000 bytes' is not allowed: at most"),
+        (
+            {"topic": ["a", "a"], "body": ["1", "x" * 14_000], "tags": ["a", "t" * 3000]},
+            "column body='14000 bytes' is not allowed: at most maxMessageSize, and with all that goes along what a log",
+        ),
     ],
 )
 def test_rows_that_are_refused_leave_nothing(path: Path, columns: dict[str, Any], says: str) -> None:
@@ -323,6 +341,22 @@ def test_numbers_that_are_refused(path: Path) -> None:
             "no such option of a write; there is nameserver",
         ),
         ("topic string, body string", {"txnAppId": "a"}, "txnAppId and txnVersion are given together"),
+        *(
+            (
+                "topic string, body string",
+                {"txnAppId": "a", "txnVersion": wrong},
+                f"txnVersion='{wrong}' is not allowed: a whole",
+            )
+            for wrong in ("abc", "-1", "1.5", str(1 << 63))
+        ),
+        *(
+            (
+                "topic string, body string",
+                {"txnAppId": wrong, "txnVersion": 1},
+                "no file of the ledger can be called so",
+            )
+            for wrong in (".", "..", "x" * 251, "ü" * 42)
+        ),
         ("topic string, body string", {"nameserver": "h:1"}, "either path (a store) or nameserver"),
         ("topic string, body string", {"store.flushDisk": "x"}, "a key of a broker.conf, such as flushDiskType"),
         ("topic string, body string", {"store.flushDiskType": "x"}, "flushDiskType='x' is not allowed"),

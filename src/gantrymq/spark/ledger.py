@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from gantrymq.errors import StoreError
 from gantrymq.spark.staging import DIRECTORY, sync_names
-from gantrymq.spark.writer_names import is_made_up
+from gantrymq.spark.writer_names import LINE, file_name, is_made_up
 
 StoreKeys = tuple[tuple[str, str], ...]
 
@@ -99,7 +98,7 @@ class Ledger:
                     line.unlink(missing_ok=True)
 
     def _file(self, app: str) -> Path:
-        return self._lines / f"{quote(app, safe='')}.json"
+        return self._lines / f"{file_name(app)}{LINE}"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:

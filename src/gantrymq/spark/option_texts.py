@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from gantrymq.errors import ConfigError
-from gantrymq.spark.writer_names import is_made_up
+from gantrymq.spark.writer_names import has_file_name, is_made_up
 
 Positions = dict[tuple[str, str | None, int], int]
 """A number for each (topic, broker, queue id); broker None: that of the only broker."""
@@ -73,6 +73,8 @@ def writer(name: str, text: str) -> str:
     """The name of a writer, which the ledger keeps."""
     if is_made_up(plain(name, text)):
         raise ConfigError(name, text, "another name: the ledger keeps none of this form")
+    if not has_file_name(text):
+        raise ConfigError(name, text, "another or a shorter name: no file of the ledger can be called so")
     return text
 
 
@@ -84,13 +86,16 @@ def addresses(name: str, text: str) -> str:
     return ";".join(parts)
 
 
+def number(name: str, text: str, what: str = "") -> int:
+    """A whole number of at least 0; ``what`` says what it counts where it is wrong."""
+    if not text.strip().isdecimal() or int(text) > _MOST:
+        raise ConfigError(name, text, f"{what}a whole number of at least 0 that Java's long can hold")
+    return int(text)
+
+
 def timestamp_ms(name: str, text: str) -> int:
     """Milliseconds since 1970 UTC."""
-    if not text.strip().isdecimal() or int(text) > _MOST:
-        raise ConfigError(
-            name, text, "milliseconds since 1970 UTC, a whole number of at least 0 that Java's long can hold"
-        )
-    return int(text)
+    return number(name, text, "milliseconds since 1970 UTC, ")
 
 
 def duration_ms(name: str, text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.host import Host
+from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.batch_columns import of_table
@@ -43,14 +45,16 @@ def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> Non
     for number, message in enumerate(messages_of(table)):
         outgoing = prepare(message, config, _HOST)
         if isinstance(outgoing, PutMessageStatus):
-            where = f"row {first + number} of the partition is {outgoing.value}"
-            if not is_topic_storable(message.topic):
-                raise ConfigError("column topic", message.topic, f"a name of a topic; {where}")
-            if len(message.body) + len(message.topic) + 1024 > min(
-                config.max_message_size_bytes, config.mapped_file_size_commit_log
-            ):
-                size = f"{len(message.body)} bytes"
-                raise ConfigError("column body", size, f"at most maxMessageSize and what a log file holds; {where}")
-            shown = ", ".join(message.properties) or "tags, keys"
-            allowed = f"names and values without 0x01, 0x02 and 512 zero bytes in a row, together below 32 KiB; {where}"
-            raise ConfigError("column properties", shown, allowed)
+            raise _refused(message, config, f"row {first + number} of the partition is {outgoing.value}")
+
+
+def _refused(message: Message, config: MessageStoreConfig, where: str) -> ConfigError:
+    """The error that names the column which the store would not take."""
+    if not is_topic_storable(message.topic):
+        return ConfigError("column topic", message.topic, f"a name of a topic; {where}")
+    if not isinstance(prepare(replace(message, body=b""), config, _HOST), PutMessageStatus):
+        allowed = f"at most maxMessageSize, and with all that goes along what a log file holds; {where}"
+        return ConfigError("column body", f"{len(message.body)} bytes", allowed)
+    shown = ", ".join(message.properties) or "tags, keys"
+    allowed = "names and values without 0x01, 0x02 and 512 zero bytes in a row, together below 32 KiB and a log file"
+    return ConfigError("column properties", shown, f"{allowed}; {where}")

@@ -14,12 +14,12 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from gantrymq.errors import StoreError
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.spark.writer_names import file_name
 
 DIRECTORY = "spark"
 _STAGING = "staging"
@@ -29,7 +29,7 @@ _KEPT_S = 7 * 24 * 3600  # longer than a driver waits for one task, or a task ou
 
 def staging_directory(store: Path, app: str) -> Path:
     """Where the files of a query, or of another writer of this name, lie."""
-    return store / DIRECTORY / _STAGING / quote(app, safe="")
+    return store / DIRECTORY / _STAGING / file_name(app)
 
 
 def give_up(store: Path, app: str) -> list[Path]:

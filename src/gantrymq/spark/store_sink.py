@@ -43,7 +43,7 @@ class StoreSink:
 
     def make_store(self) -> None:
         """Make the store where there is none, before anything is staged in it; raises NotAStoreError."""
-        if not self._path.exists() or not any(self._path.iterdir()):
+        if not self._path.is_dir() or not any(self._path.iterdir()):
             self._open().close()
         require_store(RealFileSystem(), self._path)
 

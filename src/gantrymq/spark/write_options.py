@@ -124,12 +124,12 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("topic", "topic", texts.plain),
     ("queueNum", "queue_num", texts.count),
     ("txnAppId", "txn_app_id", texts.writer),
-    ("txnVersion", "txn_version", texts.timestamp_ms),
+    ("txnVersion", "txn_version", texts.number),
     ("namespace", "namespace", texts.plain),
     ("accessKey", "access_key", texts.plain),
     ("secretKey", "secret_key", texts.plain),
     ("producerGroup", "producer_group", texts.plain),
     ("sendMsgTimeout", "send_msg_timeout_ms", texts.count),
-    ("retryTimesWhenSendFailed", "retry_times_when_send_failed", texts.timestamp_ms),
+    ("retryTimesWhenSendFailed", "retry_times_when_send_failed", texts.number),
 )
 _OPTIONS = {option.lower(): (option, attribute, read) for option, attribute, read in _TABLE}
