@@ -36,13 +36,13 @@ from pyspark.sql.types import StructType
 from gantrymq import MessageStore
 from gantrymq.bench.spark_worker import cpu_seconds
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark.schema import SCHEMA_DDL
+from gantrymq.spark.schema import default_schema
 
 COLUMNS = {
     "few": "topic string, body binary",
     "many": "topic string, queue_id int, queue_offset bigint, body binary, tags string, keys array<string>, "
     "store_timestamp timestamp",
-    "all": SCHEMA_DDL,
+    "all": default_schema(),
 }
 PUT_ROWS = 20_000
 WARM_UP = 3

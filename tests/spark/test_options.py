@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 from spark_cases import fields
@@ -207,6 +208,7 @@ def test_what_is_no_store(tmp_path: Path) -> None:
         (StructField("body", StringType()), "schema='body string' is not allowed: the column is body binary"),
         (StructField("queue_id", LongType()), "the column is queue_id int"),
         (StructField("keys", ArrayType(LongType())), "the column is keys array<string>"),
+        (StructField("born_timestamp", TimestampNTZType()), "the column is born_timestamp timestamp_ltz"),
         (StructField("tags", StringType(), False), "'tags string NOT NULL' is not allowed: the column can be null"),
     ],
 )

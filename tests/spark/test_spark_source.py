@@ -15,7 +15,7 @@ from spark_cases import expected_rows, fields
 
 from gantrymq import Message
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark.schema import SCHEMA_DDL
+from gantrymq.spark.pipelines.analysis import of_messages, read_messages
 from store_cases import numbered, open_store
 
 if TYPE_CHECKING:
@@ -41,9 +41,21 @@ def store(tmp_path: Path) -> Path:
 
 def test_schema(spark: SparkSession, store: Path) -> None:
     loaded = spark.read.format("rocketmq").load(str(store))
-    assert PROMISED == SCHEMA_DDL
     assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in loaded.schema) == PROMISED
     assert loaded.schema == fields()
+    assert loaded.schema == RocketMQDataSource({"path": str(store)}).schema()
+
+
+def test_a_session_whose_timestamps_have_no_zone(spark: SparkSession, store: Path) -> None:
+    """What the type ``timestamp`` of a schema in words means is up to the session."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        loaded = spark.read.format("rocketmq").load(str(store))
+        assert loaded.schema == fields()
+        assert loaded.count() == 1100
+        assert of_messages(read_messages(spark, str(store))).hours.agg({"messages": "sum"}).first()[0] == 1100
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_queries(spark: SparkSession, store: Path) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -53,15 +54,17 @@ COLUMNS = (
     Column("size", IntegerType()),
     Column("body_crc", IntegerType()),
 )
-SCHEMA_DDL = ", ".join(f"{column.name} {column.type.simpleString()}" for column in COLUMNS)
 _PROPERTIES = "properties"
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def schema_ddl(*, properties: bool) -> str:
-    """The default schema, with or without the column ``properties``, which costs the most."""
+def default_schema(*, properties: bool = True) -> StructType:
+    """All columns, with or without ``properties``, which costs the most.
+
+    In words, ``timestamp`` would be what the session's spark.sql.timestampType says.
+    """
     shown = [column for column in COLUMNS if properties or column.name != _PROPERTIES]
-    return ", ".join(f"{column.name} {column.type.simpleString()}" for column in shown)
+    return StructType([StructField(column.name, column.type) for column in shown])
 
 
 def check_schema(schema: StructType) -> None:
@@ -76,6 +79,8 @@ def check_schema(schema: StructType) -> None:
             raise ConfigError("schema", shown, f"no such column; there is {', '.join(nearest)}")
         # The simple string says nothing about nulls inside of arrays and maps: there never are any.
         if field.dataType.simpleString() != column.type.simpleString():
-            raise ConfigError("schema", shown, f"the column is {column.name} {column.type.simpleString()}")
+            # The name of the type that it has in every session.
+            kind = "timestamp_ltz" if column.type == TimestampType() else column.type.simpleString()
+            raise ConfigError("schema", shown, f"the column is {column.name} {kind}")
         if column.nullable and not field.nullable:
             raise ConfigError("schema", f"{shown} NOT NULL", "the column can be null")

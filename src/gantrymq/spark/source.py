@@ -22,7 +22,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.spark.cluster_writer import ClusterBatchWriter, ClusterStreamWriter
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.reader import FilteringReader, RocketMQReader
-from gantrymq.spark.schema import check_schema, schema_ddl
+from gantrymq.spark.schema import check_schema, default_schema
 from gantrymq.spark.stream_reader import RocketMQStreamReader
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.spark.writer import StoreBatchWriter, StoreStreamWriter
@@ -38,14 +38,14 @@ class RocketMQDataSource(DataSource):
         """The short name of the format."""
         return "rocketmq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """All columns; asked for only where the reader of the data gave no schema. Raises ConfigError, NotAStoreError.
 
         Options and path are looked at here so that ``load()`` fails, not the first action.
         """
         options = ReadOptions.parse(self.options)
         _require_origin(options)
-        return schema_ddl(properties=options.include_properties)
+        return default_schema(properties=options.include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of the columns in ``schema``; raises ConfigError, NotAStoreError."""

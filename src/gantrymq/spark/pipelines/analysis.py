@@ -24,7 +24,7 @@ _HOUR_S = 3600
 _OPTIONS = {"failOnDataLoss": "false", "verifyCRC": "true"}  # unless others are given
 COLUMNS = (
     "topic string, broker string, queue_id int, queue_offset bigint, tags string, keys array<string>, msg_id string, "
-    "store_timestamp timestamp, sys_flag int, phy_offset bigint, size int"
+    "store_timestamp timestamp_ltz, sys_flag int, phy_offset bigint, size int"
 )
 
 
