@@ -18,8 +18,9 @@ from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.spark.pipelines import write_analysis
-from gantrymq.spark.pipelines.analysis import COLUMNS, of_messages, read_messages
-from gantrymq.spark.pipelines.report import first_rows, render
+from gantrymq.spark.pipelines.analysis import COLUMNS, StoreAnalysis, of_messages, read_messages
+from gantrymq.spark.pipelines.page_rows import page_rows
+from gantrymq.spark.pipelines.report import render
 from store_cases import NOON_MS, await_dispatch, open_reader, open_store
 
 if TYPE_CHECKING:
@@ -51,9 +52,14 @@ def messages(store: Path) -> list[StoredMessage]:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, store: Path) -> dict[str, list[dict[str, Any]]]:
+def analysis(spark: SparkSession, store: Path) -> StoreAnalysis:
+    return of_messages(read_messages(spark, str(store)).persist())
+
+
+@pytest.fixture(scope="module")
+def found(analysis: StoreAnalysis) -> dict[str, list[dict[str, Any]]]:
     """The rows of every frame."""
-    return first_rows(of_messages(read_messages(spark, str(store)).persist()))
+    return {name: frame.toArrow().to_pylist() for name, frame in analysis.frames().items()}
 
 
 def test_every_frame_counts_right(found: dict[str, list[dict[str, Any]]], messages: list[StoredMessage]) -> None:
@@ -98,8 +104,8 @@ def test_what_is_out_of_order_is_named(spark: SparkSession) -> None:
     }
 
 
-def test_the_page_stands_alone(found: dict[str, list[dict[str, Any]]]) -> None:
-    page = render("/data/store", found, "4.3.0")
+def test_the_page_stands_alone(analysis: StoreAnalysis) -> None:
+    page = render("/data/store", page_rows(analysis), "4.3.0")
     assert "300 messages of 3 topics" in page
     assert page.count("<figure") == 4
     assert ODD_TOPIC not in page
@@ -110,9 +116,35 @@ def test_the_page_stands_alone(found: dict[str, list[dict[str, Any]]]) -> None:
     assert re.findall(r'(?:src|href)="', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
 
 
+def test_what_the_page_has_no_room_for_is_counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    # (topic, offset, hour), in the order of the log.
+    log = [("a", 0, 0), ("b", 0, 0), ("c", 0, 0), ("a", 1, 1), ("b", 2, 1), ("c", 1, 2), ("a", 5, 3), ("a", 4, 3)]
+    hours = [datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in range(4)]
+    given = [
+        (topic, "b", 0, offset, None, [f"k{place}"], "", hours[hour], 0, place * 100, 100)
+        for place, (topic, offset, hour) in enumerate(log)
+    ]
+    for name, few in (("TOPICS_BY_HOUR", 1), ("_SHOWN", 2), ("_HOURS_SHOWN", 4)):
+        monkeypatch.setattr(f"{page_rows.__module__}.{name}", few)
+    rows = page_rows(of_messages(spark.createDataFrame(given, COLUMNS).persist()))
+    assert [len(rows[name]) for name in ("topics", "keys", "largest", "disorder")] == [2, 2, 2, 2]
+    page = render("/data/store", rows, "4.3.0")
+    assert "8 messages of 3 topics" in page
+    assert page.count("… and 1 more.") == 2  # topics, and queues that are out of order
+    assert "offset-missing 2, offset-back 1" in page
+    # The fourth row might be the first half of its hour.
+    assert [(one["hour"], one["topic"], one["messages"]) for one in rows["hours"]] == [
+        (hours[3], "a", 2), (hours[2], None, 1),
+    ]  # fmt: skip
+    assert "The newest 2 hours with messages; older ones are not shown." in page
+
+
 def test_a_store_without_messages_has_a_page() -> None:
-    frames = ("topics", "hours", "tags", "queues", "keys", "largest", "disorder")
-    assert "0 messages of 0 topics" in render("/data/store", {name: [] for name in frames}, "4.3.0")
+    names = ("topics", "messages", "bytes", "largest_bytes", "compressed", "queues")
+    totals: dict[str, Any] = {**dict.fromkeys(names, 0), "first": None, "last": None}
+    frames = ("topics", "hours", "tags", "skew", "keys", "largest", "kinds", "disorder")
+    page = render("/data/store", {**{name: [] for name in frames}, "totals": [totals]}, "4.3.0")
+    assert "0 messages of 0 topics" in page
 
 
 def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:

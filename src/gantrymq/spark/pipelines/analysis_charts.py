@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import altair as alt
 
 from gantrymq.model.size import size_text
 from gantrymq.page.figure import Figure, Rows, data, finished
+from gantrymq.spark.pipelines.page_rows import TOPICS_BY_HOUR
 
 _BARS = 15
-_LINES = 6
 _OTHERS = "all others"
 _UNTAGGED = "(no tags)"
 _BAR_HEIGHT = 24
 
 
 def analysis_figures(rows: Mapping[str, Rows]) -> dict[str, list[Figure]]:
-    """Those of each section of the page."""
+    """Those of each section of the page; ``rows`` are those of ``page_rows``."""
     return {
-        "sizes": _sizes(rows["topics"]),
-        "times": _times(rows["topics"], rows["hours"]),
+        "sizes": _sizes(rows["topics"], rows["totals"][0]["bytes"]),
+        "times": _times(rows["topics"], rows["hours"], rows["totals"][0]["first"]),
         "tags": _tags(rows["tags"]),
-        "skew": _skew(rows["queues"]),
+        "skew": _skew(rows["skew"]),
     }
 
 
@@ -40,7 +42,7 @@ def _bars(rows: Rows, label: str, value: str, title: str, tooltip: list[alt.Tool
     return finished(chart, max(len(rows) * _BAR_HEIGHT, 60))
 
 
-def _sizes(topics: Rows) -> list[Figure]:
+def _sizes(topics: Rows, whole: int) -> list[Figure]:
     shown = [
         {"topic": one["topic"], "bytes": one["bytes"], "messages": one["messages"], "size": size_text(one["bytes"])}
         for one in topics[:_BARS]
@@ -48,24 +50,23 @@ def _sizes(topics: Rows) -> list[Figure]:
     if not shown:
         return []
     tooltip = [alt.Tooltip("topic:N"), alt.Tooltip("size:N"), alt.Tooltip("messages:Q", format=",")]
-    whole = sum(one["bytes"] for one in topics)
     title = f"{shown[0]['topic']} has {100 * shown[0]['bytes'] / whole:.0f} % of {size_text(whole)}"
     note = f"Bytes of records by topic{', the largest ones' if len(topics) > _BARS else ''}."
     return [Figure("sizes", title, note, _bars(shown, "topic", "bytes", "bytes", tooltip), is_wide=True)]
 
 
-def _times(topics: Rows, hours: Rows) -> list[Figure]:
+def _times(topics: Rows, hours: Rows, first: datetime | None) -> list[Figure]:
+    """``hours`` are all since ``first``, or the newest of them."""
     if not hours:
         return []
-    named = [one["topic"] for one in topics[:_LINES]]
-    counts: dict[tuple[str, str], int] = {}
+    by_hour: Counter[datetime] = Counter()
     for one in hours:
-        topic = one["topic"] if one["topic"] in named else _OTHERS
-        key = (one["hour"].isoformat(), topic)
-        counts[key] = counts.get(key, 0) + one["messages"]
-    points = [{"hour": hour, "topic": topic, "messages": count} for (hour, topic), count in counts.items()]
-    busiest = max(sum(count for (hour, _), count in counts.items() if hour == wanted) for wanted, _ in counts)
-    order = [*named, _OTHERS]
+        by_hour[one["hour"]] += one["messages"]
+    points = [
+        {"hour": one["hour"].isoformat(), "topic": one["topic"] or _OTHERS, "messages": one["messages"]}
+        for one in hours
+    ]
+    order = [*(one["topic"] for one in topics[:TOPICS_BY_HOUR]), _OTHERS]
     chart = (
         alt.Chart(data(points))
         .mark_bar()
@@ -76,8 +77,11 @@ def _times(topics: Rows, hours: Rows) -> list[Figure]:
             tooltip=[alt.Tooltip("hour:N"), alt.Tooltip("topic:N"), alt.Tooltip("messages:Q", format=",")],
         )
     )
+    is_all = first is None or min(by_hour) <= first
+    title = f"{max(by_hour.values()):,} messages in the busiest {'hour' if is_all else 'of the newest hours'}"
     note = "By the time of storing; the largest topics have a colour of their own."
-    return [Figure("hours", f"{busiest:,} messages in the busiest hour", note, finished(chart, 260), is_wide=True)]
+    note += "" if is_all else f" The newest {len(by_hour):,} hours with messages; older ones are not shown."
+    return [Figure("hours", title, note, finished(chart, 260), is_wide=True)]
 
 
 def _legend() -> alt.Legend:
@@ -101,20 +105,8 @@ def _tags(tags: Rows) -> list[Figure]:
     return [Figure("tags", title, "Messages by topic and tags.", spec, is_wide=True)]
 
 
-def _skew(queues: Rows) -> list[Figure]:
-    of_topic: dict[str, list[dict[str, Any]]] = {}
-    for one in queues:
-        of_topic.setdefault(one["topic"], []).append(one)
-    skewed = [
-        {
-            "topic": topic,
-            "skew": round(max(one["messages"] for one in some) * len(some) / sum(one["messages"] for one in some), 3),
-            "queues": len(some),
-        }
-        for topic, some in of_topic.items()
-        if len(some) > 1
-    ]
-    shown = sorted(skewed, key=lambda one: -one["skew"])[:_BARS]
+def _skew(topics: Rows) -> list[Figure]:
+    shown = [{**one, "skew": round(one["skew"], 3)} for one in topics[:_BARS]]
     if not shown:
         return []
     tooltip = [alt.Tooltip("topic:N"), alt.Tooltip("skew:Q", format=".2f"), alt.Tooltip("queues:Q")]

@@ -1,7 +1,4 @@
-"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`); it needs the extra ``demo``.
-
-What comes to the driver is bounded: the first rows of each frame, and of the hours at most so many as a chart shows.
-"""
+"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`); it needs the extra ``demo``."""
 
 from __future__ import annotations
 
@@ -14,21 +11,10 @@ from gantrymq.model.size import size_text
 from gantrymq.page import html
 from gantrymq.spark.pipelines.analysis import StoreAnalysis, analyze, of_messages, read_messages
 from gantrymq.spark.pipelines.analysis_charts import analysis_figures
+from gantrymq.spark.pipelines.page_rows import Rows, page_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Rows = list[dict[str, Any]]
-_MOST_ROWS = {
-    "topics": 1000,
-    "hours": 20_000,
-    "tags": 200,
-    "queues": 2000,
-    "keys": 500,
-    "largest": 50,
-    "disorder": 200,
-}
-_TABLE_ROWS = 25
 
 
 def write_analysis(
@@ -40,71 +26,54 @@ def write_analysis(
     """
     messages = read_messages(spark, path, options).persist()
     try:
-        rows = first_rows(of_messages(messages))
+        rows = page_rows(of_messages(messages))
     finally:
         messages.unpersist()
     Path(report).write_text(render(path, rows, spark.version), "utf-8")
     return analyze(spark, path, options)
 
 
-def first_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
-    """Of each frame as many rows as the page has use for."""
-    return {name: frame.limit(_MOST_ROWS[name]).toArrow().to_pylist() for name, frame in analysis.frames().items()}
-
-
 def render(path: str, rows: Mapping[str, Rows], version: str) -> str:
-    """The page about the store at ``path``, read by Spark ``version``."""
-    topics = rows["topics"]
-    messages, stored = sum(one["messages"] for one in topics), sum(one["bytes"] for one in topics)
+    """The page about the store at ``path``, read by Spark ``version``; ``rows`` are those of ``page_rows``."""
+    (totals,) = rows["totals"]
     return html.render(
         (files("gantrymq.spark.pipelines") / "report.html.j2").read_text("utf-8"),
         store=path,
-        headline=f"{messages:,} messages of {len(topics)} topics",
-        lede=_lede(topics, stored),
-        tiles_shown=_tiles(rows, messages, stored),
+        headline=f"{totals['messages']:,} messages of {totals['topics']:,} topics",
+        lede=_lede(totals, rows["topics"]),
+        tiles_shown=_tiles(totals, rows["kinds"]),
         sections=_sections(rows),
         version=version,
     )
 
 
-def _lede(topics: Rows, stored: int) -> str:
-    times = [one[name] for one in topics for name in ("first", "last") if one[name] is not None]
-    if not times:
+def _lede(totals: Mapping[str, Any], topics: Rows) -> str:
+    if totals["first"] is None:
         return "No message is in a queue of this store."
-    largest, share = topics[0]["topic"], 100 * topics[0]["bytes"] / stored
-    first, last = (f"{moment:%d %B %Y %H:%M:%S}" for moment in (min(times), max(times)))
+    largest, share = topics[0]["topic"], 100 * topics[0]["bytes"] / totals["bytes"]
+    first, last = (f"{totals[name]:%d %B %Y %H:%M:%S}" for name in ("first", "last"))
     return f"Stored from {first} to {last}. The topic {largest} has {share:.0f} % of the bytes."
 
 
-def _tiles(rows: Mapping[str, Rows], messages: int, stored: int) -> list[dict[str, str]]:
-    topics, disorder = rows["topics"], rows["disorder"]
-    queues = sum(one["queues"] for one in topics)
-    compressed = sum(one["compressed"] for one in topics)
-    largest = max((one["largest_bytes"] for one in topics), default=0)
-    wrong = sum(one["times"] for one in disorder)
-    share = f"{100 * compressed / messages:.0f} % of the bodies came compressed" if messages else "no bodies"
+def _tiles(totals: Mapping[str, Any], kinds: Rows) -> list[dict[str, str]]:
+    messages, stored = totals["messages"], totals["bytes"]
+    share = f"{100 * totals['compressed'] / messages:.0f} % of the bodies came compressed" if messages else "no bodies"
+    mean, largest = size_text(stored / messages) if messages else "–", size_text(totals["largest_bytes"])
+    wrong = sum(one["times"] for one in kinds)
+    what = ", ".join(f"{one['kind']} {one['times']:,}" for one in kinds) or "every queue rises by one, in time"
     return [
-        html.tile(f"{messages:,}", "messages", f"{len(topics):,} topics, {queues:,} queues"),
+        html.tile(f"{messages:,}", "messages", f"{totals['topics']:,} topics, {totals['queues']:,} queues"),
         html.tile(size_text(stored), "in records", share),
-        html.tile(
-            size_text(stored / messages) if messages else "–", "a message", f"the largest has {size_text(largest)}"
-        ),
-        html.tile(f"{wrong:,}", "out of order", _kinds(disorder) if disorder else "every queue rises by one, in time"),
+        html.tile(mean, "a message", f"the largest has {largest}"),
+        html.tile(f"{wrong:,}", "out of order", what),
     ]
-
-
-def _kinds(disorder: Rows) -> str:
-    counts: dict[str, int] = {}
-    for one in disorder:
-        counts[one["kind"]] = counts.get(one["kind"], 0) + one["times"]
-    return ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
 
 
 def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
     figures = analysis_figures(rows)
     shown = {name: [html.shown(one) for one in some] for name, some in figures.items()}
     return [
-        _section("Where the bytes are", "", shown["sizes"], [_topics(rows["topics"])]),
+        _section("Where the bytes are", "", shown["sizes"], [_topics(rows["topics"], rows["totals"][0]["topics"])]),
         _section("When it came", "", shown["times"], []),
         _section(
             "What it is tagged with",
@@ -125,7 +94,7 @@ def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
             "In the order of the log the offsets of a queue rise by one and store times do not go back. A missing "
             "offset is a record that is lost or was deleted.",
             [],
-            [_disorder(rows["disorder"])] if rows["disorder"] else [],
+            [_disorder(rows["disorder"], sum(one["queues"] for one in rows["kinds"]))] if rows["disorder"] else [],
         ),
     ]
 
@@ -134,18 +103,18 @@ def _section(title: str, note: str, figures: list[dict[str, Any]], tables: list[
     return {"title": title, "note": note, "figures": figures, "tables": tables}
 
 
-def _table(caption: str, columns: list[str], rows: list[list[str]]) -> dict[str, Any]:
-    """Columns whose name begins with ``>`` are numbers."""
-    more = len(rows) - _TABLE_ROWS
+def _table(caption: str, columns: list[str], rows: list[list[str]], whole: int = 0) -> dict[str, Any]:
+    """Columns whose name begins with ``>`` are numbers; ``whole`` is how many rows there would be."""
+    more = whole - len(rows)
     return {
         "caption": caption,
         "columns": [(name.lstrip(">"), name.startswith(">")) for name in columns],
-        "rows": rows[:_TABLE_ROWS],
+        "rows": rows,
         "more": f"… and {more:,} more." if more > 0 else "",
     }
 
 
-def _topics(rows: Rows) -> dict[str, Any]:
+def _topics(rows: Rows, whole: int) -> dict[str, Any]:
     columns = ["Topic", ">Messages", ">Bytes", ">Median", ">Largest", ">Compressed", ">Queues", "First", "Last"]
     cells = [
         [
@@ -161,7 +130,7 @@ def _topics(rows: Rows) -> dict[str, Any]:
         ]
         for one in rows
     ]
-    return _table("Topics", columns, cells)
+    return _table("Topics", columns, cells, whole)
 
 
 def _keys(rows: Rows) -> dict[str, Any]:
@@ -185,7 +154,7 @@ def _largest(rows: Rows) -> dict[str, Any]:
     return _table("The largest messages", columns, cells)
 
 
-def _disorder(rows: Rows) -> dict[str, Any]:
+def _disorder(rows: Rows, whole: int) -> dict[str, Any]:
     columns = ["Topic", "Queue", "What", ">Times", ">First at offset of the log"]
     cells = [
         [
@@ -197,7 +166,7 @@ def _disorder(rows: Rows) -> dict[str, Any]:
         ]
         for one in rows
     ]
-    return _table("Where queues are out of order", columns, cells)
+    return _table("Where queues are out of order", columns, cells, whole)
 
 
 def _time(moment: Any) -> str:

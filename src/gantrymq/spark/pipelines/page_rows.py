@@ -1,0 +1,95 @@
+"""What the page has of an analysis: the first rows of each frame, and totals of all that is in them.
+
+What comes to the driver is bounded, whatever is in the store; what is beyond that is counted where it is, by Spark.
+
+Thread rule: the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from gantrymq.spark.pipelines.analysis import StoreAnalysis
+
+Rows = list[dict[str, Any]]
+
+TOPICS_BY_HOUR = 6
+_SHOWN = 25
+_HOURS_SHOWN = 20_000  # of some topic each
+
+
+def page_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
+    """The first rows of the frames by their names, but for these.
+
+    ``totals``, one row: topics, messages, bytes, largest_bytes, compressed, queues, first, last, of all topics.
+    ``hours``: hour, topic (null: all but the largest), messages; where there are too many, the newest hours.
+    ``skew``: topic, queues, skew (messages of the fullest queue over those of the mean), the most skewed first.
+    ``kinds`` of disorder: kind, times, queues.
+    """
+    kept = [frame.persist() for frame in (analysis.topics, analysis.disorder)]
+    try:
+        topics = _first(analysis.topics)
+        largest = [one["topic"] for one in topics[:TOPICS_BY_HOUR]]
+        return {
+            "totals": _first(_totals(analysis.topics)),
+            "topics": topics,
+            "hours": _whole_hours(_first(_hours(analysis.hours, largest), _HOURS_SHOWN)),
+            "tags": _first(analysis.tags),
+            "skew": _first(_skew(analysis.queues)),
+            "keys": _first(analysis.keys),
+            "largest": _first(analysis.largest),
+            "kinds": _first(_kinds(analysis.disorder)),
+            "disorder": _first(analysis.disorder),
+        }
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _first(frame: DataFrame, most: int | None = None) -> Rows:
+    rows: Rows = frame.limit(most or _SHOWN).toArrow().to_pylist()
+    return rows
+
+
+def _totals(topics: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("messages", "bytes", "compressed", "queues")]
+    largest = f.coalesce(f.max("largest_bytes"), f.lit(0)).alias("largest_bytes")
+    times = f.min("first").alias("first"), f.max("last").alias("last")
+    return topics.agg(f.count("*").alias("topics"), *sums, largest, *times)
+
+
+def _hours(hours: DataFrame, largest: Sequence[str]) -> DataFrame:
+    """The newest first: the others among the topics are put together before anything is left out."""
+    from pyspark.sql import functions as f
+
+    topic = f.when(f.col("topic").isin(*largest), f.col("topic")).alias("topic")
+    counted = hours.where("hour is not null").groupBy("hour", topic).agg(f.sum("messages").alias("messages"))
+    return counted.orderBy(f.desc("hour"), "topic")
+
+
+def _whole_hours(rows: Rows) -> Rows:
+    """Without the oldest hour where the limit may have cut it in two."""
+    if len(rows) < _HOURS_SHOWN:
+        return rows
+    return [one for one in rows if one["hour"] != rows[-1]["hour"]]
+
+
+def _skew(queues: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    skew = (f.max("messages") * f.count("*") / f.sum("messages")).alias("skew")
+    of_topic = queues.groupBy("topic").agg(f.count("*").alias("queues"), skew)
+    return of_topic.where("queues > 1").orderBy(f.desc("skew"), "topic")
+
+
+def _kinds(disorder: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    times, queues = f.sum("times").alias("times"), f.count("*").alias("queues")
+    return disorder.groupBy("kind").agg(times, queues).orderBy(f.desc("times"), "kind")
