@@ -63,7 +63,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("maxTriggerDelay", "15m", "max_trigger_delay_ms", 900_000, {"15": "with its unit", "soon": "with its unit"}),
     ("maxTriggerDelay", "2 minutes", "max_trigger_delay_ms", 120_000, {"1 year": "with its unit"}),
     ("failOnDataLoss", "false", "fail_on_data_loss", False, {"no": "true or false"}),
-    ("tags", "a || b", "tags", "a || b", {" ": "not empty"}),
+    ("tags", " || a || b", "tags", " || a || b", {" ": "tags joined by ||", "||": "joined", "|| ||": "joined"}),
     ("keys", "a,b", "keys", ("a", "b"), {",": "names separated by commas"}),
     ("messageIndexEnable", "false", "message_index_enable", False, {"off": "true or false"}),
     ("includeProperties", "false", "include_properties", False, {"0": "true or false"}),
@@ -161,7 +161,19 @@ IGNORED: list[tuple[dict[str, str], bool, str]] = [
     ({"path": "/x", "maxOffsetsPerTrigger": "5"}, False, "the option maxOffsetsPerTrigger is ignored: a batch is read"),
     ({"path": "/x", "minOffsetsPerTrigger": "5"}, False, "the option minOffsetsPerTrigger is ignored: a batch is read"),
     ({"path": "/x", "maxTriggerDelay": "5s"}, False, "the option maxTriggerDelay is ignored: a batch is read as a who"),
-    ({"path": "/x", "maxTriggerDelay": "5s", "maxOffsetsPerTrigger": "5"}, True, ""),
+    ({"path": "/x", "maxTriggerDelay": "5s"}, True, "the option maxTriggerDelay is ignored: a stream waits for min"),
+    ({"path": "/x", "maxTriggerDelay": "5s", "minOffsetsPerTrigger": "5"}, True, ""),
+    ({"path": "/x", "filterPushdown": "true"}, True, "the option filterPushdown is ignored: Spark pushes no filters"),
+    ({"path": "/x", "filterPushdown": "true"}, False, ""),
+    (
+        {"path": "/x", "startingOffsetsByTimestampStrategy": "latest"}, True,
+        "the option startingOffsetsByTimestampStrategy is ignored: no starting timestamp is given",
+    ),
+    ({"path": "/x", "startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": "5"}, False, ""),
+    (
+        {"path": "/x", "startingOffsetsByTimestampStrategy": "latest", "startingOffsetsByTimestamp": '{"a":{"0":5}}'},
+        True, "",
+    ),
     ({"nameserver": "h:1", "accessKey": "a", "secretKey": "b"}, True, ""),
 ]  # fmt: skip
 
@@ -188,6 +200,17 @@ def test_retries_are_a_number(wrong: str) -> None:
     assert WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": "0"}).retry_times_when_send_failed == 0
     with pytest.raises(ConfigError, match=f"retryTimesWhenSendFailed='{wrong}' is not allowed: a whole number of at"):
         WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": wrong})
+
+
+def test_a_write_that_would_have_old_messages_deleted_is_told_that_nobody_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keys = {"store.fileReservedTime": "1", "STORE.DELETEWHEN": "04", "store.diskMaxUsedSpaceRatio": "50"}
+    WriteOptions.parse({"path": "/x", "store.mappedFileSizeCommitLog": "65536", **keys})
+    assert [message.partition(" is ignored: ")[0] for message in caplog.messages] == [
+        "the option store.fileReservedTime", "the option store.deleteWhen", "the option store.diskMaxUsedSpaceRatio",
+    ]  # fmt: skip
+    assert caplog.messages[0].endswith("a sink deletes no messages and delivers none that are delayed")
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:

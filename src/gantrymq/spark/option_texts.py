@@ -39,6 +39,13 @@ def names(name: str, text: str) -> tuple[str, ...]:
     return found
 
 
+def tags(name: str, text: str) -> str:
+    """Tags joined by ``||``, or ``*`` for all."""
+    if not any(part.strip() for part in text.split("||")):
+        raise ConfigError(name, text, "tags joined by ||, or * for all")
+    return text
+
+
 def pattern(name: str, text: str) -> str:
     """A regular expression of Python."""
     try:

@@ -73,6 +73,8 @@ class ReadOptions:
             _check_kind(values, given, streaming=streaming)
             idle = _OF_CLUSTERS if "path" in given else _OF_PATHS
             report_idle(given, idle, "it is for a nameserver" if "path" in given else "it is for a path")
+            if not given.keys() & {"starting_timestamp_ms", "starting_offsets_by_timestamp"}:
+                report_idle(given, ("starting_offsets_by_timestamp_strategy",), "no starting timestamp is given")
         return cls(**values, tls=tls_settings(options))
 
 
@@ -134,11 +136,14 @@ def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], r
 
 
 def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, streaming: bool) -> None:
-    """What only a batch, or only a stream, can have."""
+    """What only a batch, or only a stream, can have, or has an effect in."""
     if streaming:
         for field in ("ending_offsets", "ending_timestamp_ms", "ending_offsets_by_timestamp"):
             if field in given:
                 raise ConfigError(*given[field], "not in a stream, which has no end")
+        report_idle(given, ("filter_pushdown",), "Spark pushes no filters into a stream")
+        if "min_offsets_per_trigger" not in given:
+            report_idle(given, ("max_trigger_delay_ms",), "a stream waits for minOffsetsPerTrigger alone")
         return
     report_idle(given, _OF_STREAMS, "a batch is read as a whole")
     for field, word, number in (("starting_offsets", "latest", LATEST), ("ending_offsets", "earliest", EARLIEST)):
@@ -169,7 +174,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("minOffsetsPerTrigger", "min_offsets_per_trigger", texts.count),
     ("maxTriggerDelay", "max_trigger_delay_ms", texts.duration_ms),
     ("failOnDataLoss", "fail_on_data_loss", texts.truth),
-    ("tags", "tags", texts.plain),
+    ("tags", "tags", texts.tags),
     ("keys", "keys", texts.names),
     ("messageIndexEnable", "message_index_enable", texts.truth),
     ("includeProperties", "include_properties", texts.truth),

@@ -13,13 +13,19 @@ from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
-from gantrymq.spark.options import KAFKAS
+from gantrymq.spark.options import KAFKAS, report_idle
 from gantrymq.spark.places import Place, place_of
 from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
 _LOGGER = logging.getLogger(__name__)
 _STORE_KEY = "store."
 _SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
+# What acts only where a store stays open, as a broker's: deleting what is old, and delivering what was delayed.
+_HOUSEKEEPING = (
+    "fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio "
+    "cleanFileForciblyEnable cleanResourceInterval deleteCommitLogFilesInterval destroyMapedFileIntervalForcibly "
+    "redeleteHangedFileInterval deleteFileBatchMax flushDelayOffsetInterval"
+).split()
 _STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fields(MessageStoreConfig)}
 
 
@@ -66,6 +72,8 @@ class WriteOptions:
         _check_origin(values, store_keys)
         if ("txn_app_id" in values) != ("txn_version" in values):
             raise ConfigError("txnAppId", values.get("txn_app_id", ""), "txnAppId and txnVersion are given together")
+        given = {key: (f"{_STORE_KEY}{key}", text) for key, text in store_keys}
+        report_idle(given, _HOUSEKEEPING, "a sink deletes no messages and delivers none that are delayed")
         return cls(**values, store_keys=tuple(store_keys))
 
     def store_settings(self) -> tuple[MessageStoreConfig, frozenset[str]]:
