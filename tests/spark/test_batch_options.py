@@ -6,13 +6,17 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from spark_cases import Row, expected_rows, partitions_of, rows_of
 
 from gantrymq import Message
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, NotAStoreError
+from gantrymq.spark import log_order
 from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.store_view import QueueView
 from store_cases import NOON_MS, await_dispatch, fill, numbered, open_store
 
 
@@ -143,6 +147,42 @@ def test_max_records_of_an_odd_store(tmp_path: Path, rng: random.Random) -> None
     partitions = partitions_of(tmp_path, maxRecordsPerPartition=29)
     assert max(map(len, partitions)) <= 29
     assert [row for rows in partitions for row in rows] == expected_rows(tmp_path)
+
+
+@pytest.fixture
+def five_queues(tmp_path: Path) -> Path:
+    """A thousand messages, all over five queues."""
+    with open_store(path=tmp_path / "f") as store:
+        for number in range(200):
+            store.put_batch([Message("orders", b"%d" % number, queue_id=number * one % 5) for one in range(5)])
+        await_dispatch(store)
+    return tmp_path / "f"
+
+
+def test_queues_are_read_once_for_however_many_partitions(five_queues: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    units, read = 0, QueueView.phy_offsets
+
+    def counted(queue: QueueView, low: int, high: int) -> NDArray[np.int64]:
+        nonlocal units
+        units += high - low
+        return read(queue, low, high)
+
+    monkeypatch.setattr(QueueView, "phy_offsets", counted)
+    partitions = partitions_of(five_queues, "phy_offset", maxRecordsPerPartition=5)
+    assert list(map(len, partitions)) == [5] * 200
+    assert units <= 1000
+
+
+@pytest.mark.parametrize("most", [1, 7, 40, 70, 333, 999])
+@pytest.mark.parametrize("at_once", [40, 100, 2000])
+def test_partitions_of_a_store_too_large_to_look_at_once(
+    five_queues: Path, most: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_order, "_SORTED_UNITS", at_once)
+    monkeypatch.setattr(log_order, "_READ_UNITS", 50)
+    partitions = partitions_of(five_queues, "phy_offset", maxRecordsPerPartition=most)
+    full, rest = divmod(1000, most)
+    assert list(map(len, partitions)) == [most] * full + [rest] * bool(rest)
 
 
 def test_tags_and_keys(tmp_path: Path) -> None:

@@ -7,14 +7,16 @@ time, which is what watermarks like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gantrymq.spark.store_view import QueueView
 
 _READ_UNITS = 1 << 16
+_SORTED_UNITS = 1 << 22
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
     offset that the cut comes to.
     """
     lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    if rows >= sum(highs) - sum(lows):
+        return end, highs
     first, left, right = lows.copy(), begin, end
     # By halves over the log, each queue searched only where the cut can still be, until the rest is quickly read.
     while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
@@ -51,10 +55,44 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
     rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
     wanted = rows - (sum(lows) - sum(first))
     if rows and lows == first and len(rest):
-        # Empty slots lie all in one place, that of the message in front of them: a cut there would not pass them ever.
-        wanted = max(wanted, int(np.searchsorted(rest, rest[0], side="right")))
+        # Empty slots lie all in one place, that of the message in front of them.
+        wanted = max(wanted, _behind_first(rest))
     if wanted >= len(rest):
         left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]
         return min(left_over, default=end), highs
     cut = int(rest[wanted])
     return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, places, strict=True)]
+
+
+def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *, is_remote: bool) -> Iterator[int]:
+    """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie between cuts, as by after_rows.
+
+    That reads many units for each cut. Where cuts are closer together, units are read once and sorted; but not from
+    another file system, where a few places are asked for sooner than all of them are there.
+    """
+    by_halves = is_remote or rows >= _READ_UNITS
+    at_once = rows * (1 if by_halves else max(_SORTED_UNITS // rows, 1))
+    left = list(ranges)
+    while sum(map(len, left)) > rows:
+        place, offsets = after_rows(left, begin, end, at_once)
+        if at_once > rows:
+            part = [QueueRange(one.queue, one.low, offset) for one, offset in zip(left, offsets, strict=True)]
+            yield from _sorted_cuts(part, rows)
+        yield place
+        begin = max(begin, place)
+        left = [QueueRange(one.queue, offset, one.high) for one, offset in zip(left, offsets, strict=True)]
+
+
+def _sorted_cuts(ranges: Sequence[QueueRange], rows: int) -> Iterator[int]:
+    rest = np.sort(np.concatenate([one.queue.phy_offsets(one.low, one.high) for one in ranges]))
+    while len(rest) > rows:
+        wanted = max(rows, _behind_first(rest))
+        if wanted >= len(rest):
+            break
+        yield int(rest[wanted])
+        rest = rest[np.searchsorted(rest, rest[wanted]) :]
+
+
+def _behind_first(places: NDArray[np.int64]) -> int:
+    """How many lie where the first does; a cut there would not pass them ever."""
+    return int(np.searchsorted(places, places[0], side="right"))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.key_spans import Span, key_spans
-from gantrymq.spark.log_order import QueueRange, after_rows
+from gantrymq.spark.log_order import QueueRange, cut_places
 from gantrymq.spark.log_run import ENDLESS, Bounds, LogRun
 from gantrymq.spark.record_places import is_record
 from gantrymq.spark.row_filter import RowFilter
@@ -140,18 +140,14 @@ def _row_cuts(
     view: StoreView, ranges: Sequence[QueueRange], whole: Span, min_partitions: int, max_records: int
 ) -> list[int]:
     """Cuts between which there are at most ``max_records`` messages, or one more where a damaged unit misplaces it."""
-    left = [QueueRange(one.queue, one.low, one.high) for one in ranges if len(one)]
-    total = sum(map(len, left))
-    at_most = min(max_records, -(-total // max(min_partitions, 1)) or 1)
-    cuts, begin = [], whole.begin
-    while sum(map(len, left)) > at_most:
-        place, offsets = after_rows(left, begin, whole.end, at_most)
+    left = [one for one in ranges if len(one)]
+    at_most = min(max_records, -(-sum(map(len, left)) // max(min_partitions, 1)) or 1)
+    cuts: list[int] = []
+    for place in cut_places(left, whole.begin, whole.end, at_most, is_remote=view.place.uri is not None):
         is_known = place < view.tail_begin and is_record(view.reader, place)
         cut = place if is_known else view.record_at_or_after(place)
         if cut >= whole.end:
             break
-        if cut > begin:
+        if cut > (cuts[-1] if cuts else whole.begin):
             cuts.append(cut)
-            begin = cut
-        left = [QueueRange(one.queue, offset, one.high) for one, offset in zip(left, offsets, strict=True)]
     return cuts
