@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from gantrymq.spark import run_reader
 from gantrymq.spark.schema import COLUMNS
 from golden_stores import NAMES
@@ -36,6 +38,15 @@ def test_more_partitions_give_the_same_rows(golden: Callable[[str], Path], name:
     assert [row["phy_offset"] for rows in partitions for row in rows] == [
         line["phyOffset"] for line in golden_messages(golden(name))
     ]
+
+
+def test_the_topics_of_the_system_are_read_where_none_is_chosen(golden: Callable[[str], Path]) -> None:
+    """Half messages, whatever became of them, and delayed ones; a topic's own queues have what was committed."""
+    store = golden("broker-features") / "store"
+    everything = Counter(row["topic"] for row in rows_of(store, "topic"))
+    assert (everything["RMQ_SYS_TRANS_HALF_TOPIC"], everything["SCHEDULE_TOPIC_XXXX"]) == (35, 25)
+    committed = rows_of(store, "sys_flag", subscribe="TxVis")
+    assert [row["sys_flag"] & TRANSACTION_MASK for row in committed] == [TRANSACTION_COMMIT] * 5
 
 
 @pytest.mark.parametrize(
