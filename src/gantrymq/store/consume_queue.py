@@ -22,18 +22,15 @@ from numpy.typing import NDArray
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.format.record import SECTOR
-from gantrymq.fs.api import Bytes, FileSystem
-from gantrymq.fs.holes import read_data
-from gantrymq.kernels.api import rising_units, valid_units
-from gantrymq.kernels.arrays import read_only
+from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
+from gantrymq.store.queue_file_units import rising_units, valid_units
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
-_RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
 _BLANKS_A_LOOK = 16_384
 _OFFSET_SIZE = 8
 
@@ -90,7 +87,7 @@ class ConsumeQueue:
         files = self.files.files
         end = 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
-            count = _valid_units(file, log_limit)
+            count = valid_units(file, log_limit)
             end = file.file_from_offset + count * UNIT_SIZE
             if count * UNIT_SIZE < file.size:
                 break
@@ -118,7 +115,7 @@ class ConsumeQueue:
             return
         end = self.files.min_offset
         for file in reversed(files):
-            kept = _rising_units(file, phy_offset)
+            kept = rising_units(file, phy_offset)
             if kept and (file is files[0] or not self._is_blank(file)):
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
@@ -362,31 +359,3 @@ class ConsumeQueue:
         self.files.close()
         if self._ext is not None:
             self._ext.close()
-
-
-def _rising_units(file: MappedFile, limit: int) -> int:
-    """How many units from the first on point to rising places in front of ``limit``, or are pre-blanks."""
-    count, highest = 0, -1
-    for units in _chunks(file):
-        length, highest = rising_units(units, 0, len(units), highest, limit)
-        count += length // UNIT_SIZE
-        if length < len(units):
-            break
-    return count
-
-
-def _valid_units(file: MappedFile, log_limit: int) -> int:
-    """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
-    count = 0
-    for units in _chunks(file):
-        length = valid_units(units, 0, len(units), log_limit)
-        count += length // UNIT_SIZE
-        if length < len(units):
-            break
-    return count
-
-
-def _chunks(file: MappedFile) -> Iterator[Bytes]:
-    """The file's units, some thousands at a time."""
-    for position in range(0, file.size, _RECOVER_CHUNK):
-        yield read_only(read_data(file.file, position, min(_RECOVER_CHUNK, file.size - position)))
