@@ -110,6 +110,7 @@ class AsyncLitePullConsumer:
             await self._refresh()
         except BaseException:
             self._running = False
+            await self._assigned.keep_topics(())  # what was taken over is being pulled already
             raise
         self._member.heartbeats.start()
         for work in (self._rebalancing.run(), self._rebalancing.follow_routes(), self._persist_regularly()):
@@ -121,12 +122,10 @@ class AsyncLitePullConsumer:
         """Persist what was committed, and leave the group. Twice is once."""
         if self._closed:
             return
-        self._closed = True
-        if self._running:
-            self._running = False
-            await self._tasks.cancel()
-            await self._assigned.close()
-            await self._offsets.persist_at_last(list(self._assigned.table))
+        self._closed, self._running = True, False
+        await self._tasks.cancel()
+        await self._assigned.close()
+        await self._offsets.persist_at_last(list(self._assigned.table))
         await self._member.close()
 
     # What to consume
