@@ -1,5 +1,6 @@
 """Our consumers and our administration at our own broker; at the real one: tests/interop."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from gantrymq import (
     Producer,
     PushConsumer,
 )
+from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
@@ -105,6 +107,32 @@ def test_order_is_shared_and_held(namesrv: str, producer: Producer) -> None:
     for number in range(4):
         offsets = [offset for queue, offset in seen if queue == number]
         assert offsets == list(range(12))
+
+
+def test_a_reset_holds_though_a_listener_worked_in_order() -> None:
+    """What the listener then brings to its end lies before the reset, and does not take it back."""
+    begun, go_on, seen = threading.Event(), threading.Event(), list[bytes]()
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        seen.append(messages[0].body)
+        begun.set()
+        assert go_on.wait(60)
+
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer, AdminClient(broker.namesrv) as admin:
+        broker.create_topic("OursReset", 1)
+        producer.send_batch([Message("OursReset", b"skipped")] * 10)
+        with PushConsumer(broker.namesrv, consumer_group="ours-reset", **FIRST) as consumer:
+            consumer.subscribe("OursReset")
+            consumer.listen_orderly(listen)
+            consumer.start()
+            assert begun.wait(60)
+            admin.reset_offset_by_time("ours-reset", "OursReset", TO_THE_END)
+            producer.send(Message("OursReset", b"behind"))
+            eventually(lambda: all(one.topic != "OursReset" for one in consumer.assignment()), "the reset")
+            go_on.set()
+            eventually(lambda: seen[-1] == b"behind", "what lies behind the reset")
+        assert seen == [b"skipped", b"behind"]
+        assert broker.consumer_offsets("ours-reset", "OursReset") == {0: 11}
 
 
 def test_polling_and_administration(namesrv: str, producer: Producer) -> None:

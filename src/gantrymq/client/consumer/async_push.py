@@ -288,11 +288,15 @@ class AsyncPushConsumer:
     async def _moved(self, queue: ProcessQueue, offset: int) -> bool:
         """The broker sends us elsewhere: let go of the queue, and take it over again from there."""
         if self._work is not None:
-            queue.dropped = True
-            self._offsets.update(queue.queue, offset)
+            self._freeze(queue, offset)
             await self._work.assigned.give_up(queue)
             self._rebalancing.wanted.set()
         return False
+
+    def _freeze(self, queue: ProcessQueue, offset: int) -> None:
+        """Let go of a queue with an offset that no listener's end takes back (updateAndFreezeOffset)."""
+        queue.dropped = queue.released = True
+        self._offsets.update(queue.queue, offset)
 
     # What brokers ask
 
@@ -307,7 +311,7 @@ class AsyncPushConsumer:
                 queue.clear()
             await _until_idle(held)
             for queue in held:
-                self._offsets.update(queue.queue, table[queue.queue])
+                self._freeze(queue, table[queue.queue])
                 await self._work.assigned.give_up(queue)
         finally:
             self._rebalancing.suspended = False

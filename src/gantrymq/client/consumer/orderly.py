@@ -147,7 +147,7 @@ class OrderlyConsumption:
         elif status is ConsumeOrderlyStatus.ROLLBACK:
             queue.give_back()
             pause_ms = self._pause_ms(context)
-        if offset >= 0 and not queue.released:  # else another has it, or we have it anew and may be further
+        if offset >= 0 and not queue.released:  # else another has it, or we have it anew and may be elsewhere
             self._ground.offsets.update(queue.queue, offset)
         return pause_ms
 

@@ -30,8 +30,8 @@ class ProcessQueue:
     """Messages by their offsets, pulled in ascending order and removed in any.
 
     A queue that was ``dropped`` is no longer ours: nothing more of it is consumed, and in order only what a listener is
-    at is still committed, until the queue is ``released`` for others. ``queue`` has the topic's full name. Thread rule:
-    the event loop's thread; ``dropped`` may be read by any.
+    at is still committed, until the queue is ``released``: for others, or because its offset was set elsewhere.
+    ``queue`` has the topic's full name. Thread rule: the event loop's thread; ``dropped`` may be read by any.
     """
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
