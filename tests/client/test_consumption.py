@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from pulled import QUEUE, message
@@ -83,7 +85,7 @@ def test_a_slow_listener_holds_the_offset() -> None:
     async def scenario() -> None:
         scene, go_on = Scene(8), threading.Event()
         consumption = ConcurrentConsumption(
-            scene.ground, lambda messages, context: messages[0].queue_offset == 3 and go_on.wait() and None
+            scene.ground, lambda messages, context: None if messages[0].queue_offset != 3 or go_on.wait() else LATER
         )
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.queue.count == 1)
@@ -324,6 +326,77 @@ def test_a_listener_whose_own_task_was_cancelled_has_failed(
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.offset() == 2)
         assert sorted(seen) == ([0, 1] if kind is ConcurrentConsumption else [0, 0, 1])
+        await consumption.close()
+
+    play(scenario)
+
+
+class Asynchronous:
+    """A listener that is an object."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    async def __call__(self, messages: Sequence[ReceivedMessage], context: Any) -> None:
+        await self.hear("", messages, context)
+
+    async def hear(self, where: str, messages: Sequence[ReceivedMessage], context: Any) -> None:
+        await asyncio.sleep(0)
+        self.seen.append(messages[0].queue_offset)
+
+
+@pytest.mark.parametrize("kind", [ConcurrentConsumption, OrderlyConsumption])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda heard: heard,
+        partial,
+        lambda heard: partial(heard.hear, "here"),
+        lambda heard: lambda messages, context: heard.hear("there", messages, context),
+        lambda heard: AsyncMock(side_effect=heard.__call__),
+    ],
+)
+def test_whatever_gives_an_awaitable_is_awaited(kind: Callable[..., Any], made: Callable[[Asynchronous], Any]) -> None:
+    async def scenario() -> None:
+        scene, heard = Scene(2), Asynchronous()
+        consumption = consuming(kind, scene, made(heard))
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 2)
+        assert sorted(heard.seen) == [0, 1]
+        await consumption.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "foreign"),
+    [
+        (ConcurrentConsumption, False),
+        (ConcurrentConsumption, "RECONSUME_LATER"),
+        (ConcurrentConsumption, ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT),
+        (OrderlyConsumption, LATER),
+    ],
+)
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_what_a_listener_returned_by_mistake_is_a_failure(
+    kind: Callable[..., Any],
+    foreign: object,
+    is_awaited: bool,
+) -> None:
+    async def scenario() -> None:
+        scene, seen = Scene(1, suspend_current_queue_time_ms=1, max_reconsume_times=0), list[int]()
+
+        def listen(messages: Sequence[ReceivedMessage], context: Any) -> Any:
+            seen.append(messages[0].queue_offset)
+            return foreign
+
+        async def listen_later(messages: Sequence[ReceivedMessage], context: Any) -> Any:
+            return listen(messages, context)
+
+        consumption = consuming(kind, scene, listen_later if is_awaited else listen)
+        consumption.deliver(scene.queue, scene.messages)
+        await until(lambda: scene.offset() == 1)
+        assert (seen, [offset for offset, _ in scene.broker.back_at_level]) == ([0], [0])
         await consumption.close()
 
     play(scenario)

@@ -112,7 +112,7 @@ class AsyncPushConsumer:
         """Consume with many listeners at once, in no order; a plain function runs in threads, up to
         ``consume_thread_max``.
 
-        It returns nothing or CONSUME_SUCCESS; RECONSUME_LATER or an exception let the messages come again.
+        It returns nothing or CONSUME_SUCCESS; after anything else, or an exception, the messages come again.
         """
         self._listen(lambda ground, locks: ConcurrentConsumption(ground, listener), is_orderly=False)
 

@@ -40,7 +40,9 @@ class ConcurrentConsumption:
 
     def __init__(self, ground: ConsumptionGround, listener: ConcurrentListener) -> None:
         self._ground = ground
-        self._listening = listening(listener, ground.config.consume_thread_max, ground.member.group)
+        self._listening = listening(
+            listener, ConsumeConcurrentlyStatus, ground.config.consume_thread_max, ground.member.group
+        )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()
 

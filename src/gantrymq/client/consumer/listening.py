@@ -1,5 +1,7 @@
 """Runs a listener: a plain function in threads, a coroutine function on the loop.
 
+A plain function that returns an awaitable, as a lambda may, has it awaited on the loop by its thread.
+
 Source: ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService, their thread pools.
 """
 
@@ -12,15 +14,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.errors import MQClientError
 
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
+T = TypeVar("T")
 
 _LOOK_SECONDS = 0.01
 
@@ -58,8 +63,9 @@ class ThreadedListening(Generic[C, S]):
     Its threads are its own and not an executor's: a future for each message costs as much as all else.
     """
 
-    def __init__(self, listener: Callable[[Sequence[ReceivedMessage], C], S | None], most: int, name: str) -> None:
-        self._listener, self._most, self._name = listener, most, f"ConsumeMessageThread_{name[:100]}"
+    def __init__(self, listener: Listener[C, S], statuses: type[S], most: int, name: str) -> None:
+        self._listener, self._statuses = listener, statuses
+        self._most, self._name = most, f"ConsumeMessageThread_{name[:100]}"
         self._loop = asyncio.get_running_loop()
         self._threads: list[threading.Thread] = []
         self._calls: SimpleQueue[_Call[C, S] | None] = SimpleQueue()
@@ -101,7 +107,10 @@ class ThreadedListening(Generic[C, S]):
 
     def _listen(self, call: _Call[C, S]) -> tuple[S | None, BaseException | None]:
         try:
-            return self._listener(call.messages, call.context), None
+            result = self._listener(call.messages, call.context)
+            if inspect.isawaitable(result):
+                result = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
+            return _status(result, self._statuses), None
         except BaseException as error:  # whatever it is, the message was not consumed
             return None, error
 
@@ -117,8 +126,10 @@ class ThreadedListening(Generic[C, S]):
 class CoroutineListening(Generic[C, S]):
     """A coroutine function, so many at once."""
 
-    def __init__(self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], most: int) -> None:
-        self._listener = listener
+    def __init__(
+        self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], statuses: type[S], most: int
+    ) -> None:
+        self._listener, self._statuses = listener, statuses
         self._room = asyncio.Semaphore(most)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -148,7 +159,7 @@ class CoroutineListening(Generic[C, S]):
             if self._closing or not begin():
                 return
             try:
-                status = await self._listener(messages, context)
+                status = _status(await self._listener(messages, context), self._statuses)
             except Exception as error:
                 done(None, error)
             except asyncio.CancelledError as error:  # of ours, or of a task of its own that it waited for
@@ -159,9 +170,24 @@ class CoroutineListening(Generic[C, S]):
                 done(status, None)
 
 
-def listening(listener: Listener[C, S], most: int, name: str) -> Listening[C, S]:
-    """The way that fits the listener; on a running loop."""
-    called = listener if inspect.isroutine(listener) else type(listener).__call__
-    if inspect.iscoroutinefunction(called):
-        return CoroutineListening(listener, most)  # type: ignore[arg-type]
-    return ThreadedListening(listener, most, name)  # type: ignore[arg-type]
+def listening(listener: Listener[C, S], statuses: type[S], most: int, name: str) -> Listening[C, S]:
+    """The way that fits the listener; on a running loop. What it returns is None or one of ``statuses``."""
+    if _is_asynchronous(listener):
+        return CoroutineListening(listener, statuses, most)  # type: ignore[arg-type]
+    return ThreadedListening(listener, statuses, most, name)
+
+
+def _is_asynchronous(listener: Callable[..., Any]) -> bool:
+    while isinstance(listener, partial):
+        listener = listener.func
+    return any(map(inspect.iscoroutinefunction, (listener, type(listener).__call__)))
+
+
+async def _awaited(result: Awaitable[T]) -> T:
+    return await result
+
+
+def _status(result: object, statuses: type[S]) -> S | None:
+    if result is None or isinstance(result, statuses):
+        return result
+    raise MQClientError(f"the listener returned {result!r}, which is neither None nor a {statuses.__name__}")

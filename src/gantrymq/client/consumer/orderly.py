@@ -42,7 +42,9 @@ class OrderlyConsumption:
 
     def __init__(self, ground: ConsumptionGround, locks: QueueLocks | None, listener: OrderlyListener) -> None:
         self._ground, self._locks = ground, locks
-        self._listening = listening(listener, ground.config.consume_thread_max, ground.member.group)
+        self._listening = listening(
+            listener, ConsumeOrderlyStatus, ground.config.consume_thread_max, ground.member.group
+        )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()
 
