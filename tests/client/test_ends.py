@@ -1,13 +1,17 @@
 """How consumers end: whatever way a start or a close is left, nothing of theirs goes on behind it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from gantrymq import ConsumeFromWhere, EmbeddedBroker, Message, Producer
+from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
-from gantrymq.client.consumer.settings import LitePullConsumerConfig
+from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.errors import MQBrokerError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -20,6 +24,10 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 def lite(broker: EmbeddedBroker, group: str) -> AsyncLitePullConsumer:
     return AsyncLitePullConsumer(LitePullConsumerConfig(broker.namesrv, consumer_group=group, consume_from_where=FIRST))
+
+
+def push(broker: EmbeddedBroker, group: str) -> AsyncPushConsumer:
+    return AsyncPushConsumer(PushConsumerConfig(broker.namesrv, consumer_group=group, consume_from_where=FIRST))
 
 
 async def others_ended() -> None:
@@ -66,3 +74,76 @@ def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroker) -
             broker.create_topic(topic, 1)
             producer.send(Message(topic, topic.encode()))
     assert asyncio.run(scenario()) == [b"AgainA", b"AgainB"]
+
+
+def is_left(broker: EmbeddedBroker, group: str) -> bool:
+    with AdminClient(broker.namesrv) as admin, pytest.raises(MQBrokerError, match="CONSUMER_NOT_ONLINE"):
+        admin.consumer_connection(group)
+    return True
+
+
+def test_a_close_that_nobody_waits_for_any_longer_comes_to_its_end(broker: EmbeddedBroker) -> None:
+    async def scenario() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            begun.set()
+            await go_on.wait()
+
+        consumer = push(broker, "impatient")
+        consumer.subscribe("Impatient")
+        consumer.listen(listen)
+        await consumer.start()
+        await begun.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.close(), 0.01)
+        go_on.set()
+        await consumer.close()
+        await others_ended()
+
+    broker.create_topic("Impatient", 1)
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("Impatient", b"slow"))
+    asyncio.run(scenario())
+    assert is_left(broker, "impatient")
+    assert broker.consumer_offsets("impatient", "Impatient") == {0: 1}
+
+
+def test_a_poller_s_close_that_was_cancelled_comes_to_its_end(broker: EmbeddedBroker) -> None:
+    async def scenario() -> None:
+        consumer = lite(broker, "impatient-lite")
+        await consumer.subscribe("ImpatientLite")
+        await consumer.start()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await consumer.close()
+        await consumer.close()
+        await others_ended()
+
+    broker.create_topic("ImpatientLite", 1)
+    asyncio.run(scenario())
+    assert is_left(broker, "impatient-lite")
+
+
+@pytest.mark.parametrize("way", ["listen", "listen_orderly"])
+def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> None:
+    async def scenario() -> None:
+        closed = asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            await consumer.close()
+            closed.set()
+
+        async with push(broker, f"enough-{way}") as consumer:
+            consumer.subscribe("Enough")
+            getattr(consumer, way)(listen)
+            await consumer.start()
+            async with asyncio.timeout(5):
+                await closed.wait()
+        await others_ended()
+
+    broker.create_topic("Enough", 1)
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("Enough", b"last"))
+    asyncio.run(scenario())
+    assert is_left(broker, f"enough-{way}")

@@ -1,9 +1,9 @@
-"""Tasks that run beside the one who started them, and end with it."""
+"""Tasks that run beside the one who started them, and end with it; and how that one ends itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -43,3 +43,27 @@ class BackgroundTasks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task failed", exc_info=task.exception())
+
+
+class Closing:
+    """What is to be done at the end, once: whoever asks for it waits for the same task.
+
+    Who is cancelled meanwhile, by a time limit say, no longer waits; the end is come to all the same. Thread rule: the
+    event loop's thread.
+    """
+
+    def __init__(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._end = end
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anybody asked for it."""
+        return self._task is not None
+
+    async def done(self) -> None:
+        """Begin it where nobody has, and wait for it; what it raises is raised."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.wait({self._task})
+        self._task.result()

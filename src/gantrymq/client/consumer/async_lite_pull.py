@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from gantrymq.client import calls
-from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
 from gantrymq.client.consumer.contexts import MessageQueueListener
@@ -71,7 +71,8 @@ class AsyncLitePullConsumer:
             self._member, self._topics, self._divide, self._assigned.take_over, self._assigned.keep_topics
         )
         self._tasks = BackgroundTasks()
-        self._running = self._closed = False
+        self._closing = Closing(self._close)
+        self._running = False
         self._commit_due_ms = self._started_ms = 0
         answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
         BrokerRequests(answers).register(dispatcher)
@@ -103,7 +104,7 @@ class AsyncLitePullConsumer:
 
         Where that fails nothing was begun, and it may be tried again.
         """
-        if self._running or self._closed:
+        if self._running or self._closing.is_begun:
             raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
         self._started_ms, self._running = self._clock.now_ms(), True
         try:
@@ -119,10 +120,11 @@ class AsyncLitePullConsumer:
             self._tasks.start(self._watch.follow(topic))
 
     async def close(self) -> None:
-        """Persist what was committed, and leave the group. Twice is once."""
-        if self._closed:
-            return
-        self._closed, self._running = True, False
+        """Persist what was committed, and leave the group. Twice is once; cancelled, it goes on by itself."""
+        await self._closing.done()
+
+    async def _close(self) -> None:
+        self._running = False
         await self._tasks.cancel()
         await self._assigned.close()
         await self._offsets.persist_at_last(list(self._assigned.table))

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
@@ -74,7 +74,8 @@ class AsyncPushConsumer:
         self._tasks = BackgroundTasks()
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
-        self._suspended = self._closed = False
+        self._closing = Closing(self._close)
+        self._suspended = False
         self._started_ms = 0
         answers = Answers(
             self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
@@ -128,7 +129,7 @@ class AsyncPushConsumer:
 
     async def start(self) -> None:
         """Join the group. Where that fails nothing was begun, and it may be tried again."""
-        if self._work is not None or self._closed:
+        if self._work is not None or self._closing.is_begun:
             raise AlreadyStartedError("The PushConsumer service state not OK, maybe started once")
         if self._make is None:
             raise MQClientError("messageListener is null: call listen or listen_orderly first")
@@ -145,10 +146,15 @@ class AsyncPushConsumer:
         self._start_services(self._work)
 
     async def close(self) -> None:
-        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once."""
-        if self._closed:
-            return
-        self._closed = True
+        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once.
+
+        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may call it.
+        """
+        if self._work is not None:
+            self._work.consumption.excuse()
+        await self._closing.done()
+
+    async def _close(self) -> None:
         await self._tasks.cancel()
         if self._work is not None:
             await self._work.assigned.close()

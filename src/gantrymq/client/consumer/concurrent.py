@@ -57,6 +57,10 @@ class ConcurrentConsumption:
         context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
         return await consume_directly(self._listening, message, context, self._ground)
 
+    def excuse(self) -> None:
+        """Where a listener calls this, its call is not waited for at the end."""
+        self._listening.excuse()
+
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at."""
         wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000

@@ -75,6 +75,10 @@ class Consumption(Protocol):
         """Give one message to the listener because an administrator asks; nothing is settled."""
         ...
 
+    def excuse(self) -> None:
+        """Where a listener calls this, its call is not waited for at the end: it waits for that itself."""
+        ...
+
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at; they have ``await_termination_ms_when_shutdown``."""
         ...

@@ -44,6 +44,10 @@ class Listening(Protocol[C_contra, S_co]):
         """Call it when there is room, unless ``begin``, called right before, says no; then ``done`` is not called."""
         ...
 
+    def excuse(self) -> None:
+        """Where the listener's own task calls this, it is not waited for at the end: it waits for that itself."""
+        ...
+
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more; whether those under way ended in time."""
         ...
@@ -83,6 +87,9 @@ class ThreadedListening(Generic[C, S]):
             self._threads.append(thread)
             thread.start()
         self._calls.put(_Call(messages, context, begin, done))
+
+    def excuse(self) -> None:
+        """A thread is waited for."""
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; whether those under way ended in time."""
@@ -140,13 +147,18 @@ class CoroutineListening(Generic[C, S]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def excuse(self) -> None:
+        """The current task, where it is the listener's, is not waited for."""
+        self._tasks -= {asyncio.current_task()}
+
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; those that do not end in time are cancelled."""
         self._closing = True
-        tasks = set(self._tasks)
-        if not tasks:
-            return True
-        _, late = await asyncio.wait(tasks, timeout=timeout_s)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self._tasks and loop.time() < deadline:  # one that is excused meanwhile is no longer among them
+            await asyncio.wait(self._tasks, timeout=_LOOK_SECONDS)
+        late = set(self._tasks)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)

@@ -61,6 +61,10 @@ class OrderlyConsumption:
         result.order, result.auto_commit = True, context.auto_commit
         return result
 
+    def excuse(self) -> None:
+        """Where a listener calls this, its call is not waited for at the end."""
+        self._listening.excuse()
+
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at."""
         self._ending.set()
