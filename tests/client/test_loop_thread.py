@@ -1,13 +1,15 @@
 """The thread of a plain client: what is under way when it is closed ends, and says why."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
+from typing import Any
 
 import pytest
 
-from gantrymq import EmbeddedBroker, LitePullConsumer, Producer, PushConsumer
+from gantrymq import ConsumeFromWhere, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.loop_thread import LoopThread
@@ -41,6 +43,70 @@ def test_what_is_cancelled_before_is_only_cancelled() -> None:
     with pytest.raises(CancelledError):
         call.result(60)
     loop.close(nothing())
+
+
+class TimeLimitError(Exception):
+    """What a signal's handler raises in the midst of a call."""
+
+
+def test_what_an_interrupted_caller_waited_for_is_cancelled() -> None:
+    loop, ended = LoopThread("tester"), threading.Event()
+
+    def strike(number: int, frame: object) -> None:
+        raise TimeLimitError
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(0.01)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with pytest.raises(TimeLimitError):
+            loop.run(work())
+        assert ended.wait(5)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        loop.close(nothing())
+
+
+def test_messages_of_a_poll_that_was_interrupted_come_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit strikes when the messages are there, and before the poll returns."""
+    begin = asyncio.run_coroutine_threadsafe
+
+    def interrupted(work: Any, loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        monkeypatch.undo()
+        call = begin(work, loop)
+        wait([call])
+        monkeypatch.setattr(call, "result", raising)
+        return call
+
+    def raising() -> None:
+        raise TimeLimitError
+
+    with (
+        EmbeddedBroker() as broker,
+        Producer(broker.namesrv) as producer,
+        LitePullConsumer(
+            broker.namesrv, consumer_group="limited", auto_commit=False,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        ) as consumer,
+    ):  # fmt: skip
+        broker.create_topic("Limited", 1)
+        producer.send_batch([Message("Limited", b"%d" % number) for number in range(3)])
+        consumer.subscribe("Limited")
+        [queue] = consumer.assignment()
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(TimeLimitError):
+            consumer.poll(60_000)
+        consumer.commit()
+        assert not consumer.committed(queue)
+        assert [message.body for message in consumer.poll(60_000)] == [b"0", b"1", b"2"]
+        consumer.commit()
+        assert consumer.committed(queue) == 3
 
 
 def test_every_call_that_was_begun_ends() -> None:

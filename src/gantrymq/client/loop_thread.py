@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gantrymq.errors import MQClientError
@@ -29,15 +30,31 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
+        return self._begin(work, [])
+
+    def _begin(self, work: Coroutine[Any, Any, T], results: list[T]) -> Future[T]:
         with self._lock:
             if not self._closed:
-                return asyncio.run_coroutine_threadsafe(self._until_closed(work), self._loop)
+                return asyncio.run_coroutine_threadsafe(self._until_closed(work, results), self._loop)
         work.close()
         raise MQClientError(f"the {self._name} is closed")
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """A coroutine's result, or what it raises."""
-        return self.submit(work).result()
+    def run(self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
+        """A coroutine's result, or what it raises.
+
+        Where the caller is interrupted, as by a signal, the coroutine is cancelled; where that comes too late, ``undo``
+        gets what nobody else will, in the loop's thread.
+        """
+        results: list[T] = []
+        call = self._begin(work, results)
+        try:
+            return call.result()
+        except BaseException:
+            call.cancel()
+            if undo is not None:
+                with suppress(MQClientError):  # all is closed: nobody gets anything
+                    self.submit(_undo(undo, results))  # behind the cancellation
+            raise
 
     def do(self, act: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread; what it returns or raises."""
@@ -73,9 +90,10 @@ class LoopThread:
             self._thread.join()
             self._loop.close()
 
-    async def _until_closed(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _until_closed(self, work: Coroutine[Any, Any, T], results: list[T]) -> T:
         try:
-            return await work
+            results.append(await work)
+            return results[0]
         except asyncio.CancelledError as error:
             if not self._closed:
                 raise
@@ -83,6 +101,11 @@ class LoopThread:
 
 
 async def _nothing() -> None: ...
+
+
+async def _undo(undo: Callable[[T], None], results: list[T]) -> None:
+    for result in results:
+        undo(result)
 
 
 async def _end_all() -> None:

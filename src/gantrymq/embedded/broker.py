@@ -161,7 +161,7 @@ class EmbeddedBroker:
 
     def _change(self, life: Coroutine[Any, Any, None]) -> None:
         with self._lock:
-            self._thread().run(life)
+            self._thread().submit(life).result()  # who is interrupted leaves no life half begun or half ended
 
     def _thread(self) -> LoopThread:
         with self._lock:

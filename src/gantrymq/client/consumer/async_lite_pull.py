@@ -11,7 +11,6 @@ Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, AssignedMessageQue
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -21,8 +20,9 @@ from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
 from gantrymq.client.consumer.contexts import MessageQueueListener
+from gantrymq.client.consumer.fetched import Batch, FetchedMessages
 from gantrymq.client.consumer.group_calls import GroupPull
-from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
@@ -62,8 +62,7 @@ class AsyncLitePullConsumer:
         self._statistics = ConsumerStatistics()
         self._assignment: dict[str, frozenset[MessageQueue]] | None = None
         self._expressions: dict[str, str] = {}
-        self._cache: deque[tuple[ProcessQueue, list[ReceivedMessage]]] = deque()
-        self._arrived = asyncio.Event()
+        self._fetched = FetchedMessages()
         self._watch = QueueWatch(self.fetch_message_queues, config.topic_metadata_check_interval_ms)
         self._queues_changed: MessageQueueListener | None = None
         self._assigned = AssignedQueues(self._member, self._offsets, None, self._puller().run, self._share_changed)
@@ -187,6 +186,11 @@ class AsyncLitePullConsumer:
 
     async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
         """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told)."""
+        batch = await self.poll_batch(timeout_ms)
+        return batch.messages if batch is not None else []
+
+    async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
+        """As :meth:`poll`; what it gives may be given back."""
         self._check_running()
         if self._config.auto_commit and self._clock.now_ms() >= self._commit_due_ms:
             self._commit_due_ms = self._clock.now_ms() + self._config.auto_commit_interval_ms
@@ -194,11 +198,20 @@ class AsyncLitePullConsumer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._config.poll_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         while True:
-            messages = self._next()
+            batch = self._fetched.take(self._clock.now_ms())
             left_s = deadline - loop.time()
-            if messages or left_s <= 0:
-                return messages
-            await wait_or_timeout(self._arrived, left_s)
+            if batch is not None:
+                for message in batch.messages:
+                    message.topic = without_namespace(self._config.namespace, message.topic)
+                return batch
+            if left_s <= 0:
+                return None
+            await self._fetched.wait(left_s)
+
+    def give_back(self, batch: Batch | None) -> None:
+        """Who polled did not get it: the next poll gives it out."""
+        if batch is not None:
+            self._fetched.give_back(batch)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Give out nothing more of these queues, and fetch nothing."""
@@ -209,7 +222,7 @@ class AsyncLitePullConsumer:
         """Go on with these queues."""
         for queue in self._among(queues):
             queue.paused = False
-        self._arrived.set()
+        self._fetched.wake()
 
     # Offsets
 
@@ -321,20 +334,6 @@ class AsyncLitePullConsumer:
     async def _max_offset(self, queue: MessageQueue) -> int:
         return await self._member.ask(queue, calls.max_offset(queue))
 
-    def _next(self) -> list[ReceivedMessage]:
-        self._cache = deque(one for one in self._cache if not one[0].dropped)
-        ready = next((one for one in self._cache if not one[0].paused), None)
-        if ready is None:
-            return []
-        self._cache.remove(ready)
-        queue, messages = ready
-        queue.position = queue.remove(messages, self._clock.now_ms())
-        for message in messages:
-            message.topic = without_namespace(self._config.namespace, message.topic)
-        if self._cache:
-            self._arrived.set()
-        return messages
-
     def _commit_positions(self, queues: Iterable[ProcessQueue]) -> None:
         for one in queues:
             if one.position is not None:
@@ -362,8 +361,7 @@ class AsyncLitePullConsumer:
 
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
         self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, self._clock.now_ms())
-        self._cache.append((queue, messages))
-        self._arrived.set()
+        self._fetched.add(queue, messages)
 
     def _matched_none(self, queue: ProcessQueue, offset: int) -> None:
         if queue.count == 0:

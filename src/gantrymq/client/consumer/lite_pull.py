@@ -100,8 +100,12 @@ class LitePullConsumer:
         return self._loop.run(self._consumer.fetch_message_queues(topic))
 
     def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
-        """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told)."""
-        return self._loop.run(self._consumer.poll(timeout_ms))
+        """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told).
+
+        Where a signal's exception interrupts it, they come with the next one.
+        """
+        batch = self._loop.run(self._consumer.poll_batch(timeout_ms), undo=self._consumer.give_back)
+        return batch.messages if batch is not None else []
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Give out nothing more of these queues, and fetch nothing."""

@@ -107,6 +107,11 @@ class ProcessQueue:
                 self._size_bytes -= len(removed.body)
         return next(iter(self._waiting), self._next_offset)
 
+    def put_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """What was removed is not consumed after all."""
+        self.put(messages, self._next_offset)
+        self._waiting = dict(sorted(self._waiting.items()))
+
     def take(self, most: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages in order; they count as waiting until :meth:`commit`."""
         self.last_consume_ms = now_ms
