@@ -1,12 +1,15 @@
 """Namespaces, routes and settings, as RocketMQ's client has them."""
 
 import asyncio
+import socket
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.compression import CompressionType, compress, decompress
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.producer_settings import ProducerConfig
@@ -15,7 +18,14 @@ from gantrymq.client.records import decode_records
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import ManualClock
-from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingCommandError, RemotingConnectError
+from gantrymq.errors import (
+    ConfigError,
+    MQBrokerError,
+    MQClientError,
+    RemotingCommandError,
+    RemotingConnectError,
+    RemotingTooMuchRequestError,
+)
 from gantrymq.format.names import offset_name
 from gantrymq.model import flags
 from gantrymq.model.message import Message
@@ -129,6 +139,64 @@ def test_nobody_waits_for_a_name_server_that_is_frozen() -> None:
             assert await asyncio.wait_for(found, 5) == known
         assert server.asked == 4  # once more for each, and it is being waited for
         await asyncio.wait_for(routes.close(), 5)
+
+    asyncio.run(scenario())
+
+
+class Hung(NameServer):
+    """Answers, or fails, once it is let."""
+
+    def __init__(self, *answers: TopicRouteData | Exception | None) -> None:
+        super().__init__(*answers)
+        self.asked, self.let = 0, asyncio.Event()
+
+    async def ask_name_server(self, call: object) -> TopicRouteData | None:
+        self.asked += 1
+        await self.let.wait()
+        return await super().ask_name_server(call)
+
+
+def test_of_many_who_wait_for_a_first_route_one_asks_and_all_share_what_came_of_it() -> None:
+    async def scenario() -> None:
+        server = Hung(RemotingConnectError("a:1", "nobody"), route())
+        routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), ManualClock())
+        for failed in (True, False):
+            server.let.clear()
+            many = [asyncio.ensure_future(routes.find("T")) for _ in range(10)]
+            await asyncio.sleep(0)
+            many[0].cancel()
+            server.let.set()
+            first, *others = await asyncio.gather(*many, return_exceptions=True)
+            assert isinstance(first, asyncio.CancelledError)
+            assert [isinstance(one, RemotingConnectError) for one in others] == [failed] * 9
+        assert server.asked == 2
+        await routes.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_a_first_route_waits_no_longer_than_the_send_may_take() -> None:
+    async def scenario(address: str) -> None:
+        config = ProducerConfig(address, producer_group="g", send_msg_timeout_ms=100)
+        async with AsyncProducer(config) as producer, asyncio.timeout(5):
+            message, queue = Message("T", b"x"), MessageQueue("T", "b", 0)
+            for send in (producer.send, partial(producer.send, queue=queue), producer.send_oneway):
+                with pytest.raises(RemotingTooMuchRequestError):
+                    await send(message)
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # accepts, and never answers
+        asyncio.run(scenario(f"127.0.0.1:{mute.getsockname()[1]}"))
+
+
+def test_who_waits_for_a_first_route_is_told_that_the_producer_was_closed() -> None:
+    async def scenario() -> None:
+        server = Hung()
+        routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), ManualClock())
+        waiting = asyncio.ensure_future(routes.find("T"))
+        await asyncio.sleep(0)
+        await routes.close()
+        with pytest.raises(MQClientError, match="closed"):
+            await asyncio.wait_for(waiting, 5)
 
     asyncio.run(scenario())
 

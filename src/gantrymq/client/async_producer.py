@@ -110,7 +110,7 @@ class AsyncProducer:
     async def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send one message and learn nothing of what became of it; raises only where nobody is there or reads."""
         outgoing = prepare(message, self._ids.new(), self._config)
-        route = await self._routes.find(outgoing.topic)
+        route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
         chosen = _chosen(route, queue) or self._fault.select(route.publish, None, self._clock.now_ms())
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         await self._client.tell(_master(route, chosen), request)
@@ -120,10 +120,10 @@ class AsyncProducer:
     ) -> SendResult:
         wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
         began_ms = self._now_ms()
-        route = await self._routes.find(outgoing.topic)
+        route = await self._routes.find(outgoing.topic, wait_ms)
         chosen = _chosen(route, queue)
         if chosen is not None:
-            return await self._attempt(outgoing, route, chosen, wait_ms)
+            return await self._attempt(outgoing, route, chosen, max(wait_ms - (self._now_ms() - began_ms), 1))
         return await self._send_anywhere(outgoing, route, wait_ms, began_ms)
 
     async def _send_anywhere(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 
 import structlog
@@ -19,7 +18,7 @@ from gantrymq.client.namespace import without_namespace
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
 from gantrymq.clock import Clock
-from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.errors import GantrymqError, MQClientError, RemotingTooMuchRequestError
 from gantrymq.remoting.bodies.route import TopicRouteData
 
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
@@ -41,24 +40,43 @@ class PublishRoutes:
     def __init__(self, client: AsyncClient, config: ProducerConfig, clock: Clock) -> None:
         self._client, self._config, self._clock = client, config, clock
         self._known: dict[str, _Known] = {}
-        self._first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._first: dict[str, asyncio.Task[_Known]] = {}
         self._tasks = BackgroundTasks()
 
-    async def find(self, topic: str) -> TopicRoute:
+    async def find(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
         """The route of a topic; where there is none yet, of the brokers that would make it.
 
         A route that is known stays in use while no name server gives another, and one that is old is asked for anew
-        beside those who send: they wait for it a moment, and no longer. Raises MQClientError where there is none.
+        beside those who send: they wait for it a moment, and no longer. Raises MQClientError where there is none, and
+        RemotingTooMuchRequestError where the first one is not told in time.
         """
         known = self._known.get(topic)
         if known is None:
-            async with self._first[topic]:  # of many who begin to send at once, one asks
-                if topic not in self._known:
-                    self._known[topic] = _Known(await self._ask(topic), self._clock.monotonic_s())
-        elif not known.is_asked_for and self._clock.monotonic_s() - known.asked_s >= POLL_NAME_SERVER_SECONDS:
+            return await self._find_first(topic, timeout_ms)
+        if not known.is_asked_for and self._clock.monotonic_s() - known.asked_s >= POLL_NAME_SERVER_SECONDS:
             known.is_asked_for = True
             await asyncio.wait({self._tasks.start(self._renew(topic, known))}, timeout=_MOMENT_SECONDS)
-        return self._known[topic].route
+        return known.route
+
+    async def _find_first(self, topic: str, timeout_ms: int | None) -> TopicRoute:
+        """Of many who begin to send at once, one asks, and all share what comes of it; each waits as long as it may."""
+        asking = self._first.get(topic)
+        if asking is None:
+            asking = self._first[topic] = asyncio.get_running_loop().create_task(self._learn(topic))
+            asking.add_done_callback(_retrieved)
+        await asyncio.wait({asking}, timeout=None if timeout_ms is None else timeout_ms / 1000)
+        if not asking.done():
+            raise RemotingTooMuchRequestError(f"no name server told the route of {topic} within {timeout_ms} ms")
+        if asking.cancelled():
+            raise MQClientError("the producer was closed meanwhile")
+        return asking.result().route
+
+    async def _learn(self, topic: str) -> _Known:
+        try:
+            known = self._known[topic] = _Known(await self._ask(topic), self._clock.monotonic_s())
+            return known
+        finally:
+            del self._first[topic]
 
     async def _renew(self, topic: str, known: _Known) -> None:
         try:
@@ -70,6 +88,8 @@ class PublishRoutes:
 
     async def close(self) -> None:
         """Ask no more."""
+        for asking in list(self._first.values()):
+            asking.cancel()
         await self._tasks.cancel()
 
     def forget(self, topic: str) -> None:
@@ -95,6 +115,12 @@ class PublishRoutes:
         if not route.publish:
             raise MQClientError(f"No route info of this topic: {topic}")
         return route
+
+
+def _retrieved(asking: asyncio.Task[_Known]) -> None:
+    """Its failure is known, also where nobody waits for it any more."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 def _limit_queues(data: TopicRouteData, most: int) -> None:
