@@ -153,6 +153,17 @@ def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
         assert admin.view_message("OursPolled", found.offset_msg_id).body == b"7"
 
 
+def test_what_is_held_of_a_paused_topic_keeps_nothing_of_the_others_away(namesrv: str, producer: Producer) -> None:
+    send(producer, "OursBig", 8)
+    producer.send(Message("OursSmall", b"first"))
+    with LitePullConsumer(namesrv, consumer_group="ours-paused", pull_threshold_for_all=1, **FIRST) as consumer:
+        consumer.subscribe("OursBig")
+        eventually(lambda: consumer.poll(100), "some of the big topic")
+        consumer.pause(consumer.assignment())
+        consumer.subscribe("OursSmall")
+        eventually(lambda: [message.body for message in consumer.poll(100)] == [b"first"], "a small message")
+
+
 def test_consumers_outlive_their_broker() -> None:
     """A broker is killed and started again: members go on where they were, and lose nothing."""
     seen: set[bytes] = set()

@@ -351,7 +351,7 @@ class AsyncLitePullConsumer:
         limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue, config.consume_max_span
         )
-        fetched = sum(one.count for one in self._assigned.table.values())
+        fetched = sum(one.count for one in self._assigned.table.values() if not one.paused)
         return not queue.paused and not queue.is_full(limits) and fetched <= config.pull_threshold_for_all
 
     def _wanted(self, topic: str) -> SubscriptionData | None:
