@@ -1,6 +1,7 @@
 """The thread of a plain client: what is under way when it is closed ends, and says why."""
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -42,6 +43,17 @@ def test_what_is_cancelled_before_is_only_cancelled() -> None:
     assert call.cancel()
     with pytest.raises(CancelledError):
         call.result(60)
+    loop.close(nothing())
+
+
+def test_after_a_fork_nobody_waits_for_a_thread_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LoopThread("tester")
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(MQClientError, match="the tester was made before a fork"):
+            loop.run(asyncio.sleep(0, "done"))
+        loop.close(nothing())
+    assert loop.run(asyncio.sleep(0, "done")) == "done"
     loop.close(nothing())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -27,12 +28,16 @@ class LoopThread:
         self._thread.start()
         self._lock = threading.Lock()  # so that nothing is begun behind what closing begins
         self._closed = False
+        self._pid = os.getpid()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
         return self._begin(work, [])
 
     def _begin(self, work: Coroutine[Any, Any, T], results: list[T]) -> Future[T]:
+        if os.getpid() != self._pid:
+            work.close()
+            raise MQClientError(f"the {self._name} was made before a fork, in process {self._pid}: make one here")
         with self._lock:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(self._until_closed(work, results), self._loop)
@@ -75,8 +80,11 @@ class LoopThread:
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run what is left to do, end what is still under way, then the thread; what ``last`` raises is raised.
 
-        Twice is once.
+        Twice is once; and after a fork it is for the process that made it.
         """
+        if os.getpid() != self._pid:
+            last.close()
+            return
         with self._lock:
             first, self._closed = not self._closed, True
         if not first:
