@@ -39,6 +39,13 @@ def test_a_message_and_its_request() -> None:
     assert outgoing.ids == "ID"
 
 
+def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
+    message = Message("T", b"body", keys="4711")  # type: ignore[arg-type]
+    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], ["ID", "IDS"], CONFIG)):
+        with pytest.raises(MQClientError, match="keys='4711'"):
+            refused()
+
+
 @pytest.mark.parametrize("kind", list(CompressionType))
 def test_large_bodies_are_compressed(kind: CompressionType) -> None:
     config = ProducerConfig("a:1", compression_type=kind)

@@ -125,12 +125,13 @@ ILLEGAL = [
     pytest.param(Message("orders", b"x", flag=1 << 31), id="flag"),
     pytest.param(Message("orders", b"x", reconsume_times=-(1 << 31) - 1), id="reconsume times"),
     pytest.param(Message("orders", b"x", born_timestamp_ms=1 << 63), id="born timestamp"),
+    pytest.param(Message("orders", b"x", keys="4711"), id="keys that are one text"),  # type: ignore[arg-type]
 ]
 
 
 @pytest.mark.parametrize("illegal", ILLEGAL)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_a_number_that_its_field_does_not_hold_is_refused_alone(
+def test_what_its_field_does_not_hold_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch, illegal: Message, few: int
 ) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)

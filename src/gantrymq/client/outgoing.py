@@ -23,6 +23,7 @@ from gantrymq.model.message import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     Message,
+    is_one_text,
 )
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import RequestCode
@@ -153,6 +154,8 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
     if message.tags:
         properties[PROPERTY_TAGS] = message.tags
     if message.keys:
+        if is_one_text(message.keys):
+            raise MQClientError(f"keys={message.keys!r} is one text: keys is a list of them")
         properties[PROPERTY_KEYS] = " ".join(message.keys)
     if message.delay_level:
         properties[PROPERTY_DELAY] = str(message.delay_level)

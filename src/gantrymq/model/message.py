@@ -26,9 +26,9 @@ class Message:
     """A message to be put (RocketMQ's MessageExtBrokerInner).
 
     ``properties`` are stored as given, but for ``__CRC32#``, which is the store's to make; ``tags``, ``keys`` and
-    ``delay_level`` are added to them as TAGS, KEYS (joined by one space) and DELAY. ``born_timestamp_ms`` 0 means the
-    time of the put. ``store_host`` None means the store's own. Thread rule: do not change a message while it is being
-    put.
+    ``delay_level`` are added to them as TAGS, KEYS (joined by one space; one text instead of a list is refused) and
+    DELAY. ``born_timestamp_ms`` 0 means the time of the put. ``store_host`` None means the store's own. Thread rule: do
+    not change a message while it is being put.
     """
 
     topic: str
@@ -46,6 +46,11 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     wait_store_msg_ok: bool = True
+
+
+def is_one_text(keys: object) -> bool:
+    """Whether somebody gave one text as a message's keys: its letters would be the keys."""
+    return isinstance(keys, str)
 
 
 @dataclass(slots=True)

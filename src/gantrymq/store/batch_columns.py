@@ -22,7 +22,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import fill_map, fill_property, size_map
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.java import INT_MAX
-from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS, Message
+from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS, Message, is_one_text
 from gantrymq.store.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> Batc
         if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
             return None
         if message.store_host is not None or message.born_host is not LOOPBACK:
+            return None
+        if message.keys and is_one_text(message.keys):
             return None
     try:
         table = _table(messages)

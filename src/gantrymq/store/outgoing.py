@@ -23,6 +23,7 @@ from gantrymq.model.message import (
     PROPERTY_TAGS,
     SCHEDULE_TOPIC,
     Message,
+    is_one_text,
 )
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.consume_queues import is_topic_storable
@@ -64,6 +65,8 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     if message.tags:
         properties[PROPERTY_TAGS] = message.tags
     if message.keys:
+        if is_one_text(message.keys):
+            return PutMessageStatus.MESSAGE_ILLEGAL
         properties[PROPERTY_KEYS] = " ".join(message.keys)
     if message.delay_level > 0:
         level = min(message.delay_level, len(config.delay_levels_ms))
