@@ -20,6 +20,7 @@ from gantrymq import (
     PushConsumer,
 )
 from gantrymq.client.admin.groups import TO_THE_END
+from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
@@ -196,6 +197,32 @@ def test_consumers_outlive_their_broker() -> None:
                 "the same, polled",
             )
     assert seen == polled == {*bodies, *more}
+
+
+def test_who_sends_to_a_queue_of_a_broker_that_moved_finds_it(
+    namesrv: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = producer.send(Message("OursMoved", b"x")).queue
+    ask = AsyncClient.ask_name_server
+
+    async def before_it_moved(self: AsyncClient, call: Any) -> Any:
+        data = await ask(self, call)
+        data.broker_datas[0].broker_addrs[0] = "127.0.0.1:1"
+        return data
+
+    def one_way(producer: Producer) -> None:
+        producer.send_oneway(Message("OursMoved", b"x"), queue)
+
+    def to_a_queue(producer: Producer) -> None:
+        producer.send(Message("OursMoved", b"x"), queue)
+
+    for send in (one_way, to_a_queue):
+        with Producer(namesrv) as moved:
+            with monkeypatch.context() as then:
+                then.setattr(AsyncClient, "ask_name_server", before_it_moved)
+                with pytest.raises(RemotingConnectError):
+                    send(moved)
+            send(moved)
 
 
 def test_a_consumer_that_found_nobody_may_start_later() -> None:

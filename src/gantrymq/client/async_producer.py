@@ -113,7 +113,11 @@ class AsyncProducer:
         route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
         chosen = _chosen(route, queue) or self._fault.select(route.publish, None, self._clock.now_ms())
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
-        await self._client.tell(_master(route, chosen), request)
+        try:
+            await self._client.tell(_master(route, chosen), request)
+        except (RemotingError, MQClientError):
+            self._routes.forget(outgoing.topic)
+            raise
 
     async def _send(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
@@ -147,7 +151,6 @@ class AsyncProducer:
                 continue
             except (RemotingError, MQClientError) as failed:
                 error = failed
-                self._routes.forget(outgoing.topic)  # the brokers may have moved
                 continue
             if result.status is SendStatus.SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
                 return result
@@ -173,6 +176,9 @@ class AsyncProducer:
             result = await self._client.call(_master(route, queue), call, timeout_ms)
             failed = False
             return result
+        except (RemotingError, MQClientError):
+            self._routes.forget(outgoing.topic)  # the brokers may have moved
+            raise
         finally:
             latency_ms = self._now_ms() - began_ms
             self._fault.update(queue.broker_name, latency_ms, self._clock.now_ms(), isolate=failed)
