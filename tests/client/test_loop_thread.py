@@ -46,6 +46,31 @@ def test_what_is_cancelled_before_is_only_cancelled() -> None:
     loop.close(nothing())
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda producer: producer.send(Message("CalledBack", b"x")),
+        lambda producer: producer.send_batch([Message("CalledBack", b"x")]),
+        lambda producer: producer.send_oneway(Message("CalledBack", b"x")),
+        lambda producer: producer.queues("CalledBack"),
+        lambda producer: producer.close(),
+    ],
+    ids=["send", "send_batch", "send_oneway", "queues", "close"],
+)
+def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[Producer], object]) -> None:
+    producer, told = Producer("127.0.0.1:1"), Future[str]()
+
+    def call_back(sent: Future[Any]) -> None:
+        try:
+            call(producer)
+        except MQClientError as error:
+            told.set_result(str(error))
+
+    producer.send_async(Message("CalledBack", b"x")).add_done_callback(call_back)
+    assert "within the producer's own thread" in told.result(5)
+    producer.close()
+
+
 def test_after_a_fork_nobody_waits_for_a_thread_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = LoopThread("tester")
     with monkeypatch.context() as child:

@@ -19,7 +19,10 @@ _TELL_AGAIN_SECONDS = 0.1
 
 
 class LoopThread:
-    """Runs coroutines one thread away. Thread rule: any thread but its own."""
+    """Runs coroutines one thread away.
+
+    Thread rule: any thread. In its own, where callbacks of futures run too, what would wait raises MQClientError.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -50,6 +53,7 @@ class LoopThread:
         Where the caller is interrupted, as by a signal, the coroutine is cancelled; where that comes too late, ``undo``
         gets what nobody else will, in the loop's thread.
         """
+        self._check_thread(work)
         results: list[T] = []
         call = self._begin(work, results)
         try:
@@ -85,6 +89,7 @@ class LoopThread:
         if os.getpid() != self._pid:
             last.close()
             return
+        self._check_thread(last)
         with self._lock:
             first, self._closed = not self._closed, True
         if not first:
@@ -97,6 +102,11 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    def _check_thread(self, work: Coroutine[Any, Any, Any]) -> None:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise MQClientError(f"a call that blocks, within the {self._name}'s own thread, would wait for itself")
 
     async def _until_closed(self, work: Coroutine[Any, Any, T], results: list[T]) -> T:
         try:

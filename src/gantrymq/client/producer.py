@@ -46,18 +46,21 @@ class Producer:
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may go to."""
-        return self._loop.submit(self._producer.queues(topic)).result()
+        return self._loop.run(self._producer.queues(topic))
 
     def send(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
         """Send one message and wait for its acknowledgement."""
-        return self.send_async(message, queue, timeout_ms=timeout_ms).result()
+        return self._loop.run(self._producer.send(message, queue, timeout_ms=timeout_ms))
 
     def send_async(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> Future[SendResult]:
-        """Send one message; the future brings its acknowledgement. Do not change the message until then."""
+        """Send one message; the future brings its acknowledgement. Do not change the message until then.
+
+        The future's callbacks run in the producer's own thread: they may call this method, and none that blocks.
+        """
         return self._loop.submit(self._producer.send(message, queue, timeout_ms=timeout_ms))
 
     def send_batch(
@@ -68,11 +71,11 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic as one, and wait for their acknowledgement."""
-        return self._loop.submit(self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)).result()
+        return self._loop.run(self._producer.send_batch(messages, queue, timeout_ms=timeout_ms))
 
     def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send one message and learn nothing of what became of it."""
-        self._loop.submit(self._producer.send_oneway(message, queue)).result()
+        self._loop.run(self._producer.send_oneway(message, queue))
 
     def _started(self) -> AsyncProducer:
         producer = AsyncProducer(self._config)
