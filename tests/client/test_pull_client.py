@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import pytest
 
-from gantrymq import EmbeddedBroker, Message, Producer, PullClient
+from gantrymq import AdminClient, EmbeddedBroker, Message, Producer, PullClient
 from gantrymq.client.blocking import BlockingConnection
 from gantrymq.client.records import decode_records
 from gantrymq.client.segments import PulledRecords
@@ -84,6 +84,16 @@ def test_a_connection_is_used_again(
         for queue in queues:
             assert offsets(client.read(queue, 0, client.max_offset(queue))) == list(range(COUNT))
     assert len(made) == 2  # the name server's, the broker's
+
+
+@pytest.mark.parametrize("tls", [{}, {"tls.enable": "true"}], ids=["plain", "TLS"])
+def test_what_the_server_closed_while_it_idled_is_not_used_again(tls: dict[str, str]) -> None:
+    """Nothing here asks a second time: neither the name server nor the broker."""
+    with EmbeddedBroker() as broker, AdminClient(broker.namesrv, tls=tls) as admin:
+        broker.create_topic("Idle", 1)
+        assert len(admin.topic_stats("Idle")) == 1
+        broker.restart()
+        assert len(admin.topic_stats("Idle")) == 1
 
 
 def test_a_read_whose_client_was_closed_meanwhile_says_so(client: PullClient, queues: list[MessageQueue]) -> None:

@@ -5,6 +5,7 @@ There is no thread and no event loop behind it. Thread rule: one thread at a tim
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 from collections import defaultdict, deque
@@ -47,6 +48,13 @@ class BlockingConnection:
     def is_idle(self) -> bool:
         """Whether it is open and sound, and no answer to who used it last is on its way."""
         return not self._unanswered and self._connection.error is None and self._socket.fileno() >= 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the other end has neither closed it, as servers do after two idle minutes, nor sent anything."""
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
+        return not readable.poll(0)
 
     def send(self, command: RemotingCommand) -> int:
         """Take a request to be sent, and do not wait for its answer; its opaque.
@@ -147,12 +155,11 @@ class BlockingClient:
 
     @contextmanager
     def connection(self, address: str) -> Iterator[BlockingConnection]:
-        """A connection to an address for one asker alone, made when none idles.
+        """A connection to an address for one asker alone, made when none idles that is still good.
 
         Who leaves while answers are on their way, by an error or otherwise, leaves one that nobody can use any more.
         """
-        idle = self._idle[address]
-        connection = idle.pop() if idle else BlockingConnection(address, self.config, self._clock)
+        connection = self._idle_connection(address) or BlockingConnection(address, self.config, self._clock)
         self._lent.add(connection)
         try:
             yield connection
@@ -162,6 +169,15 @@ class BlockingClient:
                 self._idle[address].append(connection)
             else:
                 connection.close()
+
+    def _idle_connection(self, address: str) -> BlockingConnection | None:
+        idle = self._idle[address]
+        while idle:
+            connection = idle.pop()
+            if connection.is_quiet:
+                return connection
+            connection.close()
+        return None
 
     def drop(self, address: str) -> None:
         """Close the connections to an address that idle: where one broke, the others are likely to have broken too."""
