@@ -8,14 +8,13 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-import structlog
-
 from gantrymq.errors import RemotingError
+from gantrymq.logs import get_logger
 
 _VIP_BELOW = 2
 _TRIES = 20
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ReservedPorts:

@@ -13,12 +13,11 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import structlog
-
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock
+from gantrymq.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 CHECK_INTERVAL_MS = 5_000
 

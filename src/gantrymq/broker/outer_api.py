@@ -10,11 +10,11 @@ import zlib
 from collections.abc import Iterable
 
 import msgspec
-import structlog
 
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.registration import encode_compressed
 from gantrymq.remoting.bodies.route import TopicRouteData
@@ -41,7 +41,7 @@ _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class BrokerOuterAPI:

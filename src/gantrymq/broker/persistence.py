@@ -13,17 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import structlog
-
 from gantrymq.errors import GantrymqError, StoreError, UnusableFileError
 from gantrymq.fs.api import FileSystem
+from gantrymq.logs import get_logger
 from gantrymq.store.config_file import ConfigFile
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 CONSUMER_OFFSET = "consumerOffset.json"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Table(Protocol):

@@ -15,18 +15,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import structlog
-
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.broker.wire_batch import WireRecords, bytes_in, messages_in
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.logs import get_logger
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
 
-log = structlog.get_logger()
+log = get_logger()
 
 _GROUPS_AN_APPEND = 1024
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
+from gantrymq.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Schedule:

@@ -10,7 +10,6 @@ from typing import TypeVar
 from gantrymq.client.calls import Call
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import RemotingConnectError, RemotingError
-from gantrymq.logs import log_through_logging
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import ChannelHandler
 from gantrymq.remoting.transport.client import RemotingClient
@@ -26,7 +25,6 @@ class AsyncClient:
     """
 
     def __init__(self, config: ClientConfig, handler: ChannelHandler | None = None) -> None:
-        log_through_logging()
         self.config = config
         self._credentials = config.credentials
         self._name_servers = config.name_server_list

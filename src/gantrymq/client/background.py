@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
+from gantrymq.logs import get_logger
 
 _TELL_AGAIN_SECONDS = 0.1
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class BackgroundTasks:

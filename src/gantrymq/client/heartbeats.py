@@ -10,13 +10,12 @@ import os
 import secrets
 from collections.abc import Callable
 
-import structlog
-
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import Call, accepted
 from gantrymq.client.unique_id import local_ip
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import HeartbeatData
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
@@ -25,7 +24,7 @@ from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 INTERVAL_SECONDS = 30.0  # heartbeatBrokerInterval
 _LOOK_SECONDS = 1.0  # how soon a broker that is new hears of us
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Heartbeats:

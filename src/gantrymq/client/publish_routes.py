@@ -9,8 +9,6 @@ import asyncio
 import math
 from dataclasses import dataclass
 
-import structlog
-
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import topic_route
@@ -19,12 +17,13 @@ from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, MQClientError, RemotingTooMuchRequestError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.route import TopicRouteData
 
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
 _MOMENT_SECONDS = 0.1
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(slots=True)

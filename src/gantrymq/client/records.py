@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import structlog
-
 from gantrymq.client.compression import decompress
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.record import Layout, decode_record, read_layout
+from gantrymq.logs import get_logger
 from gantrymq.model import flags
 from gantrymq.model.message import StoredMessage
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def decode_records(records: bytes, *, decompressed: bool = True) -> Iterator[StoredMessage]:

@@ -22,7 +22,6 @@ from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
 from gantrymq.embedded.life import BrokerLife, Settings
-from gantrymq.logs import log_through_logging
 from gantrymq.model.message import StoredMessage
 
 _LOOK_AGAIN_S = 0.02
@@ -101,7 +100,6 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Start it; harmless where it runs."""
-        log_through_logging()
         self._change(self._life.start())
 
     def stop(self) -> None:

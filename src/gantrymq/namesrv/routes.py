@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import structlog
-
+from gantrymq.logs import get_logger
 from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerLiveInfo, BrokerTable
 from gantrymq.namesrv.route_data import pick_up
 from gantrymq.namesrv.settings import NamesrvConfig
@@ -33,7 +32,7 @@ from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
 BROKER_CHANNEL_EXPIRED_TIME_MS = 120_000
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Notice(NamedTuple):

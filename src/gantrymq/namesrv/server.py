@@ -16,12 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.logs import get_logger
 from gantrymq.namesrv.configuration import NamesrvConfiguration
 from gantrymq.namesrv.kv_config import KVConfigManager
 from gantrymq.namesrv.processors.brokers import BrokerProcessor
@@ -37,7 +36,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHoo
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.tls import TlsServer
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NamesrvServer:

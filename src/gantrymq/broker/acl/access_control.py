@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from gantrymq.broker.acl.accounts import Account, Accounts, parse_accounts
 from gantrymq.broker.acl.needs import ADMIN_CODES, needs
 from gantrymq.errors import ConfigError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -21,7 +20,7 @@ from gantrymq.remoting.transport.channel import Channel
 WATCH_INTERVAL_MS = 500
 _State = tuple[int, int]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AccessControl:

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-import structlog
-
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
@@ -18,6 +16,7 @@ from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.starting_offset import starting_offset
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 
 UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
@@ -27,7 +26,7 @@ _IDLE_LOOK_SECONDS = 0.02
 # Pulls a queue from an offset until it is dropped.
 Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AssignedQueues:

@@ -11,11 +11,10 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import structlog
-
 from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.records import decode_records
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.bodies.group import GetConsumerStatusBody, ResetOffsetBody
@@ -32,7 +31,7 @@ from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

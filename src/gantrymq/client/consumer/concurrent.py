@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import structlog
-
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
 from gantrymq.client.consumer.contexts import (
@@ -21,13 +19,14 @@ from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
 AGAIN_SECONDS = 5.0  # what could not be sent back is consumed again here
 _EXPIRED_AT_ONCE = 16
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ConcurrentConsumption:

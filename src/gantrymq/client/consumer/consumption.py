@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-import structlog
-
 from gantrymq.client.consumer.listening import Listening
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
@@ -20,6 +18,7 @@ from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
 _RESULTS = {
@@ -31,7 +30,7 @@ _RESULTS = {
     "SUSPEND_CURRENT_QUEUE_A_MOMENT": "CR_LATER",
 }
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-import structlog
 from msgspec import field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
 
 _LAST_ATTEMPTS = 2
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class OffsetSerializeWrapper(Body, kw_only=True):

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
-
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
 from gantrymq.client.consumer.contexts import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
@@ -17,6 +15,7 @@ from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
@@ -29,7 +28,7 @@ _Answer = tuple[ConsumeOrderlyStatus | None, BaseException | None]
 
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class OrderlyConsumption:

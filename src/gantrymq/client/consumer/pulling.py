@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import structlog
-
 from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.route import MASTER_ID
@@ -27,7 +26,7 @@ BROKER_FLOW_CONTROL_SECONDS = 0.02
 UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits for the next, up to 30 s
 PULL_TIMEOUT_MS = 30_000
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

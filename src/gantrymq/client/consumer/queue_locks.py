@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import structlog
-
 from gantrymq.client.consumer.group_calls import lock_batch, unlock_batch
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 
 LOCK_INTERVAL_SECONDS = 20.0  # rocketmq.client.rebalance.lockInterval
 _TIMEOUT_MS = 1000
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class QueueLocks:

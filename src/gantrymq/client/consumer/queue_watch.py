@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-import structlog
-
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 
 # Told the queues of a topic whenever they are others than before.
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class QueueWatch:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 
 WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
 SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: after it did not work out
@@ -21,7 +20,7 @@ _MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a topic that is not there onl
 # Makes the division so: whether all of the share is ours now.
 Apply = Callable[[Division], Awaitable[bool]]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Rebalancing:

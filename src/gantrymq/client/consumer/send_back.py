@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import structlog
-
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.member import REQUEST_TIMEOUT_MS, GroupMember
@@ -23,6 +21,7 @@ from gantrymq.client.outgoing import PROPERTY_INSTANCE_ID, PROPERTY_MAX_RECONSUM
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.logs import get_logger
 from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue
 
@@ -31,7 +30,7 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _PREPARED = "TRAN_MSG"
 _ANY_SIZE = 0x7FFFFFFF
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SendBack:

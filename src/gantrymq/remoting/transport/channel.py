@@ -14,8 +14,6 @@ import ssl
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol, cast
 
-import structlog
-
 from gantrymq.errors import (
     GantrymqError,
     RemotingCommandError,
@@ -24,6 +22,7 @@ from gantrymq.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
+from gantrymq.logs import get_logger
 from gantrymq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
@@ -34,7 +33,7 @@ MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ChannelHandler(Protocol):

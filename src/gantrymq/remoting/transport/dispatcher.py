@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-import structlog
-
 from gantrymq.errors import GantrymqError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.command_run import CommandRun
@@ -25,7 +24,7 @@ RequestHook = Callable[[Channel, RemotingCommand], Answer]
 # Takes a run and sees to all its answers; False where its requests have to be answered one by one.
 RunProcessor = Callable[[Channel, CommandRun], bool]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class RequestDispatcher:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import structlog
-
 from gantrymq.errors import RemotingError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
@@ -21,7 +20,7 @@ MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 BACKLOG = 1024  # serverSocketBacklog
 _SWEEP_SECONDS = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class RemotingServer:
