@@ -1,12 +1,13 @@
 """A consumer's offsets at the broker: what a goodbye leaves there, also where a busy broker is in the way."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
-from gantrymq.errors import RemotingTimeoutError
+from gantrymq.client.consumer.offsets import LocalFileOffsetStore, RemoteBrokerOffsetStore
+from gantrymq.errors import MQClientError, RemotingTimeoutError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 
@@ -51,6 +52,34 @@ async def left_behind(member: Member) -> list[int]:
 @pytest.mark.parametrize(("slow", "kept"), [(0, [7, 8, 9]), (1, [7, 8, 9]), (6, [7, 8, 9]), (100, [])])
 def test_a_goodbye_asks_again_where_nobody_answers(slow: int, kept: list[int]) -> None:
     assert asyncio.run(left_behind(Member(slow=slow))) == kept
+
+
+def test_who_waits_for_offsets_to_be_written_is_told_that_one_was_not() -> None:
+    async def scenario() -> None:
+        member = Member(slow=1)
+        store = RemoteBrokerOffsetStore(member)  # type: ignore[arg-type]
+        for queue in QUEUES:
+            store.update(queue, 7)
+        with pytest.raises(RemotingTimeoutError):
+            await store.persist(QUEUES, wait=True)
+        assert member.known == {QUEUES[1]: 7, QUEUES[2]: 7}
+        await store.persist(QUEUES, wait=True)
+        assert member.known == dict.fromkeys(QUEUES, 7)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_a_file_of_offsets_is_told_that_it_was_not_written(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(tmp_path / "a file" / "offsets.json")
+        store.update(QUEUES[0], 7)
+        with pytest.raises(MQClientError, match=r"offsets\.json"):
+            await store.persist(QUEUES, wait=True)
+        await store.persist(QUEUES)
+        await store.persist_at_last(QUEUES)
+
+    (tmp_path / "a file").write_bytes(b"")
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])

@@ -244,14 +244,18 @@ class AsyncLitePullConsumer:
         await self.seek(queue, await self._max_offset(self._needed(queue).queue))
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:
-        """What was given out, of these queues or of all, is consumed; with ``persist`` the brokers know it then."""
+        """What was given out, of these queues or of all, is consumed.
+
+        With ``persist`` the brokers know it then; RemotingError or MQBrokerError say that one does not, and that it
+        will be told again with the others, every ``persist_consumer_offset_interval_ms``.
+        """
         held = self._held() if queues is None else self._among(queues)
         self._commit_positions(held)
         if persist:
             await self._offsets.persist([one.queue for one in held], wait=True)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
-        """Everything before these offsets is consumed."""
+        """Everything before these offsets is consumed; ``persist`` as with :meth:`commit`."""
         held = {self._needed(queue).queue: offset for queue, offset in offsets.items()}
         for queue, offset in held.items():
             self._offsets.update(queue, offset)

@@ -128,11 +128,11 @@ class LitePullConsumer:
         self._loop.run(self._consumer.seek_to_end(queue))
 
     def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:
-        """What was given out, of these queues or of all, is consumed."""
+        """What was given out, of these queues or of all, is consumed; raises where ``persist`` did not come about."""
         self._loop.run(self._consumer.commit(queues, persist=persist))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
-        """Everything before these offsets is consumed."""
+        """Everything before these offsets is consumed; raises where ``persist`` did not come about."""
         self._loop.run(self._consumer.commit_offsets(offsets, persist=persist))
 
     def committed(self, queue: MessageQueue) -> int | None:

@@ -58,7 +58,10 @@ class OffsetStore(Protocol):
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Write the offsets of these queues; what fails is logged. With ``wait`` they are written when it returns."""
+        """Write the offsets of these queues; what fails is logged.
+
+        With ``wait`` they are written when it returns; where one was not, GantrymqError is raised once all were tried.
+        """
         ...
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
@@ -103,9 +106,12 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         """Tell the brokers; they write it down within five seconds."""
         wanted = [queue for queue in queues if queue in self._offsets]
-        await asyncio.gather(*(self._persist(queue, self._offsets[queue], wait) for queue in wanted))
+        failed = await asyncio.gather(*(self._persist(queue, self._offsets[queue], wait) for queue in wanted))
+        for error in failed:
+            if wait and error is not None:
+                raise error
 
-    async def _persist(self, queue: MessageQueue, offset: int, wait: bool) -> None:
+    async def _persist(self, queue: MessageQueue, offset: int, wait: bool) -> GantrymqError | None:
         try:
             if wait:
                 await self._member.ask(queue, update_offset(self._member.group, queue, offset))
@@ -114,6 +120,8 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
                 await self._member.client.tell(address, update_offset(self._member.group, queue, offset).request())
         except GantrymqError as error:
             log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
+            return error
+        return None
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
         """Tell them and ask back: nobody tells them later.
@@ -153,10 +161,12 @@ class LocalFileOffsetStore(_OffsetsInMemory):
                 await asyncio.to_thread(self._write, ours)
             except (OSError, GantrymqError) as error:
                 log.error("offsets were not persisted", path=str(self._path), reason=str(error))
+                if wait:
+                    raise MQClientError(f"{self._path}: {error}") from error
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
         """Write the file."""
-        await self.persist(queues, wait=True)
+        await self.persist(queues)
 
     def _read(self) -> dict[MessageQueue, int]:
         for path in (self._path, self._backup):
