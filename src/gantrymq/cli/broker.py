@@ -34,7 +34,7 @@ def broker(
 
         gantrymq broker -n 127.0.0.1:9876
         gantrymq broker -c broker.conf --store /data/store
-        gantrymq broker -n ns1:9876;ns2:9876 --set brokerName=broker-b --listen-port 0
+        gantrymq broker -n 'ns1:9876;ns2:9876' --set brokerName=broker-b --listen-port 0
     """
     settings = read_server_options(config, set_)
     live = settings.broker(listen_port)
