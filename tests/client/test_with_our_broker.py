@@ -311,6 +311,30 @@ def test_what_goes_back_to_a_namespace_is_sent_by_the_group_of_all_clients() -> 
         eventually(lambda: clients(admin, "CLIENT_INNER_PRODUCER", "NS%OursBack"), "the heart-beat")
 
 
+def test_an_administrator_in_a_namespace_is_shown_what_is_within_and_without_its_name() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Producer(broker.namesrv, namespace="NS") as producer,
+        AdminClient(broker.namesrv, namespace="NS") as admin,
+        LitePullConsumer(broker.namesrv, consumer_group="ours-admin", namespace="NS", **FIRST) as consumer,
+    ):
+        for topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin"):
+            broker.create_topic(topic, 1)
+        queue = producer.send(Message("OursAdmin", b"x")).queue
+        consumer.subscribe("OursAdmin")
+        eventually(lambda: consumer.poll(100), "the message")
+        consumer.commit()
+        assert list(admin.topic_stats("OursAdmin")) == [queue]
+        assert list(admin.consume_stats("ours-admin", "OursAdmin")) == [queue]
+        assert list(admin.reset_offset_by_time("ours-admin", "OursAdmin", 0)) == [queue]
+        assert admin.topic_consumers("OursAdmin") == ["ours-admin"]
+        assert "ours-admin" in admin.subscription_groups(broker.address)
+        [cluster] = admin.cluster_info().cluster_addr_table
+        for topics in (admin.topics(), admin.topics_of_cluster(cluster)):
+            assert {"OursAdmin", "%RETRY%ours-admin", "TBW102"} <= {*topics}
+            assert not [topic for topic in topics if topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin")]
+
+
 def test_a_producer_in_a_namespace_shows_queues_without_it() -> None:
     with EmbeddedBroker() as broker, Producer(broker.namesrv, namespace="NS") as producer:
         broker.create_topic("NS%OursShown", 1)

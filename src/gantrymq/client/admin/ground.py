@@ -5,13 +5,13 @@ Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from gantrymq.client import calls
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import Call, accepted, body_of
-from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
+from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_namespace
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
@@ -42,7 +42,10 @@ def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
 
 
 class AdminGround:
-    """Asks brokers and name servers. Topics and groups are given without the namespace, if there is one.
+    """Asks brokers and name servers.
+
+    Topics, groups and queues are given and shown without the namespace, if there is one, and lists have what is within
+    it and what is the system's; what else a body says is as the server has it.
 
     Every method raises RemotingError where nobody answers, MQBrokerError where one refuses, MQClientError where there
     is no such topic, group, broker or cluster. Thread rule: one thread at a time.
@@ -70,6 +73,20 @@ class AdminGround:
 
     def _full_queue(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(self._full(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _shown(self, full_names: Iterable[str]) -> list[str]:
+        """Names of topics or groups as their user knows them; those of other namespaces are left out."""
+        within = {name for name in full_names if self._full(name) == name}
+        return sorted(without_namespace(self.config.namespace, name) for name in within)
+
+    def _shown_queues(self, table: Mapping[MessageQueue, T]) -> dict[MessageQueue, T]:
+        """What is known by queue, in the order of the queues as their user knows them."""
+        namespace = self.config.namespace
+        shown = {
+            MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id): known
+            for queue, known in table.items()
+        }
+        return dict(sorted(shown.items()))
 
     def _route_of(self, full_topic: str) -> TopicRouteData:
         route = self._client.ask_name_server(calls.topic_route(full_topic))

@@ -81,7 +81,8 @@ class GroupAdmin(AdminGround):
     def subscription_groups(self, broker: str) -> dict[str, SubscriptionGroupConfig]:
         """All groups of a broker (getAllSubscriptionGroup)."""
         call = question(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper)
-        return self._client.call(broker, call).subscription_group_table
+        table = self._client.call(broker, call).subscription_group_table
+        return {group: table[self._full(group)] for group in self._shown(table)}
 
     def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
         """How far a group is with each queue, and how far the queue goes (examineConsumeStats)."""
@@ -91,7 +92,7 @@ class GroupAdmin(AdminGround):
         stats = dict[MessageQueue, OffsetWrapper]()
         for address in self._brokers_of_group(group).values():
             stats |= by_queue(self._client.call(address, question(header, ConsumeStats)).offset_table)
-        return dict(sorted(stats.items()))
+        return self._shown_queues(stats)
 
     def consumer_connection(self, group: str) -> ConsumerConnection:
         """Who is in a group now, and what it subscribes to (examineConsumerConnectionInfo).
@@ -149,7 +150,7 @@ class GroupAdmin(AdminGround):
                     raise
                 queues = [queue for queue in route.subscribe if queue.broker_name == name]
                 offsets |= {queue: self._move(address, full_group, queue, timestamp_ms) for queue in queues}
-        return dict(sorted(offsets.items()))
+        return self._shown_queues(offsets)
 
     def update_consume_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write how far a group is with a queue; a consumer that is there overwrites it (updateConsumeOffset)."""

@@ -69,14 +69,14 @@ class TopicAdmin(AdminGround):
         self._tell_all(self._name_servers(), order(gone))
 
     def topics(self) -> list[str]:
-        """All topics, those of the system among them (fetchAllTopicList)."""
+        """All topics, those of the system among them, with a namespace those within it (fetchAllTopicList)."""
         names = self._client.ask_name_server(calls.topic_list())
-        return sorted(names)
+        return self._shown(names)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster (fetchTopicsByCLuster)."""
         call = question(GetTopicsByClusterRequestHeader(cluster=cluster), TopicList)
-        return sorted(self._client.ask_name_server(call).topic_list)
+        return self._shown(self._client.ask_name_server(call).topic_list)
 
     def topic_config(self, topic: str, broker: str) -> TopicConfig:
         """A topic's configuration at a broker's address (examineTopicConfig)."""
@@ -91,11 +91,11 @@ class TopicAdmin(AdminGround):
             stats |= by_queue(table.offset_table)
         if not stats:
             raise MQClientError(f"Not found the topic stats info: {full}")
-        return dict(sorted(stats.items()))
+        return self._shown_queues(stats)
 
     def topic_consumers(self, topic: str) -> list[str]:
         """The groups that consume a topic, or did (queryTopicConsumeByWho)."""
         full = self._full(topic)
         header = QueryTopicConsumeByWhoRequestHeader(topic=full)
         lists = self._tell_all(list(self._brokers_of(full).values()), question(header, GroupList))
-        return sorted({group for one in lists for group in one.group_list})
+        return self._shown(group for one in lists for group in one.group_list)
