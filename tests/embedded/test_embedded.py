@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import socket
 import threading
@@ -323,6 +324,16 @@ def test_log_lines_go_to_logging_and_not_to_stdout(
         pass
     assert capsys.readouterr().out == ""
     assert "a broker registered" in caplog.text
+
+
+def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedBroker() as broker:
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            broker.close()
+        assert broker.is_running
+        assert broker.store_path.exists()
+    assert not broker.store_path.exists()
 
 
 # The file system below a kill

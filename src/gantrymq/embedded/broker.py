@@ -10,6 +10,7 @@ Any RocketMQ client works against it, of whatever language.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Coroutine
@@ -52,6 +53,7 @@ class EmbeddedBroker:
             self._temporary = TemporaryDirectory(prefix="gantrymq-", ignore_cleanup_errors=True)
             self._life.store_path = Path(self._temporary.name)
         self._loop: LoopThread | None = None
+        self._pid = os.getpid()
         self._lock = threading.RLock()  # one life begins or ends at a time, in one loop
 
     def __enter__(self) -> Self:
@@ -120,6 +122,8 @@ class EmbeddedBroker:
 
     def close(self) -> None:
         """Stop it, and remove its directory where that is temporary. Closing twice is harmless."""
+        if os.getpid() != self._pid:  # a fork's copy: thread, broker and directory are the parent's
+            return
         with self._lock:
             loop, self._loop = self._loop, None
             try:
