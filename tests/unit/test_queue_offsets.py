@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gantrymq.store.queue_offsets import believable
+from gantrymq.store.queue_offsets import believable, going_on
 
 FAR = 10**12  # so far into the log that any offset of these tests fits in front
 
@@ -57,3 +57,19 @@ def test_the_first_of_a_queue_stands_where_the_next_ones_may_be_lost(lost: int) 
 @pytest.mark.parametrize("lost", [10, 1 << 30])
 def test_the_first_of_a_queue_is_wrong_where_so_many_would_not_have_fitted(lost: int) -> None:
     assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000)[0] == lost
+
+
+def test_queues_just_go_on_where_nothing_would_be_mended(seed: int) -> None:
+    rng, found = np.random.default_rng(seed), set()
+    for _ in range(100):
+        lengths, expected = rng.integers(1, 5, 20), rng.integers(-1, 4, 20)
+        begins = np.cumsum(lengths) - lengths
+        claimed = np.arange(lengths.sum()) + np.repeat(expected - begins, lengths)
+        claimed += rng.random(len(claimed)) < 0.05
+        lie_at = np.sort(rng.integers(0, 4_000, len(claimed)))
+        for queue, goes_on in enumerate(going_on(claimed, lie_at, begins, expected).tolist()):
+            own = slice(begins[queue], begins[queue] + lengths[queue])
+            given, next_one = claimed[own], int(expected[queue])
+            assert goes_on == (next_one >= 0 and believable(given, lie_at[own], next_one) is given)
+            found.add((goes_on, next_one))
+    assert len(found) > 5

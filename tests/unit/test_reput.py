@@ -1,24 +1,28 @@
 """The dispatcher follows the log: nothing is passed over, wherever its end is when it looks."""
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskFullError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.host import Host
+from gantrymq.model.message import Message
+from gantrymq.store import queue_dispatch
 from gantrymq.store.append import MessageAppender
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.reput import ReputMessageService
-from store_cases import BARE, ROOT, numbered
+from store_cases import BARE, NOON_MS, ROOT, files_of, numbered
 
 HOST = Host(bytes([127, 0, 0, 1]), 10911)
 
@@ -31,6 +35,8 @@ class Log:
     queues: ConsumeQueues
     appender: MessageAppender
     reput: ReputMessageService
+    dispatcher: QueueDispatcher
+    fs: MemoryFileSystem
     put: int = 0
 
     def append(self, count: int = 1) -> None:
@@ -55,16 +61,20 @@ class Log:
 
 @pytest.fixture
 def log() -> Log:
+    return new_log(BARE)
+
+
+def new_log(config: MessageStoreConfig, on_arrival: Arrival | None = None) -> Log:
     fs, paths = MemoryFileSystem(), StorePaths(ROOT)
     fs.make_directory(ROOT)
-    commit_log = CommitLog(fs, paths.commit_log, BARE.mapped_file_size_commit_log)
-    queues = ConsumeQueues(fs, paths, BARE)
+    commit_log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log)
+    queues = ConsumeQueues(fs, paths, config)
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     assert checkpoint.page == Checkpoint()
     appender = MessageAppender(commit_log, {}, HOST, append_crc=False)
-    dispatcher = QueueDispatcher(queues, BARE.delay_levels_ms, checkpoint)
+    dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint, on_arrival)
     reput = ReputMessageService(commit_log, dispatcher, None, lambda: commit_log.max_offset, 0)
-    return Log(commit_log, queues, appender, reput)
+    return Log(commit_log, queues, appender, reput, dispatcher, fs)
 
 
 def test_it_follows_over_many_files(log: Log) -> None:
@@ -188,3 +198,28 @@ def test_two_damaged_spellings_that_read_alike_are_one_queue(log: Log) -> None:
     assert [entry.phy_offset for entry in map(queue.entry, range(8)) if entry] == [
         number * log.log.max_offset // 8 for number in range(8)
     ]
+
+
+@pytest.mark.parametrize("has_ext", [False, True])
+def test_many_queues_are_dispatched_as_few_are(has_ext: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a topic was made anew, and where a queue misses something of the log."""
+    config = replace(BARE, enable_consume_queue_ext=has_ext, mapped_file_size_consume_queue_ext=4096)
+    found = []
+    for many in (1, 1_000):
+        monkeypatch.setattr(queue_dispatch, "_MANY_QUEUES", many)
+        arrived: list[tuple[str, int, int]] = []
+        log, rng = new_log(config, lambda *queue, to=arrived: to.append(queue)), random.Random(seed)
+        for _ in range(40):
+            for _ in range(rng.randrange(100)):
+                outgoing = prepare(Message(f"t{rng.randrange(30)}", b"x"), config, HOST)
+                assert isinstance(outgoing, OutgoingMessage)
+                log.appender.append(outgoing, NOON_MS)
+            log.reput.drain()
+            offsets = log.queues.next_offsets()
+            key = rng.choice(sorted(offsets)) if offsets else ("t0", 0)
+            offsets[key] = rng.choice([0, offsets.get(key, 0) + rng.randrange(6)])
+            log.appender = MessageAppender(log.log, offsets, HOST, append_crc=False)
+        files = {path: data for path, data in files_of(log.fs).items() if "commitlog" not in path.parts}
+        assert len(files) > 30
+        found.append((files, log.dispatcher.added, sorted(arrived)))
+    assert found[0] == found[1]

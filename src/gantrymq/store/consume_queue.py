@@ -262,8 +262,18 @@ class ConsumeQueue:
             self._fill_blank_to(queue_offset)
         if self._ext is not None:
             units = self._with_ext(self._ext, units, store_times_ms)
-        self._write(max(queue_offset, end) * UNIT_SIZE, units)
+        self.go_on(units, max_physic_offset, max(queue_offset, end))
+
+    def go_on(self, units: memoryview, max_physic_offset: int, queue_offset: int) -> None:
+        """Put encoded units at ``queue_offset``, which is the next one, as they are; raises DiskFullError."""
+        self._write(queue_offset * UNIT_SIZE, units)
         self.max_physic_offset = max(self.max_physic_offset, max_physic_offset)
+
+    @property
+    def next_offset(self) -> int:
+        """Where :meth:`go_on` may put units: ``max_offset``, or -1 where that wants a second thought."""
+        end = self.max_offset
+        return -1 if self._ext is not None or self.max_physic_offset < 0 < end else end
 
     @staticmethod
     def _with_ext(ext: ConsumeQueueExt, units: memoryview, store_times_ms: NDArray[np.int64]) -> memoryview:

@@ -23,10 +23,11 @@ from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.queue_offsets import believable
+from gantrymq.store.queue_offsets import believable, going_on
 from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
 from gantrymq.store.record_batch import RecordBatch
 
+_MANY_QUEUES = 16  # from so many on they are looked at together
 Arrival = Callable[[str, int, int], None]
 
 
@@ -74,7 +75,10 @@ class QueueDispatcher:
             return
         grouped = self._encoder.encode(batch, wanted, len(self._by_number), self._delay_levels_ms)
         starts = grouped.starts
-        for number in np.flatnonzero(starts[1:] != starts[:-1]).tolist():
+        numbers = np.flatnonzero(starts[1:] != starts[:-1])
+        if len(numbers) >= _MANY_QUEUES:
+            numbers = self._go_on(grouped, numbers)
+        for number in numbers.tolist():
             queue = self._by_number[number]
             if queue is not None:
                 self._append(queue, grouped, int(starts[number]), int(starts[number + 1]), fill_gaps)
@@ -100,9 +104,28 @@ class QueueDispatcher:
             queue = self._by_number[number]
             self._ends[number] = queue.max_physic_offset if queue else -1
 
+    def _go_on(self, grouped: QueueUnits, numbers: Int64s) -> Int64s:
+        """Append the units of the queues that just go on, which one look at all of them tells; returns the others."""
+        begins, ends = grouped.starts[numbers], grouped.starts[numbers + 1]
+        queues = [self._by_number[number] for number in numbers.tolist()]
+        expected = np.array([queue.next_offset if queue else -1 for queue in queues], np.int64)
+        plain = going_on(grouped.queue_offsets, grouped.phy_offsets, begins, expected)
+        reached = grouped.phy_offsets[ends - 1] + grouped.sizes[ends - 1]
+        units = grouped.units.data
+        rows = np.stack((numbers, expected, begins * UNIT_SIZE, ends * UNIT_SIZE, reached), axis=1)[plain]
+        for number, before, begin, end, max_physic_offset in rows.tolist():
+            queue = self._by_number[number]
+            if queue is not None:
+                queue.go_on(units[begin:end], max_physic_offset, before)
+                self._note(queue, before)
+        return numbers[~plain]
+
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         before = queue.max_offset
         append_units(queue, grouped, begin, end, fill_gaps=fill_gaps)
+        self._note(queue, before)
+
+    def _note(self, queue: ConsumeQueue, before: int) -> None:
         after = queue.max_offset
         self.added += after - before
         if self._on_arrival is not None:

@@ -45,6 +45,17 @@ def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> In
     return origins + ranks
 
 
+def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
+    """Of many queues at once: whether each just goes on, so that :func:`believable` would mend nothing.
+
+    Their records stand one queue behind the other, from ``begins`` on; a queue of which -1 is expected does not go on.
+    """
+    lengths = np.diff(begins, append=len(offsets))
+    as_expected = offsets - np.arange(len(offsets)) == np.repeat(expected - begins, lengths)
+    is_possible = (expected >= 0) & (expected <= phy_offsets[begins] // MIN_RECORD_SIZE)
+    return is_possible & np.logical_and.reduceat(as_expected, begins)
+
+
 def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: Int64s) -> int:
     """What to believe of the first record of a queue, by the next two."""
     own = int(origins[0])
