@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gantrymq.errors import DiskFullError, StoreLockedError
-from gantrymq.fs.memory import PAGE_SIZE, MemoryFile, MemoryFileSystem
+from gantrymq.fs.memory import MemoryFile, MemoryFileSystem
+from gantrymq.fs.memory_inode import PAGE_SIZE
 
 DIRECTORY = Path("/data")
 PATH = DIRECTORY / "file"
@@ -106,6 +107,19 @@ def test_names_are_lost_from_some_change_on(seed: int) -> None:
         assert names == [str(number) for number in range(len(names))]
         counts.add(len(names))
     assert len(counts) > 2
+
+
+def test_what_lies_in_a_directory_that_was_lost_is_lost() -> None:
+    fs = MemoryFileSystem()
+    for name in ("kept", "lost"):
+        fs.make_directory(DIRECTORY / name, synced=name == "kept")
+        fs.open(DIRECTORY / name / "file", create=True)
+        fs.sync_directory(DIRECTORY / name)
+    left = fs.crash_clone(0.0, 0)
+    assert [entry.name for entry in left.scan(DIRECTORY)] == ["kept"]
+    left.make_directory(DIRECTORY / "lost")
+    assert not left.exists(DIRECTORY / "lost" / "file")
+    assert left.exists(DIRECTORY / "kept" / "file")
 
 
 def test_a_rename_is_one_step(seed: int) -> None:

@@ -1,5 +1,6 @@
 """Local files: named errors, durable names, locks that other processes and this one respect."""
 
+import ctypes
 import errno
 import mmap
 import os
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError
+from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError, SyncFailedError
+from gantrymq.fs import descriptors
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -46,6 +48,34 @@ def test_new_directories_have_durable_names(
     assert synced == [str(tmp_path), str(tmp_path / "a")]
     fs.make_directory(tmp_path / "a" / "b")
     assert len(synced) == 2
+
+
+def test_many_directories_are_synced_together_and_few_one_by_one(
+    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, directories = synced_directories(monkeypatch), [tmp_path / str(number) for number in range(100)]
+    for path in directories[1:]:
+        fs.make_directory(path, synced=False)
+    assert not synced
+    fs.sync_directory(*directories[:3])
+    assert synced == [str(path) for path in directories[1:3]], "one that is gone has no names"
+    fs.sync_directory(*directories)
+    assert len(synced) == 2
+    monkeypatch.setattr(descriptors, "_of_libc", lambda *names: None)  # as where there is no syncfs
+    fs.sync_directory(*directories)
+    assert len(synced) == 2 + 99
+
+
+def test_a_sync_of_many_directories_that_fails_is_an_error(
+    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(descriptor: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(descriptors, "_of_libc", lambda *names: broken)
+    with pytest.raises(SyncFailedError, match="Input/output error"):
+        fs.sync_directory(*[tmp_path] * 100)
 
 
 def test_a_file_in_the_way_of_a_directory_is_an_error(fs: RealFileSystem, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gantrymq.clock import ManualClock
@@ -16,6 +17,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
@@ -52,7 +54,8 @@ class Keeper:
         self.log.queue.flush_all()
         self.cleaned = 0
         space = DiskSpace(self.fs, StorePaths(ROOT), config)
-        self.service = CleanCommitLogService(self.log, space, config, self._note, start_ms=NOON_MS)
+        self.queues = ConsumeQueues(self.fs, StorePaths(ROOT), config)
+        self.service = CleanCommitLogService(self.log, self.queues, space, config, self._note, start_ms=NOON_MS)
         self.clock.advance(60_000)
 
     def _note(self) -> None:
@@ -70,6 +73,16 @@ class Keeper:
     def begins(self) -> list[int]:
         """Where the files on the disk begin, counted in files."""
         return [int(entry.name) // FILE_SIZE for entry in self.fs.scan(StorePaths(ROOT).commit_log)]
+
+
+def test_a_log_file_goes_only_when_the_names_of_its_queues_are_durable() -> None:
+    keeper = Keeper(2)
+    queue = keeper.queues.get_or_create("orders", 0)
+    queue.append_units(0, memoryview(bytes(20)), np.zeros(1, np.int64), 100)
+    assert not keeper.fs.crash_clone(0.0, 0).exists(queue.files.directory)
+    keeper.step(72 * HOUR_MS)
+    assert keeper.begins == [1, 2]
+    assert keeper.fs.crash_clone(0.0, 0).scan(queue.files.directory)
 
 
 # The hour

@@ -141,8 +141,8 @@ class FileSystem(Protocol):
         """Whether there is a file or a directory."""
         ...
 
-    def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it, names durable; fine where it exists."""
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
+        """Make a directory and those above it, names durable if ``synced``; fine where it exists."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -157,8 +157,8 @@ class FileSystem(Protocol):
         """Move a file over another in one step."""
         ...
 
-    def sync_directory(self, path: Path) -> None:
-        """Return when the names in a directory would survive a power cut."""
+    def sync_directory(self, *paths: Path) -> None:
+        """Return when the names in these directories would survive a power cut; one that is gone has none."""
         ...
 
     def disk_of(self, path: Path) -> int:

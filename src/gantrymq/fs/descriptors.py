@@ -11,7 +11,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -97,6 +97,17 @@ def belong_to(fd: int, directory: Path) -> None:
         os.fchown(fd, status.st_uid, status.st_gid)
 
 
+@contextmanager
+def open_directory(path: Path) -> Iterator[int]:
+    """A descriptor of a directory, for as long as it is wanted."""
+    with named_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def resemble(fd: int, like: Path) -> None:
     """Give a file the owner and the mode of another, as far as we may: ours stays ours, with the other's mode."""
     status = os.stat(like)
@@ -163,3 +174,19 @@ def begin_writing(fd: int) -> None:
     call = _of_libc(_SYNC_FILE_RANGE_TAKES, "sync_file_range")
     if call is not None:
         call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+
+
+def sync_file_systems(paths: Iterable[Path]) -> bool:
+    """syncfs of all that these directories lie on; False where the C library has none."""
+    call = _of_libc((ctypes.c_int,), "syncfs")
+    if call is None:
+        return False
+    by_device: dict[int, Path] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            by_device.setdefault(os.stat(path).st_dev, path)
+    for path in by_device.values():
+        with open_directory(path) as fd, sync_errors(path):
+            if call(fd):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return True

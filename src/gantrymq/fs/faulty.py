@@ -161,10 +161,10 @@ class FaultyFileSystem:
         """As the inner file system."""
         return self.inner.exists(path)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """As the inner file system, or the error."""
         self._count("make_directory", path)
-        self.inner.make_directory(path)
+        self.inner.make_directory(path, synced=synced)
 
     def remove(self, path: Path) -> None:
         """As the inner file system, or the error."""
@@ -181,13 +181,14 @@ class FaultyFileSystem:
         self._count("rename", source)
         self.inner.rename(source, target)
 
-    def sync_directory(self, path: Path) -> None:
-        """As the inner file system, or the error."""
-        try:
-            self._count("sync_directory", path)
-        except Exception as error:
-            raise sync_failed(path, error) from error
-        self.inner.sync_directory(path)
+    def sync_directory(self, *paths: Path) -> None:
+        """As the inner file system, one by one, or the error."""
+        for path in paths:
+            try:
+                self._count("sync_directory", path)
+            except Exception as error:
+                raise sync_failed(path, error) from error
+            self.inner.sync_directory(path)
 
     def disk_of(self, path: Path) -> int:
         """As the inner file system."""

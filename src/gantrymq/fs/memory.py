@@ -13,10 +13,8 @@ test: on a full disk it would have been a SIGBUS.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,65 +22,13 @@ from numpy.typing import NDArray
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import DiskFullError, StoreLockedError
 from gantrymq.fs.api import Bytes, Entry
-
-PAGE_SIZE = 4096
-_Item = TypeVar("_Item", np.uint8, np.bool_)
-
-
-class _Inode:
-    """The bytes of one file, as programs see them and as the disk has them; ``reserved`` says which pages have space.
-
-    A directory is an inode too, without bytes.
-    """
-
-    def __init__(self, content: Bytes, *, is_directory: bool = False) -> None:
-        self.is_directory = is_directory
-        self.live = content
-        self.durable = content.copy()
-        self.reserved: NDArray[np.bool_] = np.any(_in_units(content, PAGE_SIZE), axis=1)
-        self.is_mapped = False
-        self.modified_ms = 0
-        self.given_up: dict[int, bytes] = {}
-
-    def copy(self) -> _Inode:
-        """The same file, not mapped by anybody."""
-        copy = _Inode(self.live.copy(), is_directory=self.is_directory)
-        copy.durable, copy.reserved, copy.modified_ms = self.durable.copy(), self.reserved.copy(), self.modified_ms
-        copy.given_up = dict(self.given_up)
-        return copy
-
-    def make_durable(self) -> None:
-        """The disk has every page but those that were given up and not written since."""
-        before, self.durable = _resized(self.durable, len(self.live)), self.live.copy()
-        self.given_up = {page: was for page, was in self.given_up.items() if was == self.live[_page(page)].tobytes()}
-        for page in self.given_up:
-            self.durable[_page(page)] = before[_page(page)]
-
-    def give_up(self) -> None:
-        """What a failed fdatasync of Linux does: dirty pages count as clean, and no later sync will write them."""
-        live, durable = _in_units(self.live, PAGE_SIZE), _in_units(_resized(self.durable, len(self.live)), PAGE_SIZE)
-        for page in np.flatnonzero((live != durable).any(axis=1)).tolist():
-            self.given_up[page] = self.live[_page(page)].tobytes()
-
-    def wrote(self, position: int, end: int) -> None:
-        """These bytes were written: their pages are dirty again, be they the same bytes."""
-        for page in range(position // PAGE_SIZE, -(-end // PAGE_SIZE)):
-            self.given_up.pop(page, None)
-
-    def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> _Inode:
-        """A file as a power cut leaves it; ``chance(n)`` draws which of n unsynced things the disk got."""
-        content = _resized(self.durable, length)
-        newer, older = _in_units(_resized(self.live, length), unit_bytes), _in_units(content, unit_bytes)
-        dirty = np.flatnonzero((newer != older).any(axis=1))
-        got = dirty[chance(len(dirty))]
-        older[got] = newer[got]
-        return _Inode(older.reshape(-1)[:length].copy(), is_directory=self.is_directory)
+from gantrymq.fs.memory_inode import PAGE_SIZE, MemoryInode, in_units, resized
 
 
 class MemoryFile:
     """An open file; see :class:`gantrymq.fs.api.File`. It must not be resized once it is mapped."""
 
-    def __init__(self, fs: MemoryFileSystem, path: Path, inode: _Inode, *, writable: bool) -> None:
+    def __init__(self, fs: MemoryFileSystem, path: Path, inode: MemoryInode, *, writable: bool) -> None:
         self._fs = fs
         self._path = path
         self._inode = inode
@@ -136,9 +82,9 @@ class MemoryFile:
         if size_bytes == self.size():
             return
         assert not self._inode.is_mapped, f"{self._path} is mapped and cannot be resized here"
-        self._written().live = _resized(self._inode.live, size_bytes)
+        self._written().live = resized(self._inode.live, size_bytes)
         self._fs.note_length(self._inode)
-        self._inode.reserved = _resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
+        self._inode.reserved = resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Take the space of these bytes now; the file grows to hold them."""
@@ -161,7 +107,7 @@ class MemoryFile:
 
     def sync(self) -> None:
         """Carry bytes and length over to the disk."""
-        pages = _in_units(self._inode.live, PAGE_SIZE).any(axis=1)
+        pages = in_units(self._inode.live, PAGE_SIZE).any(axis=1)
         stray = np.flatnonzero(pages & ~self._inode.reserved)
         assert not len(stray), f"{self._path}: page {stray[0]} was written through a mapping without space of its own"
         self._inode.make_durable()
@@ -174,7 +120,7 @@ class MemoryFile:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _written(self) -> _Inode:
+    def _written(self) -> MemoryInode:
         assert self._writable, f"{self._path} is open for reading only"
         self._inode.modified_ms = self._fs.clock.now_ms()
         return self._inode
@@ -184,21 +130,21 @@ class MemoryFile:
 class _Change:
     """What became of names of one directory in one step (another file, or None), or of the length of one file."""
 
-    of: Path | _Inode
-    names: dict[Path, _Inode | None]
+    of: Path | MemoryInode
+    names: dict[Path, MemoryInode | None]
     length: int = 0
 
-    def apply(self, to: dict[Path, _Inode]) -> None:
+    def apply(self, to: dict[Path, MemoryInode]) -> None:
         for path, inode in self.names.items():
             if inode is None:
                 to.pop(path, None)
             else:
                 to[path] = inode
 
-    def over(self, copies: dict[_Inode, _Inode]) -> _Change:
+    def over(self, copies: dict[MemoryInode, MemoryInode]) -> _Change:
         """The same change of copies of the files."""
         names = {path: copies[inode] if inode is not None else None for path, inode in self.names.items()}
-        return _Change(copies[self.of] if isinstance(self.of, _Inode) else self.of, names, self.length)
+        return _Change(copies[self.of] if isinstance(self.of, MemoryInode) else self.of, names, self.length)
 
 
 class _MemoryLock:
@@ -222,8 +168,8 @@ class MemoryFileSystem:
         self.capacity_bytes = capacity_bytes
         self.pretended_used_ratio: float | None = None
         self.clock = clock or SystemClock()
-        self._live: dict[Path, _Inode] = {}
-        self._durable: dict[Path, _Inode] = {}
+        self._live: dict[Path, MemoryInode] = {}
+        self._durable: dict[Path, MemoryInode] = {}
         self._journal: list[_Change] = []  # what is not durable yet, oldest first
         self._locked: set[Path] = set()
         self._guard = threading.RLock()
@@ -241,12 +187,14 @@ class MemoryFileSystem:
 
         clone = MemoryFileSystem(self.capacity_bytes, self.clock)
         with self._guard:
-            names, lengths = dict(self._durable), dict[Path | _Inode, int]()
+            names, lengths = dict(self._durable), dict[Path | MemoryInode, int]()
             for change in self._journal:
                 if not chance(1)[0]:
                     break
                 change.apply(names)
                 lengths[change.of] = change.length
+            # What lies in a directory that was lost is lost, be its own name durable.
+            names = {path: inode for path, inode in names.items() if all(one in names for one in path.parents[:-1])}
             for path in sorted(names):
                 length = lengths.get(names[path], len(names[path].durable))
                 clone._live[path] = names[path].after_power_cut(length, chance, unit_bytes)
@@ -259,7 +207,7 @@ class MemoryFileSystem:
         with self._guard:
             changed = [inode for one in self._journal for inode in (one.of, *one.names.values())]
             known = {*self._live.values(), *self._durable.values(), *changed}
-            copies = {inode: inode.copy() for inode in known if isinstance(inode, _Inode)}
+            copies = {inode: inode.copy() for inode in known if isinstance(inode, MemoryInode)}
             clone._live = {path: copies[inode] for path, inode in self._live.items()}
             clone._durable = {path: copies[inode] for path, inode in self._durable.items()}
             clone._journal = [change.over(copies) for change in self._journal]
@@ -277,28 +225,28 @@ class MemoryFileSystem:
     def _used_bytes(self) -> int:
         return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE
 
-    def reserve(self, path: Path, inode: _Inode, position: int, length: int, leave: int = 0) -> None:
+    def reserve(self, path: Path, inode: MemoryInode, position: int, length: int, leave: int = 0) -> None:
         """Take the pages of these bytes of ``inode``; for :class:`MemoryFile`."""
         if length <= 0:
             return
         with self._guard:
             wanted = np.arange(position // PAGE_SIZE, -(-(position + length) // PAGE_SIZE))
-            inode.reserved = _resized(inode.reserved, max(len(inode.reserved), int(wanted[-1]) + 1))
+            inode.reserved = resized(inode.reserved, max(len(inode.reserved), int(wanted[-1]) + 1))
             needed = int((~inode.reserved[wanted]).sum()) * PAGE_SIZE
             leave = leave if needed else 0
             if self.capacity_bytes is not None and self._used_bytes() + needed + leave > self.capacity_bytes:
                 raise DiskFullError(path, needed)
             inode.reserved[wanted] = True
 
-    def note_length(self, inode: _Inode) -> None:
+    def note_length(self, inode: MemoryInode) -> None:
         """The length of a file has changed; for :class:`MemoryFile`."""
         with self._guard:
             self._journal.append(_Change(inode, {}, len(inode.live)))
 
-    def settle(self, what: Path | _Inode) -> None:
+    def settle(self, *what: Path | MemoryInode) -> None:
         """The changes of a directory's names or of a file's length are durable; for :class:`MemoryFile`."""
         with self._guard:
-            self._journal = [change for change in self._journal if change.of != what]
+            self._journal = [change for change in self._journal if change.of not in what]
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> MemoryFile:
         """Open a file."""
@@ -307,7 +255,7 @@ class MemoryFileSystem:
             if inode is None and not (create and self.exists(path.parent)):
                 raise FileNotFoundError(path)
             if inode is None:
-                inode = _Inode(np.zeros(0, np.uint8))
+                inode = MemoryInode(np.zeros(0, np.uint8))
                 self._change({path: inode})
             return MemoryFile(self, path, inode, writable=writable)
 
@@ -323,13 +271,14 @@ class MemoryFileSystem:
         """Whether there is a file or a directory."""
         return path in self._live or path == path.parent
 
-    def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; their names are durable at once, with all names beside them."""
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
+        """Make a directory and those above it; if ``synced`` their names are durable, with all names beside them."""
         with self._guard:
             for one in (*reversed(path.parents), path):
                 if not self.exists(one):
-                    self._change({one: _Inode(np.zeros(0, np.uint8), is_directory=True)})
-                    self.sync_directory(one.parent)
+                    self._change({one: MemoryInode(np.zeros(0, np.uint8), is_directory=True)})
+                    if synced:
+                        self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
@@ -348,13 +297,13 @@ class MemoryFileSystem:
         with self._guard:
             self._change({target: self._live[source], source: None})
 
-    def sync_directory(self, path: Path) -> None:
-        """Carry the names of a directory over to the disk."""
+    def sync_directory(self, *paths: Path) -> None:
+        """Carry the names of directories over to the disk."""
         with self._guard:
             for change in self._journal:
-                if change.of == path:
+                if change.of in paths:
                     change.apply(self._durable)
-            self.settle(path)
+            self.settle(*paths)
 
     def lock(self, path: Path, text: bytes) -> _MemoryLock:
         """Take the lock of this file system."""
@@ -365,24 +314,7 @@ class MemoryFileSystem:
             self._locked.add(path)
             return _MemoryLock(self._locked, path)
 
-    def _change(self, names: dict[Path, _Inode | None]) -> None:
+    def _change(self, names: dict[Path, MemoryInode | None]) -> None:
         change = _Change(next(iter(names)).parent, names)
         change.apply(self._live)
         self._journal.append(change)
-
-
-def _page(number: int) -> slice:
-    return slice(number * PAGE_SIZE, (number + 1) * PAGE_SIZE)
-
-
-def _resized(array: NDArray[_Item], length: int) -> NDArray[_Item]:
-    """A copy of ``array`` with ``length`` items, cut off or filled up with zeros."""
-    out = np.zeros(length, array.dtype)
-    kept = min(len(array), length)
-    out[:kept] = array[:kept]
-    return out
-
-
-def _in_units(content: Bytes, unit_bytes: int) -> NDArray[np.uint8]:
-    """The content as rows of ``unit_bytes``, filled up with zeros."""
-    return _resized(content, -(-len(content) // unit_bytes) * unit_bytes).reshape(-1, unit_bytes)

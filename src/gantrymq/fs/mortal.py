@@ -116,10 +116,10 @@ class MortalFileSystem:
         """As the inner file system."""
         return self._inner.exists(path)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """As the inner file system, while there is one."""
         self._require_alive(path)
-        self._inner.make_directory(path)
+        self._inner.make_directory(path, synced=synced)
 
     def remove(self, path: Path) -> None:
         """As the inner file system, while there is one."""
@@ -136,10 +136,11 @@ class MortalFileSystem:
         self._require_alive(source)
         self._inner.rename(source, target)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, *paths: Path) -> None:
         """As the inner file system, while there is one."""
-        self._require_alive(path)
-        self._inner.sync_directory(path)
+        for path in paths:
+            self._require_alive(path)
+        self._inner.sync_directory(*paths)
 
     def disk_of(self, path: Path) -> int:
         """As the inner file system."""

@@ -191,7 +191,7 @@ class OverlayFileSystem:
             return True
         return path not in self._removed and self._real.exists(path)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """Remember a directory, and those above it that the view does not have."""
         while not self.exists(path):
             self._directories.add(path)
@@ -216,7 +216,7 @@ class OverlayFileSystem:
         self._removed.discard(target)
         self._changed[target] = file
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, *paths: Path) -> None:
         """Nothing to write."""
 
     def disk_of(self, path: Path) -> int:

@@ -31,13 +31,16 @@ from gantrymq.fs.descriptors import (
     make_one_directory,
     named_errors,
     open_descriptor,
+    open_directory,
     punch_hole,
     resemble,
     sync_errors,
+    sync_file_systems,
 )
 from gantrymq.fs.holes import data_end
 
 _SMALL = 1 << 16
+_MANY_DIRECTORIES = 32
 _ZERO_CHUNK = bytes(1 << 20)
 
 
@@ -235,7 +238,7 @@ class RealFileSystem:
         with named_errors(path):
             return path.exists()
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """Make a directory and those above it; each name is synced, or a synced file below could be lost with it."""
         missing = []
         with named_errors(path):
@@ -245,7 +248,8 @@ class RealFileSystem:
         for one in reversed(missing):
             with named_errors(one):
                 make_one_directory(one)
-            self.sync_directory(one.parent)
+            if synced:
+                self.sync_directory(one.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
@@ -264,15 +268,13 @@ class RealFileSystem:
         with named_errors(source):
             os.replace(source, target)
 
-    def sync_directory(self, path: Path) -> None:
-        """fsync of the directory."""
-        with named_errors(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with sync_errors(path):
+    def sync_directory(self, *paths: Path) -> None:
+        """fsync of each directory; of many of them one syncfs, which is all of that and more."""
+        if len(paths) > _MANY_DIRECTORIES and sync_file_systems(paths):
+            return
+        for path in paths:
+            with suppress(FileNotFoundError), open_directory(path) as fd, sync_errors(path):
                 os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def disk_of(self, path: Path) -> int:
         """That of the nearest directory that is there."""

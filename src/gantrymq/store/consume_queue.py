@@ -46,10 +46,12 @@ class ConsumeQueue:
         queue_id: int,
         file_size: int,
         ext: ConsumeQueueExt | None = None,
+        owe: Callable[[Path], None] | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False)
+        self._owe = owe or fs.sync_directory
+        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe)
         self.max_physic_offset = -1
         self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
@@ -130,8 +132,7 @@ class ConsumeQueue:
             self._doubted_end = self.files.max_offset
         # What points to extended units goes at once, as they do.
         self.files.truncate_dirty(end, wipe=self._ext is not None, sets_aside=self._ext is None)
-        if files[-1].wrote_position == 0:  # its maker may have been killed before he synced its name
-            self.files.sync_names()
+        self._owe(self.files.directory)  # whoever made files in there may have been killed before he synced their names
         self._note_last()
         self.max_physic_offset = max(self.max_physic_offset, begin)
         self._truncate_ext()

@@ -10,6 +10,7 @@ Source: ConsumeQueueExt.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.format.queue_ext import (
@@ -35,8 +36,16 @@ NO_ADDRESS = 1
 class ConsumeQueueExt:
     """The extended units of one queue, in ``directory``/TOPIC/QUEUE."""
 
-    def __init__(self, fs: FileSystem, directory: Path, topic: str, queue_id: int, file_size: int) -> None:
-        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False)
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        owe: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe)
 
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""

@@ -17,6 +17,7 @@ from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.light_queues import is_light
+from gantrymq.store.owed_names import OwedNames
 from gantrymq.store.paths import StorePaths
 
 MAX_TOPIC_FILE_NAME = 255
@@ -47,6 +48,7 @@ class ConsumeQueues:
         self._config = config
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._guard = threading.Lock()
+        self._names = OwedNames(fs, paths.root)
 
     def load(self) -> None:
         """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
@@ -78,9 +80,9 @@ class ConsumeQueues:
         ext = None
         if config.enable_consume_queue_ext:
             ext_size = config.mapped_file_size_consume_queue_ext
-            ext = ConsumeQueueExt(fs, paths.consume_queue_ext, topic, queue_id, ext_size)
+            ext = ConsumeQueueExt(fs, paths.consume_queue_ext, topic, queue_id, ext_size, self._names.add)
         size = config.mapped_file_size_consume_queue
-        return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, size, ext)
+        return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, size, ext, self._names.add)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """The queues sorted by topic, then queue id."""
@@ -147,10 +149,15 @@ class ConsumeQueues:
     def flush(self, least_pages: int = 0) -> None:
         """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""
         if not least_pages:
+            self.sync_names()  # first: where they are many that syncs the units too
             for queue in self:
                 queue.begin_flush()
         for queue in self:
             queue.flush(least_pages)
+
+    def sync_names(self) -> None:
+        """Make the names of new queues durable, and of their files; raises SyncFailedError."""
+        self._names.settle()
 
     def destroy(self) -> list[ConsumeQueue]:
         """Remove every queue (destroyLogics); returns them."""

@@ -29,7 +29,7 @@ class MappedFileQueue:
 
     ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
     mapping must); then ``leave_bytes()`` of the disk must be left for others. ``equip`` is called with each new file
-    before anything is written to it.
+    before anything is written to it. New names are durable at once, or ``owe`` hears of their directory.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class MappedFileQueue:
         *,
         reserve_space: bool,
         equip: Callable[[MappedFile], None] | None = None,
+        owe: Callable[[Path], None] | None = None,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
@@ -49,6 +50,7 @@ class MappedFileQueue:
         self._fs = fs
         self._reserve_space = reserve_space
         self._equip = equip
+        self._owe = owe
         self._ahead: dict[int, MappedFile] = {}  # by where they begin: on the disk, and not in the row (yet)
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
@@ -185,7 +187,7 @@ class MappedFileQueue:
 
     def _make(self, offset: int) -> MappedFile:
         mapped = self._mapped(offset)
-        self._fs.make_directory(self.directory)
+        self._fs.make_directory(self.directory, synced=self._owe is None)
         file = self._fs.open(mapped.path, writable=True, create=True)
         try:
             self._prepare(file)
@@ -194,7 +196,7 @@ class MappedFileQueue:
             self._fs.remove(mapped.path)
             raise
         file.close()
-        self._fs.sync_directory(self.directory)
+        (self._owe or self._fs.sync_directory)(self.directory)
         return mapped
 
     def _prepare(self, file: File) -> None:

@@ -71,9 +71,16 @@ class CleanCommitLogService:
     name = "CleanCommitLogService"
 
     def __init__(
-        self, log: CommitLog, space: DiskSpace, config: MessageStoreConfig, cleaned: Callable[[], None], start_ms: int
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        space: DiskSpace,
+        config: MessageStoreConfig,
+        cleaned: Callable[[], None],
+        start_ms: int,
     ) -> None:
         self._log = log
+        self._queues = queues
         self._space = space
         self.config = config
         self._cleaned = cleaned
@@ -118,10 +125,14 @@ class CleanCommitLogService:
     def _remove_first(self, now_ms: int) -> bool:
         reserved_ms = self.config.file_reserved_time_hours * _HOUR_MS
         expired = self._whatever_age or now_ms >= self._log.queue.first_modified_ms() + reserved_ms
-        if not expired or not self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms):
-            return False
-        self._cleaned()
-        return True
+        return expired and self._remove(now_ms)
+
+    def _remove(self, now_ms: int) -> bool:
+        self._queues.sync_names()  # a queue that a power cut takes is made again from the log, if that is there
+        is_gone = self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms)
+        if is_gone:
+            self._cleaned()
+        return is_gone
 
     def _redelete_hanged(self, now_ms: int) -> None:
         """A file that was refused because somebody held it is tried again now and then."""
@@ -130,9 +141,7 @@ class CleanCommitLogService:
             return
         if now_ms - self._last_redelete_ms > self.config.redelete_hanged_file_interval_ms:
             self._last_redelete_ms = now_ms
-            force_ms = self.config.destroy_maped_file_interval_forcibly_ms
-            if self._log.queue.remove_first(now_ms, force_ms):
-                self._cleaned()
+            self._remove(now_ms)
 
 
 class CleanConsumeQueueService:
