@@ -17,6 +17,7 @@ from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store import recovery
 from gantrymq.tools.export import ExportSelection, export_store
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
@@ -68,15 +69,52 @@ def test_after_a_kill_the_next_offset_is_the_one_behind() -> None:
         assert bodies(store) == [*new_ones(), b"next"]
 
 
-@pytest.mark.parametrize("new", [1, 2, NEW, 40])
-def test_queues_that_were_lost_are_those_of_the_topic_that_was_made_last(new: int, tmp_path: Path) -> None:
-    """The log tells: an offset 0 behind others of its queue begins it anew."""
+@pytest.mark.parametrize("old", [1, OLD, 300])
+@pytest.mark.parametrize("new", [2, NEW, 40])
+@pytest.mark.parametrize("batch_records", [1, 1000])
+def test_queues_that_were_lost_are_those_of_the_topic_that_was_made_last(
+    old: int, new: int, batch_records: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log tells, wherever its pieces end: offsets 0 and 1 behind others of their queue begin it anew."""
+    monkeypatch.setattr(recovery, "LARGE_BATCH_RECORDS", batch_records)
     fs = MemoryFileSystem()
-    with made_anew(fs, new=new):
+    with made_anew(fs, old=old, new=new):
         path = to_disk(killed(fs), tmp_path / "store")
     lose_queues(path)
     with open_store(RealFileSystem(), path) as store:
         assert bodies(store) == new_ones(new)
+
+
+def test_of_one_new_message_nobody_knows_when_its_queue_was_lost(tmp_path: Path) -> None:
+    """Its offset 0 may be that of any message, with a flipped bit: it comes behind the others, and nothing is lost."""
+    fs = MemoryFileSystem()
+    with made_anew(fs, new=1):
+        path = to_disk(killed(fs), tmp_path / "store")
+    lose_queues(path)
+    with open_store(RealFileSystem(), path) as store:
+        assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
+
+
+@pytest.mark.parametrize("offset", [1, 16, 19])
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_a_message_whose_offset_became_0_costs_nothing_but_perhaps_itself(
+    tmp_path: Path, offset: int, has_queues: bool
+) -> None:
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        for number in range(offset + 1):
+            store.put(Message("orders", b"%02d" % number * 200))  # a file of the log holds some forty of them
+        await_dispatch(store)
+        path = to_disk(killed(fs), tmp_path / "store")
+        place = store.get("orders", 0, offset).messages[0].phy_offset
+    log = path / "commitlog" / f"{place // 16384 * 16384:020d}"
+    raw = bytearray(log.read_bytes())
+    raw[place % 16384 + 20 : place % 16384 + 28] = bytes(8)
+    log.write_bytes(raw)
+    if not has_queues:
+        lose_queues(path)
+    with open_store(RealFileSystem(), path) as store:
+        assert bodies(store)[:offset] == [b"%02d" % number * 200 for number in range(offset)]
 
 
 def lose_queues(path: Path) -> None:

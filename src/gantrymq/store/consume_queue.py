@@ -53,6 +53,9 @@ class ConsumeQueue:
         self._owe = owe or fs.sync_directory
         self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe)
         self.max_physic_offset = -1
+        # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
+        # with one more record that says 1, the queue began anew there.
+        self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
         self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
         self._min_logic_offset = 0
@@ -265,6 +268,12 @@ class ConsumeQueue:
             units = self._with_ext(self._ext, units, store_times_ms)
         self.go_on(units, max_physic_offset, max(queue_offset, end))
 
+    def begin_anew(self) -> None:
+        """Drop all units but the one that is ``perhaps_anew``, which becomes the first; raises DiskFullError."""
+        if self.perhaps_anew is not None:
+            self.destroy()
+            self.append_units(0, *self.perhaps_anew)
+
     def go_on(self, units: memoryview, max_physic_offset: int, queue_offset: int) -> None:
         """Put encoded units at ``queue_offset``, which is the next one, as they are; raises DiskFullError."""
         self._write(queue_offset * UNIT_SIZE, units)
@@ -274,7 +283,8 @@ class ConsumeQueue:
     def next_offset(self) -> int:
         """Where :meth:`go_on` may put units: ``max_offset``, or -1 where that wants a second thought."""
         end = self.max_offset
-        return -1 if self._ext is not None or self.max_physic_offset < 0 < end else end
+        is_doubtful = self.perhaps_anew is not None or self.max_physic_offset < 0 < end
+        return -1 if self._ext is not None or is_doubtful else end
 
     @staticmethod
     def _with_ext(ext: ConsumeQueueExt, units: memoryview, store_times_ms: NDArray[np.int64]) -> memoryview:

@@ -142,8 +142,11 @@ def append_units(queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int,
 
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
-    expected = queue.max_offset if queue.max_physic_offset >= 0 else None
     claimed = grouped.queue_offsets[begin:end]
+    if claimed[0] == 1:
+        queue.begin_anew()
+    queue.perhaps_anew = None
+    expected = queue.max_offset if queue.max_physic_offset >= 0 else None
     offsets = believable(claimed, grouped.phy_offsets[begin:end], expected)
     if offsets is claimed and expected is not None:  # all go on from the end of the queue
         cuts = [begin, end]
@@ -153,9 +156,14 @@ def append_units(queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int,
         first = int(offsets[start - begin])
         if not fill_gaps and first > queue.max_offset:
             raise QueueGapError(queue.max_physic_offset)
-        queue.append_units(
-            first,
-            grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data,
-            grouped.store_times_ms[start:stop],
-            int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1]),
-        )
+        queue.append_units(first, *_units(grouped, start, stop))
+    if claimed[-1] == 0 != offsets[-1]:
+        unit, store_times_ms, max_physic_offset = _units(grouped, end - 1, end)
+        # Copied, for the next batch is encoded into the same memory.
+        queue.perhaps_anew = memoryview(bytes(unit)), store_times_ms.copy(), max_physic_offset
+
+
+def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:
+    """The units, the store times of their records, and where the last of those ends."""
+    units = grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data
+    return units, grouped.store_times_ms[start:stop], int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1])
