@@ -76,6 +76,16 @@ class QueueView:
         unit = self.stored.real_entry(queue_offset) if self.stored is not None else None
         return -1 if unit is None else unit.phy_offset
 
+    @property
+    def last_message(self) -> tuple[int, int]:
+        """Where the last message lies, and where it ends; -1 for what is not known without reading a file.
+
+        The files may be those of another store by now.
+        """
+        if not len(self._tail) and isinstance(self.stored, ConsumeQueue):
+            return -1, self.stored.max_physic_offset
+        return self.phy_offset(self.max_offset - 1), -1
+
     def is_empty(self, queue_offset: int) -> bool:
         """Whether it is a slot that stayed empty."""
         unit = self.stored.entry(queue_offset) if self.stored is not None else None
@@ -142,7 +152,7 @@ class StoreView:
             self._take_tail()
         except LogChangedError as error:
             last = {
-                key: (queue.max_offset - 1, queue.phy_offset(queue.max_offset - 1))
+                key: (queue.max_offset - 1, *queue.last_message)
                 for key, queue in self.queues.items()
                 if queue.min_offset < queue.max_offset
             }
@@ -150,20 +160,22 @@ class StoreView:
             self._open()
             self.replaced = {
                 key: offset + 1
-                for key, (offset, place) in last.items()
-                if key == error.queue or self._is_moved(key, offset, place)
+                for key, (offset, *place) in last.items()
+                if key == error.queue or self._is_moved(key, offset, *place)
             }
 
-    def _is_moved(self, key: tuple[str, int], queue_offset: int, place: int) -> bool:
-        """Whether a queue's message, which was at ``place``, is another one now; what is gone has not moved."""
+    def _is_moved(self, key: tuple[str, int], queue_offset: int, place: int, end: int) -> bool:
+        """Whether a queue's message, which was at ``place`` or ended at ``end``, is another now; -1 is not known.
+
+        What is gone has not moved.
+        """
         queue = self.queues.get(key)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return False
-        now = queue.phy_offset(queue_offset)
-        if place in (-1, now):
-            return False
-        message = self.reader.message_at(now)  # a damaged unit says nothing
-        return message is not None and (message.topic, message.queue_id, message.queue_offset) == (*key, queue_offset)
+        message = self.reader.message_at(queue.phy_offset(queue_offset))
+        if message is None or (message.topic, message.queue_id, message.queue_offset) != (*key, queue_offset):
+            return False  # a damaged unit says nothing
+        return place not in (-1, message.phy_offset) or end not in (-1, message.phy_offset + message.size_bytes)
 
     def _open(self) -> None:
         for tries_left in reversed(range(_OPEN_TRIES)):
