@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskFullError
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -66,6 +67,30 @@ def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], Ma
     assert file.brought_in == 2 * ahead
     file.set_positions(10)
     assert file.brought_in == 0, "what was cut may be a hole again"
+    file.close()
+
+
+def test_what_a_failed_write_left_is_wiped_before_anything_stands_in_front_of_it(
+    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a record that ends where one of those begins, they would come to life."""
+    file = make()
+    file.bring_in(1)
+    write_at = type(file.file).write_at
+
+    def half(opened: File, position: int, data: memoryview) -> None:
+        write_at(opened, position, data[: len(data) // 2])
+        raise DiskFullError("disk", len(data))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(file.file), "write_at", half)
+        with pytest.raises(DiskFullError):
+            file.append_ahead(np.full(100, 7, np.uint8), 80)
+    assert file.wrote_position == 0
+    file.bring_in(10)
+    assert not file.array[:1000].any()
+    file.append_ahead(np.array([7] * 80 + [0] * 20, np.uint8), 80)
+    assert (file.wrote_position, file.array[:100].tolist()) == (80, [7] * 80 + [0] * 20)
     file.close()
 
 

@@ -74,11 +74,6 @@ def one_by_one(messages: list[Message]) -> Callable[[MessageStore], Places]:
     return put
 
 
-@pytest.fixture(autouse=True)
-def any_table_becomes_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(put_batch, "FEW_ROWS", 0)
-
-
 @pytest.mark.parametrize("room_bytes", [append._ROOM_BYTES, 4096], ids=["in place", "apart"])
 @pytest.mark.parametrize("has_crc", [False, True], ids=["plain", "property CRC"])
 def test_lists_and_tables_make_the_log_that_single_puts_make(
@@ -105,20 +100,16 @@ def test_lists_and_tables_make_the_log_that_single_puts_make(
     assert stored(tmp_path / "columns", config, in_batches(lists)) == expected
 
 
-@pytest.mark.parametrize(("columns", "most"), [("of_messages", "FEW_MESSAGES"), ("of_table", "FEW_ROWS")])
-def test_few_messages_go_without_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, most: str
-) -> None:
+def test_few_messages_go_without_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    make = getattr(put_batch, columns)
-    monkeypatch.setattr(put_batch, columns, lambda batch, config: made.append(len(batch)) or make(batch, config))
-    monkeypatch.setattr(put_batch, most, 20)
+    columns = put_batch.of_messages
+    monkeypatch.setattr(
+        put_batch, "of_messages", lambda batch, config: made.append(len(batch)) or columns(batch, config)
+    )
     with open_store(path=tmp_path, config=CONFIG) as store:
-        for count in (1, 19, 20):
-            messages = [Message("orders", b"x")] * count
-            batch = messages if columns == "of_messages" else table_of(messages)
-            assert len(store.put_batch(batch).phy_offsets) == count
-    assert made == [20]
+        for count in (1, put_batch.FEW_MESSAGES - 1, put_batch.FEW_MESSAGES):
+            assert len(store.put_batch([Message("orders", b"x")] * count).phy_offsets) == count
+    assert made == [put_batch.FEW_MESSAGES]
 
 
 ILLEGAL = [

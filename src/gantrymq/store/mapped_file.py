@@ -140,8 +140,10 @@ class MappedFile:
         """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there."""
         begin = self.wrote_position
         ahead = data[: min(len(data), self.size - begin)]
+        # Meanwhile nothing there counts as zeros: a write that fails may have left some of it, even whole records.
+        brought_in, self.brought_in = self.brought_in, begin
         self.file.write_at(begin, ahead.data)
-        self.brought_in = max(self.brought_in, begin + len(ahead))
+        self.brought_in = max(brought_in, begin + len(ahead))
         self.advance(length)
 
     def append(self, data: bytes | memoryview) -> None:

@@ -62,7 +62,6 @@ class PutBatchResult:
 
 # Making columns takes 0.6 ms for any list. So many messages go into the log one by one in that time.
 FEW_MESSAGES = 200
-FEW_ROWS = 32
 
 
 def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
@@ -71,7 +70,7 @@ def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) 
         return None
     if isinstance(batch, Sequence):
         return of_messages(batch, config) if len(batch) >= FEW_MESSAGES else None
-    return of_table(batch, config) if len(batch) >= FEW_ROWS else None
+    return of_table(batch, config)
 
 
 def messages_of(batch: Sequence[Message] | pa.Table) -> Iterator[Message]:
