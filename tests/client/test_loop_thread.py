@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
@@ -58,7 +59,7 @@ def test_what_is_cancelled_before_is_only_cancelled() -> None:
     ids=["send", "send_batch", "send_oneway", "queues", "close"],
 )
 def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[Producer], object]) -> None:
-    producer, told = Producer("127.0.0.1:1"), Future[str]()
+    told = Future[str]()
 
     def call_back(sent: Future[Any]) -> None:
         try:
@@ -66,7 +67,9 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[P
         except MQClientError as error:
             told.set_result(str(error))
 
-    producer.send_async(Message("CalledBack", b"x")).add_done_callback(call_back)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # whose end is the end of the send, and no sooner
+        producer = Producer(f"127.0.0.1:{deaf.getsockname()[1]}")
+        producer.send_async(Message("CalledBack", b"x")).add_done_callback(call_back)
     assert "within the producer's own thread" in told.result(5)
     producer.close()
 
