@@ -210,9 +210,9 @@ def test_the_way_to_what_is_durable_is_durable_too(path: Path, monkeypatch: pyte
     """A staged file, or the line that says that a batch is in, would be lost with a directory whose name is."""
     names, synced = RealFileSystem.sync_directory, set[Path]()
 
-    def note(fs: RealFileSystem, directory: Path) -> None:
-        synced.add(directory)
-        names(fs, directory)
+    def note(fs: RealFileSystem, *directories: Path) -> None:
+        synced.update(directories)
+        names(fs, *directories)
 
     monkeypatch.setattr(RealFileSystem, "sync_directory", note)
     files = staged(path, batch(5))
