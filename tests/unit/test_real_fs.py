@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import types
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -424,7 +425,9 @@ def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600)])
+@pytest.mark.parametrize(
+    ("directory_mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600), (0o777, 0o664)]
+)
 def test_what_root_makes_belongs_to_whom_the_directory_belongs(
     directory_mode: int, file_mode: int, tmp_path: Path
 ) -> None:
@@ -441,6 +444,79 @@ def test_what_root_makes_belongs_to_whom_the_directory_belongs(
     for name in ("a/b/new", "old"):
         fs.open(tmp_path / name, writable=True, create=True).close()
     fs.lock(tmp_path / "lock", b"lock").release()
-    assert of(tmp_path / "a") == of(tmp_path / "a/b") == (broker, broker, directory_mode)
+    assert of(tmp_path / "a") == of(tmp_path / "a/b") == (broker, broker, directory_mode & 0o775)
     assert of(tmp_path / "a/b/new") == of(tmp_path / "lock") == (broker, broker, file_mode)
     assert of(tmp_path / "old")[:2] == (0, 0)  # which was there
+
+
+@pytest.fixture
+def roots_own(tmp_path: Path) -> Path:
+    """A file of root's, and beside it ``store``, a directory of the broker's user."""
+    own = tmp_path / "shadow"
+    own.touch(0o600)
+    (tmp_path / "store").mkdir()
+    os.chown(tmp_path / "store", 4711, 4711)
+    return own
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("like", [False, True])
+def test_a_link_that_comes_a_moment_before_does_not_give_away_what_it_leads_to(
+    like: bool, fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = roots_own.with_name("store")
+    (store / "old").touch()
+    os.chown(store / "old", 4711, 4711)
+    open_any = os.open
+
+    def race(path: Path, flags: int, *rest: int, **named: int) -> int:
+        if flags & os.O_CREAT and not (store / "new").is_symlink():
+            (store / "new").symlink_to(roots_own)
+        return open_any(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", race)
+    with suppress(NotAStoreError):
+        fs.open(store / "new", writable=True, create=True, like=store / "old" if like else None).close()
+    assert (roots_own.stat().st_uid, roots_own.stat().st_mode & 0o777) == (0, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_directory_that_a_file_was_made_in_says_to_whom_it_belongs(
+    fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has the directory above may put one of his own in its place, a moment later."""
+    parent, open_any = roots_own.parent / "parent", os.open
+    parent.mkdir()
+
+    def race(path: Path, flags: int, *rest: int, **named: int) -> int:
+        made = open_any(path, flags, *rest, **named)
+        if flags & os.O_CREAT:
+            parent.rename(parent.with_name("moved"))
+            roots_own.with_name("store").rename(parent)
+        return made
+
+    monkeypatch.setattr(os, "open", race)
+    fs.open(parent / "new", writable=True, create=True).close()
+    assert (parent.with_name("moved") / "new").stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_directory_that_somebody_else_made_is_not_given_away(
+    when: str, fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, make = roots_own.with_name("store"), os.mkdir
+    (store / "private").mkdir(0o700)
+    (store / "private/file").touch()
+
+    def race(path: Path, *rest: int, **named: int) -> None:
+        if when == "after":
+            make(path, *rest, **named)
+        (store / "private").rename(store / "new")
+        if when == "before":
+            make(path, *rest, **named)
+
+    monkeypatch.setattr(os, "mkdir", race)
+    with suppress(OSError):
+        fs.make_directory(store / "new")
+    assert (store / "new").stat().st_uid == 0

@@ -65,35 +65,67 @@ def sync_errors(path: Path) -> Iterator[None]:
 def open_descriptor(path: Path, flags: int) -> int:
     """A descriptor of a file, which is made where ``flags`` say so."""
     with named_errors(path):
-        is_new = flags & os.O_CREAT and os.geteuid() == 0 and not os.path.lexists(path)
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        fd = _made_by_root(path, flags) if flags & os.O_CREAT and os.geteuid() == 0 else -1
+        if fd < 0:
+            fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if is_new:
-            belong_to(fd, path.parent)
+    return fd
+
+
+def _made_by_root(path: Path, flags: int) -> int:
+    """A file that was not there, or -1: what stands there, or a link's target, is nothing to give away."""
+    with _directory_of(path) as directory:
+        try:
+            fd = os.open(path.name, flags | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
+        except FileExistsError:
+            return -1
+        belong_to(fd, directory)
     return fd
 
 
 def make_one_directory(path: Path) -> None:
     """Make a directory below one that is there; fine where somebody else was faster."""
-    path.mkdir(exist_ok=True)
-    if os.geteuid() == 0:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.geteuid() != 0:
+        path.mkdir(exist_ok=True)
+        return
+    with _directory_of(path) as directory:
         try:
-            belong_to(fd, path.parent)
+            os.mkdir(path.name, dir_fd=directory)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+            return
+        fd = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            if not os.listdir(fd):  # else it is another, which was put in the place of ours
+                belong_to(fd, directory)
         finally:
             os.close(fd)
 
 
-def belong_to(fd: int, directory: Path) -> None:
-    """Give what root made the owner and the mode of its directory, or the broker's user could not open the store."""
-    status = os.stat(directory)
+@contextmanager
+def _directory_of(path: Path) -> Iterator[int]:
+    """One directory for all that is done there, whatever its owner puts in its place meanwhile."""
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def belong_to(fd: int, directory: int) -> None:
+    """Give what root made the owner and the mode of its directory, or the broker's user could not open the store.
+
+    Others may not write to it, also where they may to the directory.
+    """
+    status = os.fstat(directory)
     if status.st_uid == 0:
         return
     mode = stat.S_IMODE(status.st_mode)
     with suppress(OSError):
-        os.fchmod(fd, mode if stat.S_ISDIR(os.fstat(fd).st_mode) else mode & 0o666)
+        os.fchmod(fd, mode & (~0o002 if stat.S_ISDIR(os.fstat(fd).st_mode) else 0o664))
         os.fchown(fd, status.st_uid, status.st_gid)
 
 
@@ -109,7 +141,7 @@ def open_directory(path: Path) -> Iterator[int]:
 
 
 def resemble(fd: int, like: Path) -> None:
-    """Give a file the owner and the mode of another, as far as we may: ours stays ours, with the other's mode."""
+    """Give a new file the owner and the mode of another, as far as we may: ours stays ours, with the other's mode."""
     status = os.stat(like)
     with suppress(OSError):
         os.fchmod(fd, stat.S_IMODE(status.st_mode))

@@ -218,6 +218,7 @@ class RealFileSystem:
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> RealFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        flags |= os.O_EXCL if create and like is not None else 0  # through a link root would give away what it leads to
         file = RealFile(path, descriptor := open_descriptor(path, flags), writable=writable)
         if like is not None:
             resemble(descriptor, like)
