@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from mutants import Mutant, paths_of, whole, write
 from uses import WAYS, Trial, run_way
 
+from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from gantrymq.store.file_swap import FileSwap
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.ready_swap import WORK_DIRECTORY, ReadySwap
 from store_cases import ROOT
 
-KINDS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint", "config", "abort", "lock")
+KINDS = (*"commitlog consumequeue consumequeue_ext index checkpoint config abort lock".split(), WORK_DIRECTORY)
 EXTREME = (0, 1, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 WORDS = st.builds(struct.pack, st.just(">I"), st.one_of(st.sampled_from(EXTREME), st.integers(0, 0xFFFFFFFF)))
 CONTENT = st.lists(st.one_of(WORDS, WORDS, st.binary(max_size=24)), max_size=40).map(b"".join)
@@ -25,6 +29,8 @@ def test_any_bytes_in_any_file(
     tmp_path: Path, kind: str, at: int, content: bytes, way: Callable[[Trial], None]
 ) -> None:
     fs = whole("killed and ext").kill_clone()
+    if kind == WORK_DIRECTORY:
+        ReadySwap(fs, StorePaths(ROOT)).set(FileSwap(fs), Checkpoint(), 0)
     path = next(path for path in paths_of(fs) if path.relative_to(ROOT).parts[0] == kind)
     data = bytearray(fs.open(path).read_at(0, 1 << 20))
     at %= len(data) or 1

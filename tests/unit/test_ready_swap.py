@@ -1,0 +1,81 @@
+"""The mark of a rebuild that was killed moves what it says, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.store.file_swap import FileSwap
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.ready_swap import ReadySwap
+from store_cases import ROOT, files_of
+
+WORK = ROOT / "rebuild.tmp"
+MARK = WORK / "ready.json"
+OLD, NEW, QUEUE = ROOT / "consumequeue/订单/0/000", WORK / "consumequeue/订单/0/020", ROOT / "consumequeue/订单/0"
+
+
+def write(fs: MemoryFileSystem, path: Path, data: bytes) -> None:
+    fs.make_directory(path.parent)
+    file = fs.open(path, writable=True, create=True)
+    file.resize(0)
+    file.write_at(0, data)
+
+
+def marked(source: Path = NEW.parent, target: Path = QUEUE) -> MemoryFileSystem:
+    """A store with an old file and a new one that is to take its place."""
+    fs = MemoryFileSystem()
+    write(fs, OLD, b"old")
+    write(fs, NEW, b"new")
+    swap = FileSwap(fs)
+    swap.moves.append((source, target, [NEW.name]))
+    ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 0)
+    return fs
+
+
+def finished(fs: MemoryFileSystem) -> dict[Path, bytes]:
+    ReadySwap(fs, StorePaths(ROOT)).finish()
+    return files_of(fs)
+
+
+def test_what_the_mark_says_is_moved() -> None:
+    moved = finished(marked())
+    assert sorted(moved) == [ROOT / "checkpoint", QUEUE / NEW.name]
+
+
+def test_a_mark_with_a_wrong_bit_moves_all_or_nothing() -> None:
+    fs = marked()
+    before, moved = files_of(fs), finished(fs.kill_clone())
+    for at in range(8 * len(before[MARK])):
+        damaged = bytearray(before[MARK])
+        damaged[at // 8] ^= 1 << at % 8
+        one = fs.kill_clone()
+        write(one, MARK, bytes(damaged))
+        assert finished(one) in (before | {MARK: bytes(damaged)}, moved)
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b"7", b'{"logEnd":1}', b"\xff", b"[" * 100_000])
+def test_what_is_no_mark_moves_nothing(raw: bytes) -> None:
+    fs = marked()
+    write(fs, MARK, raw)
+    assert finished(fs)[NEW] == b"new"
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (NEW.parent, ROOT / "../out"),
+        (NEW.parent, ROOT / "consumequeue/../../out"),
+        (NEW.parent, ROOT / "config"),
+        (NEW.parent, ROOT),
+        (OLD.parent, ROOT / "index"),
+        (WORK / "../commitlog", ROOT / "index"),
+    ],
+)
+def test_nothing_comes_from_elsewhere_or_goes_there(source: Path, target: Path) -> None:
+    fs = marked(source, target)
+    before = files_of(fs)
+    assert finished(fs) == before
