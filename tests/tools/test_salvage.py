@@ -13,6 +13,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import StoreError
+from gantrymq.format.record import PHY_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
@@ -201,6 +202,22 @@ def test_a_file_under_a_wrong_name_is_left_out(place: int, store: Damaged) -> No
     stray = shutil.copy(log / f"{3 * LOG_FILE:020d}", log / f"{place * LOG_FILE:020d}")
     out, report = salvaged(store.path)
     assert report.skipped_files == [stray]
+    assert_holds(out, store.without(*lost))
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_file_is_not_left_out_for_one_record_that_says_it_lies_elsewhere(
+    records: int, tmp_path: Path, rng: random.Random
+) -> None:
+    size = LOG_FILE * 3 // 4 // records
+    store = Damaged(tmp_path / "store", rng, [Message("orders", rng.randbytes(size)) for _ in range(5 * records)])
+    lost, [first, *others] = store.in_range(LOG_FILE, 2 * LOG_FILE), store.in_range(2 * LOG_FILE, 3 * LOG_FILE)
+    (store.path / "commitlog" / f"{LOG_FILE:020d}").unlink()
+    store.write(first.phy_offset + PHY_OFFSET_AT + 7, bytes([first.phy_offset & 0xFF ^ 1]))
+    for other in others:  # nothing that would tell how far it is from the first
+        store.write(other.phy_offset + PHY_OFFSET_AT + 7, bytes([other.phy_offset & 0xFF ^ 2]))
+    out, report = salvaged(store.path)
+    assert (len(lost), len(others), report.mended, report.skipped_files) == (records, records - 1, records, [])
     assert_holds(out, store.without(*lost))
 
 

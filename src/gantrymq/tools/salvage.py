@@ -44,8 +44,8 @@ class SalvageReport:
 
     ``mended`` counts records that said that they lay elsewhere; ``kept_queues`` those without a record whose last
     file was taken over, ``lost_queues`` (topic, queue id) those that begin at offset 0 again. ``skipped_files`` have a
-    name that is no multiple of the file size, or lie beside a gap with records that say that they lie elsewhere;
-    ``tail_bytes`` is what was written behind the last whole record.
+    name that is no multiple of the file size, or lie beside a gap with records, two at least, that say that they lie
+    elsewhere; ``tail_bytes`` is what was written behind the last whole record.
     """
 
     records: int = 0
@@ -136,12 +136,16 @@ class _Salvage:
         return wanted
 
     def _lies_elsewhere(self, file: LogFile) -> bool:
-        """Whether its first records, all of them, say so: of one alone a bit may have flipped."""
-        batch = next(iter(IntactRecords(self._fs, [file])), None)
-        if batch is None:
-            return False
-        columns = batch.columns[:, : batch.count]
-        return bool((columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base).all())
+        """Whether its first records, all of them, say so, and two of them how far away: in any one a bit may flip."""
+        distances: list[int] = []
+        for batch in IntactRecords(self._fs, [file]):
+            columns = batch.columns[:, : batch.count]
+            distances += (columns[codes.PHY_OFFSET] - columns[codes.POS] - batch.base).tolist()
+            if 0 in distances:
+                return False
+            if len(set(distances)) < len(distances):
+                return True
+        return False
 
     def _mark_unfinished(self) -> None:
         """Whoever opens what is there before the end has to recover it."""
