@@ -608,6 +608,58 @@ def test_a_handshake_that_never_ends_does_not_hold_ever_more(
     run(scenario)
 
 
+@asynccontextmanager
+async def far_away(address: str) -> AsyncIterator[str]:
+    """Another address of a server, which takes its time for the first answer, as a handshake does there."""
+    ends: list[asyncio.StreamWriter] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wait_s: float) -> None:
+        ends.append(writer)
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                await asyncio.sleep(wait_s)
+                wait_s = 0
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*split_address(address))
+        await asyncio.gather(carry(reader, back, 0), carry(there, writer, 0.05))
+
+    relay = await asyncio.start_server(accept, "127.0.0.1")
+    try:
+        yield f"127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+    finally:
+        relay.close()
+        for one in ends:
+            one.transport.abort()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("apart_s", [0, 0.002])
+def test_who_waits_until_more_can_be_sent_is_not_cut_off(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, tls: bool, apart_s: float
+) -> None:
+    """Neither while a TLS handshake lasts, nor when all who waited are let go on at once."""
+    monkeypatch.setattr(channel_module, "WRITE_HIGH_WATER_BYTES", 1 << 18)
+    monkeypatch.setattr(channel_module, "MAX_UNREAD_BYTES", 1 << 21)
+
+    async def scenario() -> None:
+        server = RemotingServer(RequestDispatcher({ECHO: lambda channel, request: request.response(0)}))
+        served = f"127.0.0.1:{await server.start()}"
+        async with far_away(served) as address, calling(tls=known_to_nobody() if tls else None) as client:
+
+            async def ask(number: int) -> int:
+                await asyncio.sleep(number * apart_s)
+                return (await client.invoke(address, RemotingCommand(ECHO, body=bytes(1 << 20)), 20_000)).code
+
+            assert await asyncio.gather(*map(ask, range(20))) == [0] * 20
+        await server.close()
+
+    run(scenario)
+
+
 def test_what_is_sent_in_one_turn_leaves_in_one_write(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address):

@@ -84,6 +84,7 @@ class Channel(asyncio.Protocol):
         self._pending: PendingRequests[_Waiter] = PendingRequests()
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = self._ending = False
         self._writable: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
@@ -185,6 +186,7 @@ class Channel(asyncio.Protocol):
         if self.is_closed:
             return
         self._out += frames
+        self._out_bytes += sum(map(len, frames))
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -215,8 +217,12 @@ class Channel(asyncio.Protocol):
         self.send(command)
 
     async def writable(self) -> None:
-        """Wait until the other end has read enough for more to be sent."""
-        if self._writable is not None:
+        """Wait until the other end has read enough, or shaken hands, for more to be sent. Send without waiting then."""
+        while True:
+            if self._out_bytes > WRITE_HIGH_WATER_BYTES:
+                self._flush()  # what others who waited have sent a moment ago tells whether there is room
+            if self._writable is None:
+                return
             await asyncio.shield(self._writable)
 
     def close(self) -> None:
@@ -237,15 +243,17 @@ class Channel(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if not self._out or self._transport is None or self._transport.is_closing():
-            self._out.clear()
+        out, out_bytes = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if not out or self._transport is None or self._transport.is_closing():
             return
         self.last_used = self._loop.time()
-        out, self._out = self._out, []
         if self._tls is not None:
             self._tls.send(b"".join(out))
             self._transport.write(self._tls.take())
-        elif len(out) == 1 or sum(map(len, out)) <= _JOIN_BYTES:
+            if self._server is None and self._tls.waiting_bytes > WRITE_HIGH_WATER_BYTES:
+                self.pause_writing()
+        elif len(out) == 1 or out_bytes <= _JOIN_BYTES:
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
         else:
             self._transport.writelines(out)
@@ -266,11 +274,14 @@ class Channel(asyncio.Protocol):
             self._tls = TlsSession(context, server_side=True)
 
     def _decrypt(self, tls: TlsSession, data: bytes) -> bytes:
+        waiting_bytes = tls.waiting_bytes
         try:
             return tls.receive(data)
         finally:
             if (answer := tls.take()) and self._transport is not None:
                 self._transport.write(answer)
+            if tls.waiting_bytes < waiting_bytes and self.unread_bytes <= WRITE_HIGH_WATER_BYTES:
+                self.resume_writing()  # else asyncio does
             if self._ending:
                 self.close()
 
