@@ -14,6 +14,8 @@ from pathlib import Path
 from gantrymq.errors import StoreError
 from gantrymq.fs.api import FileSystem
 
+WORK_DIRECTORY = "rebuild.tmp"  # of a store, where new files are made
+
 
 class FileSwap:
     """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files are durable."""

@@ -13,63 +13,27 @@ Thread rule: one thread, under the lock of the store, or over a view of it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import astuple
-from pathlib import Path, PurePosixPath
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 from zlib import crc32
-
-import msgspec
-from msgspec import Meta, Struct
 
 from gantrymq.errors import StoreError, UnusableFileError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.format.names import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, parse_offset_name
+from gantrymq.format.names import parse_offset_name
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.file_swap import FileSwap, clear_directory
+from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, clear_directory
 from gantrymq.store.paths import StorePaths
 
-WORK_DIRECTORY = "rebuild.tmp"
+if TYPE_CHECKING:
+    from gantrymq.store.swap_mark import SwapMark
+
 _MARK = "ready.json"
 _END_BYTES = 4096
-
-_Long = Annotated[int, Meta(ge=-1 << 63, le=(1 << 63) - 1)]
-
-
-class _Mark(Struct, rename="camel"):
-    """``log_end`` and the number of what stands there; ``moves`` are those of a FileSwap, below the store."""
-
-    crc: int
-    checkpoint: Annotated[tuple[_Long, ...], Meta(min_length=6, max_length=6)]
-    log_end: tuple[int, int]
-    moves: list[tuple[str, str, list[str]]]
-
-    def rest_crc(self) -> int:
-        """What ``crc`` is to be."""
-        return crc32(json.dumps([self.checkpoint, self.log_end, self.moves]).encode("ascii"))
-
-
-def _parse(raw: bytes) -> _Mark:
-    """A mark that somebody has set; raises ValueError where these bytes are none."""
-    try:
-        mark = msgspec.convert(json.loads(raw), _Mark)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    if mark.crc != mark.rest_crc():
-        raise ValueError("its CRC is wrong")
-    for source, target, _ in mark.moves:
-        if not (_is_in(source, WORK_DIRECTORY) and _is_in(target, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)):
-            raise ValueError(f"nothing is to be moved from {source!r} to {target!r}")
-    return mark
-
-
-def _is_in(path: str, *directories: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return parts[:1] in [(one,) for one in directories] and ".." not in parts
 
 
 class ReadySwap:
@@ -88,10 +52,11 @@ class ReadySwap:
 
     def set(self, swap: FileSwap, page: Checkpoint, log_end: int) -> None:
         """All that ``swap`` is to move is on the disk, made of the log up to ``log_end``; ``page`` is for then."""
+        from gantrymq.store.swap_mark import SwapMark
+
         moves = [(self._below(source), self._below(target), names) for source, target, names in swap.moves]
-        mark = _Mark(0, astuple(page), (log_end, self._log_end_crc(log_end)), moves)
-        mark.crc = mark.rest_crc()
-        ReplacedFile(self._fs, self._mark).replace(json.dumps(msgspec.to_builtins(mark)).encode("ascii"))
+        mark = SwapMark(0, astuple(page), (log_end, self._log_end_crc(log_end)), moves)
+        ReplacedFile(self._fs, self._mark).replace(mark.encode())
 
     def clear(self) -> None:
         """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first."""
@@ -102,7 +67,7 @@ class ReadySwap:
 
     def finish(self) -> None:
         """Do what a rebuild that was killed has left to do, if there is such. Raises DiskFullError, DiskError."""
-        mark = self._read()
+        mark = self._read() if self.is_set else None
         if mark is None or mark.log_end[1] != self._log_end_crc(mark.log_end[0]):
             return
         swap = FileSwap(self._fs)
@@ -114,9 +79,12 @@ class ReadySwap:
         checkpoint.flush()
         self.clear()
 
-    def _read(self) -> _Mark | None:
+    def _read(self) -> SwapMark | None:
+        # Here, for nearly every store is opened without a mark, and decoding by types takes milliseconds to import.
+        from gantrymq.store.swap_mark import parse_mark
+
         try:
-            return ReplacedFile(self._fs, self._mark).load(_parse)
+            return ReplacedFile(self._fs, self._mark).load(parse_mark)
         except UnusableFileError:
             return None
 

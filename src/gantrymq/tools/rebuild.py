@@ -34,14 +34,14 @@ from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
-from gantrymq.store.file_swap import FileSwap, require_same_disk
+from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, require_same_disk
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.ready_swap import WORK_DIRECTORY, ReadySwap
+from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
