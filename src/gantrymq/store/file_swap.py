@@ -43,20 +43,22 @@ class FileSwap:
 
     def run(self) -> int:
         """Move; returns how many old files are gone whose names are not taken again."""
-        return sum(self._move(source, target, names) for source, target, names in self.moves)
+        gone = sum(self._move(source, target, names) for source, target, names in self.moves)
+        # All at once, for a rebuild has thousands of them.
+        self._fs.sync_directory(*dict.fromkeys(target for _, target, _ in self.moves))
+        return gone
 
     def _move(self, source: Path, target: Path, names: list[str]) -> int:
         left = self._files(source)
         moved = set(names) - set(left)
         old = [name for name in self._files(target) if name not in moved]
         self._fs.make_directory(target)
-        if set(old) != set(left):
+        if old and set(old) != set(left):
             for name in reversed(old):
                 self._fs.remove(target / name)
             self._fs.sync_directory(target)
         for name in left:
             self._fs.rename(source / name, target / name)
-        self._fs.sync_directory(target)
         return len(set(old) - set(names))
 
     def _files(self, directory: Path) -> list[str]:

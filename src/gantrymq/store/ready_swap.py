@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gantrymq.errors import StoreError, UnusableFileError
@@ -28,9 +27,7 @@ from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, clear_directory
 from gantrymq.store.paths import StorePaths
-
-if TYPE_CHECKING:
-    from gantrymq.store.swap_mark import SwapMark
+from gantrymq.store.swap_mark import SwapMark
 
 _MARK = "ready.json"
 _END_BYTES = 4096
@@ -52,10 +49,8 @@ class ReadySwap:
 
     def set(self, swap: FileSwap, page: Checkpoint, log_end: int) -> None:
         """All that ``swap`` is to move is on the disk, made of the log up to ``log_end``; ``page`` is for then."""
-        from gantrymq.store.swap_mark import SwapMark
-
         moves = [(self._below(source), self._below(target), names) for source, target, names in swap.moves]
-        mark = SwapMark(0, astuple(page), (log_end, self._log_end_crc(log_end)), moves)
+        mark = SwapMark(astuple(page), (log_end, self._log_end_crc(log_end)), moves)
         ReplacedFile(self._fs, self._mark).replace(mark.encode())
 
     def clear(self) -> None:
@@ -80,11 +75,8 @@ class ReadySwap:
         self.clear()
 
     def _read(self) -> SwapMark | None:
-        # Here, for nearly every store is opened without a mark, and decoding by types takes milliseconds to import.
-        from gantrymq.store.swap_mark import parse_mark
-
         try:
-            return ReplacedFile(self._fs, self._mark).load(parse_mark)
+            return ReplacedFile(self._fs, self._mark).load(SwapMark.parse)
         except UnusableFileError:
             return None
 
