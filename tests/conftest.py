@@ -59,14 +59,24 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[RUN_SEED]} (replay with --seed)"
 
 
-@pytest.fixture
-def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local time is eight hours ahead."""
-    monkeypatch.setenv("TZ", "Asia/Shanghai")
+def _local_time(monkeypatch: pytest.MonkeyPatch, zone: str) -> Iterator[None]:
+    monkeypatch.setenv("TZ", zone)
     time.tzset()
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is UTC."""
+    yield from _local_time(monkeypatch, "UTC")
+
+
+@pytest.fixture
+def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is eight hours ahead."""
+    yield from _local_time(monkeypatch, "Asia/Shanghai")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What is old goes: when, in what order, what never goes, and when a full disk refuses puts."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,13 +30,7 @@ ANY_HOUR = replace(SMALL, mapped_file_size_commit_log=FILE_SIZE, delete_when="22
 ANOTHER_HOUR = replace(ANY_HOUR, delete_when="04")
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 class Keeper:
