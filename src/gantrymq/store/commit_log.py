@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.format import record
+from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.record import CheckCRC, Layout, RecordStop
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import StoredMessage
@@ -108,6 +109,12 @@ class CommitLog:
             return message if message.phy_offset == offset else None
         finally:
             file.release()
+
+    def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a queue's unit points to the record that it should."""
+        message = self.read(entry.phy_offset, entry.size_bytes)
+        place = (topic, queue_id, queue_offset)
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == place
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
         """The storeTimestamp of the record at ``offset``; -1 where it is gone (pickupStoreTimestamp)."""

@@ -182,9 +182,7 @@ class Recovery:
         entry = queue.entry(queue_offset)
         if entry is None or entry.phy_offset < self.log.min_offset:
             return entry is not None
-        record = self.log.read(entry.phy_offset, entry.size_bytes)
-        place = (queue.topic, queue.queue_id, queue_offset)
-        return record is not None and (record.topic, record.queue_id, record.queue_offset) == place
+        return self.log.has_message(entry, queue.topic, queue.queue_id, queue_offset)
 
     def _last_in_queue(self) -> int:
         """Where the last record lies that surely stands in its queue, as all in front of it do; 0 where none is known.

@@ -134,9 +134,7 @@ def _bounds(reader: StoreReader, selection: ExportSelection, queues: list[Consum
 def _extent(reader: StoreReader, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int] | None:
     """From where to where the record of a unit lies; None where the unit does not lead to the one that it should."""
     entry = queue.entry(queue_offset)
-    record = reader.log.read(entry.phy_offset, entry.size_bytes) if entry else None
-    place = (queue.topic, queue.queue_id, queue_offset)
-    if entry is None or record is None or (record.topic, record.queue_id, record.queue_offset) != place:
+    if entry is None or not reader.log.has_message(entry, queue.topic, queue.queue_id, queue_offset):
         return None
     return entry.phy_offset, entry.phy_offset + entry.size_bytes
 
