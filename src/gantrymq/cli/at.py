@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, queue_number, read_options, time_ms
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, queue_number, time_ms
 
 
 def at(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.progress import Report

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS, warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, read_options, time_ms
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, time_ms
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 
 if TYPE_CHECKING:
     from gantrymq.store.reader import StoreReader

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS, say, warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 
 if TYPE_CHECKING:
     from gantrymq.cli.put_lines import LinePutter, Result

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, read_options
+from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,86 +18,17 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Any, NoReturn
-
-import typer
+from typing import NoReturn
 
 from gantrymq.cli.messages import CANNOT, USAGE, say
+from gantrymq.cli.plain_line import plain_command
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
 INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
-
-# Each is a function in a module of its name.
-_IN_STORE: tuple[str, ...] = (
-    *("info", "dump", "log", "query", "at", "verify", "export"),
-    *("recover", "rebuild", "salvage", "ingest"),
-)
-_OTHERS: tuple[str, ...] = ("serve", "namesrv", "broker", "demo", "bench")
-
-
-def application(arguments: Sequence[str]) -> typer.Typer:
-    """The command with all of its commands, or with none but the one that is asked for.
-
-    Typer makes a parser of each that it knows; for all of them that takes a tenth of a start.
-    """
-    first, second = [*arguments, "", ""][:2]
-    in_store, others = _IN_STORE, _OTHERS
-    if first == "store" and second in _IN_STORE:
-        in_store, others = (second,), ()
-    elif first in _OTHERS:
-        in_store, others = (), (first,)
-    app = typer.Typer(
-        name="gantrymq",
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(main)
-    store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
-    for name in in_store:
-        store.command()(_command(name))
-    if in_store:
-        app.add_typer(store, name="store")
-    for name in others:
-        app.command()(_command(name))
-    return app
-
-
-def _command(name: str) -> Any:
-    return getattr(import_module(f"gantrymq.cli.{name}"), name)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from gantrymq import __version__
-
-        print(f"gantrymq {__version__}")
-        raise typer.Exit
-
-
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Apache RocketMQ's message store in Python: look into it, recover it, write.
-
-    Exit codes: 0 done, 1 findings, 2 usage, 3 cannot.
-
-    Examples of use:
-
-        gantrymq store info /data/store
-        gantrymq store dump /data/store --topic orders --json
-        gantrymq store recover /data/store --dry-run
-        gantrymq serve --store /data/store
-    """
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -134,14 +65,15 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command and say how it ended, in one line on stderr where it failed. Raises BrokenPipeError."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return int(application(arguments)(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
+        command = plain_command(arguments)
+        return command() if command else _parsed(arguments)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # typer has an exit code of its own for it
             raise error.__context__ from None
         return error.code if isinstance(error.code, int) else USAGE
     except BrokenPipeError:
         raise
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
     except ConfigError as error:
@@ -155,6 +87,18 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return CANNOT
     except Exception as error:
         return _other(error)
+
+
+def _parsed(arguments: Sequence[str]) -> int:
+    """Run what the whole parser reads; it is imported only here, for that takes as long as a short command."""
+    import typer
+
+    from gantrymq.cli.application import application
+
+    try:
+        return int(application(arguments)(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _other(error: Exception) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+DONE = 0
 FINDINGS = 1
 USAGE = 2
 CANNOT = 3

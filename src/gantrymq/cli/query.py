@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options, time_ms, whole_number
+from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, time_ms, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.record_rows import Record

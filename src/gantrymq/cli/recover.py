@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
-
-if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
-    from gantrymq.store.recovery import RecoveryReport
-
-_OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
-_WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
-_RECOVERY_STEPS = ("recoverConsumeQueue", "recoverCommitLog", "truncateDirtyFiles", "recoverTopicQueueTable")
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
+from gantrymq.cli.recovery import recover_store
 
 
 def recover(
@@ -38,110 +29,4 @@ def recover(
         gantrymq store recover /data/store
         gantrymq store recover /data/store --set commitLogRecoverMaxNum=10
     """
-    report, steps_ms = (_plan if dry_run else _recover)(store, read_options(config, set_))
-    if json:
-        from gantrymq.cli.json_lines import JsonLines
-
-        with JsonLines() as out:
-            out.write(_fields(store, report, steps_ms, dry_run=dry_run))
-    else:
-        _print(store, report, steps_ms, dry_run=dry_run)
-
-
-def _plan(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:
-    """What would be done, and how long it took to find out."""
-    from gantrymq.cli.opened import open_reader
-    from gantrymq.clock import SystemClock
-
-    clock = SystemClock()
-    began_s = clock.monotonic_s()
-    with closing(open_reader(path, reading)) as reader:
-        opened_s = clock.monotonic_s()
-        report = reader.plan()
-    index_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return report, _steps(report, open_ms, {_INDEX: index_ms})
-
-
-def _recover(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:
-    """What was done, and how long each step took."""
-    from gantrymq.cli.progress import progress
-    from gantrymq.clock import SystemClock
-    from gantrymq.store.message_store import MessageStore
-
-    clock = SystemClock()
-    began_s = clock.monotonic_s()
-    with progress() as bar:
-        store = MessageStore.open(
-            path, reading.config, given=reading.given, create=False, progress=bar, housekeeping=False
-        )
-    opened_s = clock.monotonic_s()
-    store.close()
-    close_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return store.recovery, _steps(store.recovery, open_ms, {_CLOSE: close_ms})
-
-
-def _steps(report: RecoveryReport, open_ms: float, last: dict[str, float]) -> dict[str, float]:
-    """Every step in order; ``open`` is what opening took beside the recovery's own steps (loading the files)."""
-    within = {name: report.steps_ms[name] for name in _RECOVERY_STEPS if name in report.steps_ms}
-    steps = {_OPEN: max(open_ms - sum(within.values()), 0.0), **within, **last}
-    return {name: round(took_ms, 3) for name, took_ms in steps.items()}
-
-
-def _fields(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> dict[str, object]:
-    return {
-        "store": str(path),
-        "dryRun": dry_run,
-        "lastExitOk": report.last_exit_ok,
-        "rule": report.rule,
-        "startOffset": report.start_offset,
-        "queuesMaxPhyOffset": report.queues_max_phy_offset,
-        "minPhyOffset": report.min_phy_offset,
-        "maxPhyOffset": report.max_phy_offset,
-        "stopReason": report.stop_reason,
-        "cutBytes": report.cut_bytes,
-        "removedFiles": _names(path, report.removed_files),
-        "queueUnitsCut": report.queue_units_cut,
-        "queueUnitsAdded": report.queue_units_added,
-        "queuesDestroyed": report.queues_destroyed,
-        "indexFilesDropped": _names(path, report.index_files_dropped),
-        "indexEntriesAdded": report.index_entries_added,
-        "scannedBytes": report.scanned_bytes,
-        "stepsMs": steps_ms,
-        "totalMs": round(sum(steps_ms.values()), 3),
-    }
-
-
-def _names(root: Path, paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(root)) for path in paths]
-
-
-def _print(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, span_text
-    from gantrymq.model.size import size_text
-
-    ended = "was closed" if report.last_exit_ok else "was not closed"
-    total_ms = sum(steps_ms.values())
-    within_s = report.steps_ms.get("recoverCommitLog", 0.0) / 1000
-    rate = f", {size_text(report.scanned_bytes / within_s)}/s" if report.scanned_bytes > _WORTH_A_RATE else ""
-    pairs = [
-        ("before", f"the store {ended}; rule of {report.rule}"),
-        ("read", f"{size_text(report.scanned_bytes)} of the log from offset {report.start_offset}{rate}"),
-        ("log", f"offsets {report.min_phy_offset} to {report.max_phy_offset}, where it ended in {_stop(report)}"),
-        ("cut", f"{size_text(report.cut_bytes)} of the log, {count_text(report.queue_units_cut, 'queue entry')}"),
-        *(("removed", name) for name in _names(path, report.removed_files)),
-        *([("dropped", count_text(report.queues_destroyed, "queue"))] if report.queues_destroyed else []),
-        *(("dropped", name) for name in _names(path, report.index_files_dropped)),
-        (
-            "put again",
-            f"{count_text(report.queue_units_added, 'queue entry')}, "
-            f"{count_text(report.index_entries_added, 'index entry')}",
-        ),
-        ("took", span_text(total_ms)),
-        *(("", f"{name} {span_text(took_ms)}") for name, took_ms in steps_ms.items()),
-    ]
-    print_pairs(f"{path}: {'what a recovery would do' if dry_run else 'recovered and closed'}", pairs)
-
-
-def _stop(report: RecoveryReport) -> str:
-    reasons = {"": "its last file", "zeros": "zeros", "crc": "a record with a wrong CRC"}
-    return reasons.get(report.stop_reason, report.stop_reason)
+    raise typer.Exit(recover_store(store, config, set_, dry_run=dry_run, json=json))

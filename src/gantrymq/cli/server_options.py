@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.given_settings import read_entries
 from gantrymq.cli.messages import warn
-from gantrymq.cli.options import read_entries
 
 if TYPE_CHECKING:
     import ssl

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:

@@ -1,0 +1,108 @@
+"""A plain command line of a recovery or a rebuild means the same to both who may read it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantrymq.cli import rebuild, rebuilding, recover, recovery
+from gantrymq.cli.application import application
+from gantrymq.cli.plain_line import plain_command
+
+FLAGS = ("--dry-run", "--json", "--queues", "--index")
+WORDS = st.sampled_from(
+    (*FLAGS, "--js", "--help", "-h", "-c", "--set", "--engine", "local", "--", "-", "", "/data/store", ".")
+)
+LINES = st.lists(WORDS | st.text(max_size=3), max_size=5)
+Call = tuple[str, dict[str, Any]]
+
+
+@contextmanager
+def work_left_out() -> Iterator[list[Call]]:
+    """What would have been done, in place of doing it."""
+    calls: list[Call] = []
+
+    def told(function: Callable[..., int]) -> Callable[..., int]:
+        def call(*positional: Any, **named: Any) -> int:
+            bound = inspect.signature(function).bind(*positional, **named)
+            bound.apply_defaults()
+            calls.append((function.__name__, bound.arguments))
+            return 0
+
+        return call
+
+    both = told(recovery.recover_store), told(rebuilding.rebuild_store)
+    with (
+        mock.patch.object(recovery, "recover_store", both[0]),
+        mock.patch.object(recover, "recover_store", both[0]),
+        mock.patch.object(rebuilding, "rebuild_store", both[1]),
+        mock.patch.object(rebuild, "rebuild_store", both[1]),
+    ):
+        yield calls
+
+
+@given(name=st.sampled_from(("recover", "rebuild")), rest=LINES)
+def test_what_is_read_plainly_typer_reads_alike(name: str, rest: list[str]) -> None:
+    line = ["store", name, *rest]
+    with work_left_out() as calls:
+        command = plain_command(line)
+        if command is None:
+            return
+        command()
+        application(line)(line, standalone_mode=False)
+    assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("recover STORE", {}),
+        ("recover STORE --json", {"json": True}),
+        ("recover --json --dry-run STORE --json", {"json": True, "dry_run": True}),
+        ("rebuild STORE --queues", {"queues": True}),
+        ("rebuild --index --json STORE", {"index": True, "json": True}),
+    ],
+)
+def test_the_usual_lines_are_plain(line: str, named: dict[str, bool]) -> None:
+    with work_left_out() as calls:
+        command = plain_command(["store", *line.split()])
+        assert command is not None
+        command()
+    ((_, arguments),) = calls
+    assert str(arguments["store"]) == "STORE"
+    assert {name for name, value in arguments.items() if value is True} == named.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "store",
+        "store recover",
+        "store recover --json",
+        "store recover a b",
+        "store recover a --set x=1",
+        "store recover a --queues",
+        "store rebuild a --engine=spark",
+        "store rebuild -- a",
+        "store recover a --help",
+        "store info a",
+        "demo recover a",
+    ],
+)
+def test_any_other_line_is_left_to_typer(line: str) -> None:
+    assert plain_command(line.split()) is None
+
+
+def test_what_typer_refuses_is_not_plain() -> None:
+    line = ["store", "recover", "a", "--index"]
+    with pytest.raises(Exception, match="No such option"):
+        application(line)(line, standalone_mode=False)
+    assert plain_command(line) is None
