@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskError, DiskFullError, StoreError, SyncFailedError
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -70,12 +70,8 @@ def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], Ma
     file.close()
 
 
-def test_what_a_failed_write_left_is_wiped_before_anything_stands_in_front_of_it(
-    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Behind a record that ends where one of those begins, they would come to life."""
-    file = make()
-    file.bring_in(1)
+def fail_half_way(file: MappedFile, monkeypatch: pytest.MonkeyPatch, error: type[StoreError] = DiskFullError) -> None:
+    """Let a write fail when half of it is there."""
     write_at = type(file.file).write_at
 
     def half(opened: File, position: int, data: memoryview) -> None:
@@ -84,13 +80,39 @@ def test_what_a_failed_write_left_is_wiped_before_anything_stands_in_front_of_it
 
     with monkeypatch.context() as patch:
         patch.setattr(type(file.file), "write_at", half)
-        with pytest.raises(DiskFullError):
+        with pytest.raises(error):
             file.append_ahead(np.full(100, 7, np.uint8), 80)
     assert file.wrote_position == 0
-    file.bring_in(10)
+
+
+def test_a_write_that_fails_half_way_leaves_zeros(
+    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next to look for the end of the log would find records that were refused."""
+    file = make()
+    file.bring_in(1)
+    fail_half_way(file, monkeypatch)
     assert not file.array[:1000].any()
+    file.bring_in(10)
     file.append_ahead(np.array([7] * 80 + [0] * 20, np.uint8), 80)
     assert (file.wrote_position, file.array[:100].tolist()) == (80, [7] * 80 + [0] * 20)
+    file.close()
+
+
+def test_where_not_even_zeros_can_be_written_nobody_knows_what_is_there(
+    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(opened: File, position: int, length: int) -> None:
+        raise DiskError("disk", "Input/output error")
+
+    file = make()
+    file.bring_in(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(file.file), "zero", broken)
+        fail_half_way(file, patch, SyncFailedError)
+    # Behind a record that ends where one of those begins, they would come to life.
+    file.bring_in(10)
+    assert not file.array[:1000].any()
     file.close()
 
 

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.errors import DiskError
+from gantrymq.fs.memory import MemoryFile, MemoryFileSystem
 from gantrymq.model.message import PROPERTY_CRC32, Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store import append, put_batch
 from gantrymq.store.message_store import MessageStore
+from gantrymq.tools.verify import verify_store
 from gated_file_system import GatedFileSystem
-from store_cases import NOON_MS, SMALL, await_dispatch, bodies, odd_message, open_store
+from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, bodies, killed, odd_message, open_store
 
 CONFIG = replace(SMALL, mapped_file_size_commit_log=65_536, message_index_enable=False)
 Places = list[tuple[int, int, int]]
@@ -236,3 +238,25 @@ def test_a_store_that_takes_nothing_rejects_every_message() -> None:
         result = store.put_batch([Message("orders", b"x")] * 2)
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert result.rejected == dict.fromkeys((0, 1), PutMessageStatus.SERVICE_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_what_a_disk_refused_half_way_is_not_there_afterwards(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_at = MemoryFile.write_at
+
+    def half(file: MemoryFile, position: int, data: memoryview) -> None:
+        write_at(file, position, data[: len(data) // 2])
+        raise DiskError(file.path, "Input/output error")
+
+    fs, config = MemoryFileSystem(), replace(CONFIG, mapped_file_size_commit_log=4 << 20)
+    with open_store(fs, config=config) as store:
+        store.put(Message("orders", b"first"))
+        await_dispatch(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFile, "write_at", half)
+            with pytest.raises(DiskError):
+                store.put_batch(pa.table({"topic": ["orders"] * 300, "body": [bytes(2000)] * 300}))
+        fs = killed(fs) if end == "kill" else fs
+    assert [str(one) for one in verify_store(ROOT, config, fs=fs, given=GEOMETRY_KEYS)] == []
+    with open_store(fs, config=config) as store:
+        assert bodies(store) == [b"first"]

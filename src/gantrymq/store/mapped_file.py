@@ -19,6 +19,7 @@ from types import TracebackType
 
 import numpy as np
 
+from gantrymq.errors import StoreError, SyncFailedError
 from gantrymq.fs.api import Bytes, File
 
 PAGE_SIZE = 4096
@@ -137,14 +138,27 @@ class MappedFile:
             at = self.brought_in = at + len(zeros)
 
     def append_ahead(self, data: Bytes, length: int) -> None:
-        """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there."""
+        """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there.
+
+        A write that fails leaves zeros: half of it may be whole records, which whoever opens the store would find.
+        Raises DiskFullError, and SyncFailedError where not even zeros can be written.
+        """
         begin = self.wrote_position
         ahead = data[: min(len(data), self.size - begin)]
-        # Meanwhile nothing there counts as zeros: a write that fails may have left some of it, even whole records.
-        brought_in, self.brought_in = self.brought_in, begin
-        self.file.write_at(begin, ahead.data)
+        brought_in, self.brought_in = self.brought_in, begin  # meanwhile nothing there counts as memory we have
+        try:
+            self.file.write_at(begin, ahead.data)
+        except (StoreError, OSError):
+            self._zero(begin, len(ahead))
+            raise
         self.brought_in = max(brought_in, begin + len(ahead))
         self.advance(length)
+
+    def _zero(self, position: int, length: int) -> None:
+        try:
+            self.file.zero(position, length)
+        except (StoreError, OSError) as error:
+            raise SyncFailedError(self.path, f"what was refused may be there: {error}") from error
 
     def append(self, data: bytes | memoryview) -> None:
         """Write behind the last byte; the caller has checked that there is room. Raises DiskFullError."""
