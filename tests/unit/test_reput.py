@@ -142,18 +142,21 @@ def test_the_more_there_was_the_longer_it_lets_messages_gather(log: Log) -> None
 class FullIndex:
     """An index that a full disk left behind at the log's begin; it notes how far the queues are when it is asked."""
 
-    def __init__(self) -> None:
-        self.reput: ReputMessageService | None = None
+    def __init__(self, log: Log) -> None:
+        self.reput = log.reput
+        self.reput._index = self  # type: ignore[assignment]
         self.told: list[tuple[int, int]] = []
+        self.has_room = False
+        self.is_behind = True
 
     def disk_full(self) -> DiskFullError | None:
-        return DiskFullError(ROOT, 1)
+        return DiskFullError(ROOT, 1) if self.is_behind else None
 
     def resume(self) -> int:
+        self.is_behind = not self.has_room
         return 0
 
     def dispatch(self, batch: RecordBatch, now_ms: int | None) -> None:
-        assert self.reput is not None
         self.told.append((self.reput.reput_from_offset, self.reput.queues_end_offset))
 
 
@@ -162,14 +165,31 @@ def test_while_the_index_goes_back_the_queues_are_where_they_were(log: Log) -> N
     log.append(300)
     while log.reput.step(0):
         pass
-    index = FullIndex()
-    index.reput = log.reput
-    log.reput._index = index  # type: ignore[assignment]
+    index = FullIndex(log)
     with pytest.raises(DiskFullError):
         log.reput.step(0)
     assert index.told == [(0, log.log.max_offset)]
     assert log.reput.reput_from_offset == log.reput.queues_end_offset == log.log.max_offset
     assert log.dispatched() == 300
+
+
+def test_what_was_deleted_stays_so_when_the_index_catches_up(log: Log) -> None:
+    """The queues were given all of it once more, and one that is gone has nothing that says so."""
+    index = FullIndex(log)
+    log.append(300)
+    with pytest.raises(DiskFullError):
+        log.reput.drain()
+    deleted = log.queues.get("orders", 0)
+    assert deleted is not None
+    deleted.destroy()
+    index.has_room, index.told = True, []
+    log.reput.drain()
+    assert index.told[0] == (0, log.log.max_offset)
+    assert log.dispatched() == 0
+    log.appender = MessageAppender(log.log, {}, HOST, append_crc=False)
+    log.append()
+    log.reput.drain()
+    assert log.dispatched() == 1
 
 
 def test_a_queue_that_was_cut_takes_its_units_again(log: Log) -> None:

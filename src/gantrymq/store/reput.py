@@ -72,8 +72,9 @@ class ReputMessageService:
             pass
 
     def _index_again(self) -> bool:
-        """Where a full disk left the index behind, go back to where that was: queues pass over what they have.
+        """Where a full disk left the index behind, go back to where that was, for the index alone.
 
+        The queues have what lies there, but for those whose topic was deleted meanwhile, and they must not come back.
         True when there was room for one batch at least; raises the DiskFullError where there is still none.
         """
         index = self._index
@@ -94,11 +95,12 @@ class ReputMessageService:
         end = self._end_offset()
         if self.reput_from_offset >= end:
             return False
-        scanner = self._scanner
-        scanner.aim(self.reput_from_offset, end)
+        is_again, scanner = self.reput_from_offset < self._in_queues, self._scanner
+        scanner.aim(self.reput_from_offset, self._in_queues if is_again else end)
         self._scan.begin_again()
         for batch in scanner:
-            self._queues.dispatch(batch)
+            if not is_again:
+                self._queues.dispatch(batch)
             if self._index is not None:
                 self._index.dispatch(batch, self._now_ms)
             self.reput_from_offset = batch.end_offset
