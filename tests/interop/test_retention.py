@@ -49,7 +49,9 @@ def clean_here(path: Path, config: MessageStoreConfig, runs: int, manual: bool) 
 
 
 def clean(store: MessageStore, config: MessageStoreConfig, runs: int, manual: bool) -> None:
-    of_log = CleanCommitLogService(store._log, store._queues, store._space, config, lambda: None, start_ms=0)
+    of_log = CleanCommitLogService(
+        store._log, store._queues, store._checkpoint, store._space, config, lambda: None, start_ms=0
+    )
     of_queues = CleanConsumeQueueService(store._log, store._queues, store._index, config)
     if manual:
         of_log.delete_manually()

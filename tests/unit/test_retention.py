@@ -15,6 +15,7 @@ from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.message_store import MessageStore
@@ -48,7 +49,10 @@ class Keeper:
         self.cleaned = 0
         space = DiskSpace(self.fs, StorePaths(ROOT), config)
         self.queues = ConsumeQueues(self.fs, StorePaths(ROOT), config)
-        self.service = CleanCommitLogService(self.log, self.queues, space, config, self._note, start_ms=NOON_MS)
+        self.checkpoint = StoreCheckpoint(self.fs, StorePaths(ROOT).checkpoint)
+        self.service = CleanCommitLogService(
+            self.log, self.queues, self.checkpoint, space, config, self._note, start_ms=NOON_MS
+        )
         self.clock.advance(60_000)
 
     def _note(self) -> None:
@@ -68,14 +72,20 @@ class Keeper:
         return [int(entry.name) // FILE_SIZE for entry in self.fs.scan(StorePaths(ROOT).commit_log)]
 
 
-def test_a_log_file_goes_only_when_the_names_of_its_queues_are_durable() -> None:
+@pytest.mark.parametrize("vouched_for", [0, FILE_SIZE - 1, FILE_SIZE])
+def test_a_log_file_goes_only_when_the_units_of_its_messages_are_durable(vouched_for: int) -> None:
+    """And their names. What the checkpoint vouches for is; the units of messages behind the file need not be."""
     keeper = Keeper(2)
+    keeper.checkpoint.page.logics_physical_offset = vouched_for
     queue = keeper.queues.get_or_create("orders", 0)
-    queue.append_units(0, memoryview(bytes(20)), np.zeros(1, np.int64), 100)
-    assert not keeper.fs.crash_clone(0.0, 0).exists(queue.files.directory)
+    queue.append_units(0, memoryview(bytes([7] * 20)), np.zeros(1, np.int64), 100)
     keeper.step(72 * HOUR_MS)
     assert keeper.begins == [1, 2]
-    assert keeper.fs.crash_clone(0.0, 0).scan(queue.files.directory)
+    left = ConsumeQueues(keeper.fs.crash_clone(0.0, 0), StorePaths(ROOT), ANY_HOUR)
+    left.load()
+    kept = left.get("orders", 0)
+    units = kept.read_bytes(0, 20) if kept is not None else b""
+    assert units == (b"" if vouched_for == FILE_SIZE else bytes([7] * 20))
 
 
 # The hour

@@ -48,6 +48,7 @@ class ConsumeQueues:
         self._config = config
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._guard = threading.Lock()
+        self._flushing = threading.Lock()
         self._names = OwedNames(fs, paths.root)
 
     def load(self) -> None:
@@ -147,17 +148,17 @@ class ConsumeQueues:
         return {(queue.topic, queue.queue_id): queue.unit_count for queue in self._all()}
 
     def flush(self, least_pages: int = 0) -> None:
-        """Flush every queue; with ``least_pages`` only those that have as many dirty pages."""
-        if not least_pages:
-            self.sync_names()  # first: where they are many that syncs the units too
-            for queue in self:
-                queue.begin_flush()
-        for queue in self:
-            queue.flush(least_pages)
+        """Flush every queue, and the names of new ones; with ``least_pages`` just those that have as many dirty pages.
 
-    def sync_names(self) -> None:
-        """Make the names of new queues durable, and of their files; raises SyncFailedError."""
-        self._names.settle()
+        Raises SyncFailedError. Retention may come beside the service that does so all the time.
+        """
+        with self._flushing:
+            if not least_pages:
+                self._names.settle()  # first: where they are many that syncs the units too
+                for queue in self:
+                    queue.begin_flush()
+            for queue in self:
+                queue.flush(least_pages)
 
     def destroy(self) -> list[ConsumeQueue]:
         """Remove every queue (destroyLogics); returns them."""

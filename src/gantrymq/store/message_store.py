@@ -251,7 +251,13 @@ class MessageStore(WritingStore):
         queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config)
         queue_runner = self._runner(queue_cleaner)
         self._log_cleaner = CleanCommitLogService(
-            log, self._queues, self._space, config, queue_runner.wake, start_ms=self._clock.now_ms()
+            log,
+            self._queues,
+            self._checkpoint,
+            self._space,
+            config,
+            queue_runner.wake,
+            start_ms=self._clock.now_ms(),
         )
         self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
         self._configured += [self._schedule, self._log_cleaner, queue_cleaner]

@@ -25,6 +25,7 @@ from datetime import datetime
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_service import IndexService
@@ -74,6 +75,7 @@ class CleanCommitLogService:
         self,
         log: CommitLog,
         queues: ConsumeQueues,
+        checkpoint: StoreCheckpoint,
         space: DiskSpace,
         config: MessageStoreConfig,
         cleaned: Callable[[], None],
@@ -81,6 +83,7 @@ class CleanCommitLogService:
     ) -> None:
         self._log = log
         self._queues = queues
+        self._checkpoint = checkpoint
         self._space = space
         self.config = config
         self._cleaned = cleaned
@@ -128,11 +131,17 @@ class CleanCommitLogService:
         return expired and self._remove(now_ms)
 
     def _remove(self, now_ms: int) -> bool:
-        self._queues.sync_names()  # a queue that a power cut takes is made again from the log, if that is there
+        self._make_units_durable()
         is_gone = self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms)
         if is_gone:
             self._cleaned()
         return is_gone
+
+    def _make_units_durable(self) -> None:
+        """Units that a power cut takes are made again from the log, but not those of the file that goes."""
+        first = self._log.queue.first
+        if first is not None and self._checkpoint.page.logics_physical_offset < first.file_from_offset + first.size:
+            self._queues.flush()
 
     def _redelete_hanged(self, now_ms: int) -> None:
         """A file that was refused because somebody held it is tried again now and then."""
