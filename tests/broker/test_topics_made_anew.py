@@ -6,7 +6,6 @@ who makes them anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.format.queue_entry import PRE_BLANK, encode_entry
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store import recovery
+from gantrymq.tools import rebuild
 from gantrymq.tools.export import ExportSelection, export_store
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
@@ -122,9 +123,9 @@ def lose_queues(path: Path) -> None:
         file.rmdir() if file.is_dir() else file.unlink()
 
 
-def closed_store(tmp_path: Path, new: int = NEW) -> Path:
+def closed_store(tmp_path: Path, old: int = OLD, new: int = NEW) -> Path:
     fs = MemoryFileSystem()
-    made_anew(fs, new=new).close()
+    made_anew(fs, old, new).close()
     return to_disk(fs, tmp_path / "store")
 
 
@@ -146,13 +147,49 @@ def test_a_message_of_the_topic_that_lost_its_unit_is_missed(tmp_path: Path) -> 
         assert sum(one.count for one in found if one.kind.value == "message-without-entry") == missed
 
 
-@pytest.mark.parametrize("tool", [rebuild_store])
-def test_rebuilding_changes_nothing(tmp_path: Path, tool: Callable[..., object]) -> None:
+@pytest.mark.parametrize("old", [1, OLD, 300])
+@pytest.mark.parametrize("new", [1, 2, NEW, 40])
+@pytest.mark.parametrize("batch_records", [1, 1000])
+def test_rebuilding_changes_nothing(
+    old: int, new: int, batch_records: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one new message the log does not say that it began the queue anew; the old queue's first unit does."""
+    monkeypatch.setattr(rebuild, "LARGE_BATCH_RECORDS", batch_records)
+    path = closed_store(tmp_path, old, new)
+    before = {file: file.read_bytes() for file in path.glob("consumequeue/*/*/*")}
+    rebuild_store(path, SMALL, given=GEOMETRY_KEYS)
+    assert {file: file.read_bytes() for file in path.glob("consumequeue/*/*/*")} == before
+
+
+def test_where_the_second_message_is_damaged_the_first_unit_says_where_a_queue_began(tmp_path: Path) -> None:
     path = closed_store(tmp_path)
-    queue = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
-    before = queue.read_bytes()
-    tool(path, SMALL, given=GEOMETRY_KEYS)
-    assert queue.read_bytes() == before
+    file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    before = file.read_bytes()
+    damage(path / "commitlog" / f"{0:020d}", int.from_bytes(before[20:28]) + 88, b"damaged")
+    rebuild_store(path, SMALL, given=GEOMETRY_KEYS)
+    assert file.read_bytes() == before[:20] + encode_entry(PRE_BLANK) + before[40:]
+
+
+@pytest.mark.parametrize("unit", [None, bytes(20), b"\xff" * 20, b"short"])
+def test_a_first_unit_that_leads_nowhere_says_nothing(tmp_path: Path, unit: bytes | None) -> None:
+    path = closed_store(tmp_path, new=1)
+    file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    if unit is None:
+        lose_queues(path)
+    elif len(unit) == 20:
+        damage(file, 0, unit)
+    else:
+        file.unlink()
+        file.write_bytes(unit)
+    rebuild_store(path, SMALL, given=GEOMETRY_KEYS)
+    with open_store(RealFileSystem(), path) as store:
+        assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
+
+
+def damage(file: Path, at: int, data: bytes) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[at : at + len(data)] = data
+    file.write_bytes(raw)
 
 
 @pytest.mark.parametrize("topics", [None, {"orders"}, {"orders", "paid"}], ids=["all", "one", "both"])

@@ -16,8 +16,10 @@ import pytest
 from pipeline_cases import DAMAGES, LOG_FILE, copies, files, filled, holes_in_the_log, log_file, no_queues, write
 from pyarrow.parquet import ParquetFile
 
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.cli.main import exit_code
 from gantrymq.errors import DiskError, DiskFullError, StoreError
+from gantrymq.model.message import Message
 from gantrymq.spark.pipelines import (
     export,
     export_on_spark,
@@ -35,7 +37,7 @@ from gantrymq.tools.rebuild import RebuildReport, rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import unpack
-from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS
+from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS, TOPICS, await_dispatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +94,18 @@ def test_rebuild_makes_only_what_is_asked_for(spark: SparkSession, tmp_path: Pat
         assert_rebuilt_alike(spark, local, other, **options)
 
 
+def with_a_topic_made_anew(path: Path) -> Path:
+    """Of a queue's one new message the old queue alone knows that it is the first."""
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert isinstance(store, BrokerMessageStore)
+        queues = [queue_id for topic, queue_id, _, _ in store.queues() if topic == TOPICS[0]]
+        assert store.delete_topic(TOPICS[0]) == len(queues)
+        for queue_id in queues:
+            store.put(Message(TOPICS[0], b"new", queue_id))
+        await_dispatch(store)
+    return path
+
+
 @pytest.mark.parametrize(("kind", "text"), [(DiskFullError, "no room on the disk"), (StoreError, "ZeroDivisionError")])
 def test_a_rebuild_that_fails_leaves_the_old_files(
     spark: SparkSession,
@@ -101,7 +115,7 @@ def test_a_rebuild_that_fails_leaves_the_old_files(
     kind: type[StoreError],
     text: str,
 ) -> None:
-    store = filled(tmp_path / "store", rng, 300)
+    store = with_a_topic_made_anew(filled(tmp_path / "store", rng, 300))
     before, write = files(store), rebuild._write
 
     def write_and_fail(*arguments: Any) -> Iterator[Any]:

@@ -29,6 +29,7 @@ from gantrymq.store.record_batch import RecordBatch
 
 _MANY_QUEUES = 16  # from so many on they are looked at together
 Arrival = Callable[[str, int, int], None]
+BeginOf = Callable[[str, int], int]
 
 
 class QueueGapError(Exception):
@@ -42,7 +43,8 @@ class QueueGapError(Exception):
 class QueueDispatcher:
     """Puts every consumable record into its queue.
 
-    ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units.
+    ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units. ``begin_of``
+    is that of :func:`append_units`.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class QueueDispatcher:
         delay_levels_ms: Sequence[int],
         checkpoint: StoreCheckpoint,
         on_arrival: Arrival | None = None,
+        begin_of: BeginOf | None = None,
     ) -> None:
         self._queues = queues
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._checkpoint = checkpoint
         self._on_arrival = on_arrival
+        self._begin_of = begin_of
         self._numbers = QueueNumbers()
         self._encoder = QueueUnitsEncoder()
         self._by_number: list[ConsumeQueue | None] = []
@@ -122,7 +126,7 @@ class QueueDispatcher:
 
     def _append(self, queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, fill_gaps: bool) -> None:
         before = queue.max_offset
-        append_units(queue, grouped, begin, end, fill_gaps=fill_gaps)
+        append_units(queue, grouped, begin, end, fill_gaps=fill_gaps, begin_of=self._begin_of)
         self._note(queue, before)
 
     def _note(self, queue: ConsumeQueue, before: int) -> None:
@@ -137,17 +141,34 @@ class QueueDispatcher:
         self._by_number.append(self._queues.get_or_create(name, queue_id) if storable else None)
 
 
-def append_units(queue: ConsumeQueue, grouped: QueueUnits, begin: int, end: int, *, fill_gaps: bool) -> None:
+def append_units(
+    queue: ConsumeQueue,
+    grouped: QueueUnits,
+    begin: int,
+    end: int,
+    *,
+    fill_gaps: bool,
+    begin_of: BeginOf | None = None,
+) -> None:
     """Append units ``begin`` to ``end``, all of ``queue`` and of one batch, run by run of consecutive queue offsets.
+
+    ``begin_of(topic, queue_id)`` says where unit 0 of the files points that these take the place of. It is asked where
+    a record says offset 0 and the next one does not say 1: if it is the place of that record, the queue began anew.
 
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
-    claimed = grouped.queue_offsets[begin:end]
+    claimed, places = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
     if claimed[0] == 1:
         queue.begin_anew()
     queue.perhaps_anew = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
-    offsets = believable(claimed, grouped.phy_offsets[begin:end], expected)
+    offsets = believable(claimed, places, expected)
+    if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
+        anew = np.flatnonzero((claimed == 0) & (places == begin_of(queue.topic, queue.queue_id)))
+        if len(anew):
+            queue.destroy()
+            append_units(queue, grouped, begin + int(anew[0]), end, fill_gaps=fill_gaps)
+            return
     if offsets is claimed and expected is not None:  # all go on from the end of the queue
         cuts = [begin, end]
     else:

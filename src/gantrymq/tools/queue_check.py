@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queues import is_topic_storable
@@ -61,10 +61,9 @@ class CheckedQueue:
 
     @property
     def begin(self) -> int:
-        """Where unit 0 points to; -1 where there is none."""
+        """Where unit 0 points; 0 where there is none."""
         if self._begin is None:
-            has_one = self.files.first == 0 < self.files.end
-            self._begin = decode_entry(self.files.units(0, 1).tobytes()).phy_offset if has_one else -1
+            self._begin = self.files.begin
         return self._begin
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.store.consume_queues import queue_id_of
@@ -96,6 +96,11 @@ class QueueFiles:
             at = upto
         return out
 
+    @property
+    def begin(self) -> int:
+        """Where unit 0 points; 0 where no file has it."""
+        return decode_entry(self.units(0, 1).tobytes()).phy_offset
+
     def last_phy_offset(self, base: int) -> int:
         """Where the last unit of a file points that is no pre-blank; 0 where it has no other."""
         begin, end = base // UNIT_SIZE, (base + self.sizes[base]) // UNIT_SIZE
@@ -132,6 +137,11 @@ class QueueFiles:
 def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
     """Bytes of whole units as an array of UNIT_DTYPE."""
     return raw.view(UNIT_DTYPE)
+
+
+def begin_of(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int) -> int:
+    """Where unit 0 of a queue below ``directory`` points; 0 where it has none. It takes one look, at one file."""
+    return QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {0: file_size}).begin
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:

@@ -8,8 +8,9 @@ does not know of that, there are ``abort`` and a checkpoint that vouches for not
 again; not where the log is damaged, for there it would be cut.
 
 The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
-offsets keep their meaning, and where nothing follows them the old units stay. A queue without a single record in the
-log is left as it is: its files know its next offset.
+offsets keep their meaning, and where nothing follows them the old units stay. Whether a topic was deleted and made anew
+the log may leave open; the old queue's first unit says it then. A queue without a single record in the log is left as
+it is: its files know its next offset.
 
 Thread rule: one rebuild of a store at a time, which its lock sees to. Several threads read, as in recovery.
 """
@@ -40,7 +41,7 @@ from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.queue_dispatch import BeginOf, QueueDispatcher
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
@@ -48,6 +49,7 @@ from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.queue_files import begin_of
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
@@ -75,13 +77,18 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What is to be made, of the records in ``files``, below ``work``; ``config`` has the sizes."""
+    """What is to be made, of the records in ``files``, below ``work`` in the store; ``config`` has the sizes."""
 
     files: list[LogFile]
     work: StorePaths
     config: MessageStoreConfig
     queues: bool
     index: bool
+
+    def begin_of(self, fs: FileSystem) -> BeginOf:
+        """What knows where the store's own queues began."""
+        own = StorePaths(self.work.root.parent).consume_queue
+        return partial(begin_of, fs, own, self.config.mapped_file_size_consume_queue)
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
     built, checkpoint = Built(records.found, [work]), StoreCheckpoint(fs, work.checkpoint)
     full_files_ms: list[int] = []
     queues = ConsumeQueues(fs, work, config)
-    dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint)
+    dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint, begin_of=order.begin_of(fs))
     geometry = config.max_hash_slot_num, config.max_index_num
     index = IndexService(fs, work.index, *geometry, full_files_ms.append, streams=True)
     indexer = IndexDispatcher(index, 0)

@@ -129,12 +129,12 @@ def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
 
 def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWritten]:
     fs, root = RealFileSystem(), StorePaths(order.work.root / f"queues-{uuid.uuid4().hex}")
-    count = units = 0
+    begin_of, count, units = order.begin_of(fs), 0, 0
     for topic, queue_id, batches in queues:
         opened = ConsumeQueues(fs, root, order.config)
         queue = opened.get_or_create(topic, queue_id)
         for grouped in batches:
-            append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True)
+            append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
         count += 1
         opened.flush()
