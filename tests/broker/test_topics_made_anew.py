@@ -94,6 +94,12 @@ def test_of_one_new_message_nobody_knows_when_its_queue_was_lost(tmp_path: Path)
     lose_queues(path)
     with open_store(RealFileSystem(), path) as store:
         assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
+    for _ in range(2):
+        found = list(verify_store(path, SMALL, given=GEOMETRY_KEYS))
+        assert [(one.kind.value, one.level.value, one.queue_offset) for one in found] == [
+            ("queue-entry-anew", "note", OLD)
+        ]
+        rebuild_store(path, SMALL, given=GEOMETRY_KEYS)
 
 
 @pytest.mark.parametrize("offset", [1, 16, 19])

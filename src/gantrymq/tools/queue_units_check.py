@@ -39,6 +39,7 @@ _TEXTS = {
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
     Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
+    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: perhaps its topic was deleted, and began anew there",
     Kind.QUEUE_ENTRY_SIZE: "says another size than its record has",
     Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record's tags give",
     Kind.QUEUE_EXT_ENTRY: "leads to no extended unit of its record",
@@ -94,7 +95,7 @@ class QueueUnitsCheck:
             is_head = is_before_log = low == files.first
             for begin in range(low, high, _UNITS_AT_ONCE):
                 end = min(begin + _UNITS_AT_ONCE, high)
-                verdicts, is_before_log = self._judge(files, begin, end, is_head, is_before_log)
+                verdicts, is_before_log = self._judge(queue, begin, end, is_head, is_before_log)
                 for row in np.flatnonzero(verdicts != None).tolist():  # noqa: E711  elementwise
                     yield self._finding(files, begin + row, verdicts[row])
 
@@ -110,7 +111,7 @@ class QueueUnitsCheck:
         )
 
     def _level(self, files: QueueFiles, slot: int, kind: Kind) -> Level:
-        if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD):
+        if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW):
             return Level.NOTE
         # Of a queue that was not closed a recovery cuts what is empty in its last files, and puts it again.
         recovered = max(files.sizes) // UNIT_SIZE - (_RECOVERED_FILES - 1) * files.file_size // UNIT_SIZE
@@ -118,13 +119,13 @@ class QueueUnitsCheck:
         return Level.NOTE if is_mended else Level.DAMAGE
 
     def _judge(
-        self, files: QueueFiles, begin: int, end: int, is_head: bool, is_before_log: bool
+        self, queue: CheckedQueue, begin: int, end: int, is_head: bool, is_before_log: bool
     ) -> tuple[Verdicts, bool]:
         """The verdicts of some slots, and whether a consumer begins behind all of them.
 
         ``is_before_log`` says so of the slots before these: what is filled there is below the queue's minimum.
         """
-        units = as_units(files.units(begin, end))
+        units = as_units(queue.files.units(begin, end))
         phy_offsets, sizes, tags = (units[name].astype(np.int64) for name in ("phy_offset", "size", "tags_code"))
         verdicts = np.full(len(units), None, object)
         blank = (phy_offsets == 0) & (sizes == BLANK_UNIT_SIZE) & (tags == 0)
@@ -143,12 +144,12 @@ class QueueUnitsCheck:
         rows = np.flatnonzero(left & ~expired & ~ahead)
         lost = np.array([self._log.is_bad(offset) for offset in phy_offsets[rows].tolist()], np.bool_)
         self.unreadable += int(lost.sum())
-        self._look_up(files, rows[~lost], begin, (phy_offsets, sizes, tags), verdicts)
+        self._look_up(queue, rows[~lost], begin, (phy_offsets, sizes, tags), verdicts)
         return verdicts, bool(before.all())
 
     def _look_up(
         self,
-        files: QueueFiles,
+        queue: CheckedQueue,
         rows: NDArray[np.int64],
         begin: int,
         fields: tuple[NDArray[np.int64], ...],
@@ -162,15 +163,15 @@ class QueueUnitsCheck:
             expected = np.empty(batch.count, np.int64)
             tags_codes(batch.buffer, batch.columns, batch.count, self._delay_levels_ms, expected)
             for i, row in enumerate(which.tolist()):
-                unit = (begin + row, int(sizes[row]), int(tags[row]))
-                verdicts[row] = self._compare(files, unit, batch, i, int(expected[i]))
-                if not is_light(files.topic):  # the record's own queue must have a unit all the same
+                unit = (begin + row, int(phy_offsets[row]), int(sizes[row]), int(tags[row]))
+                verdicts[row] = self._compare(queue, unit, batch, i, int(expected[i]))
+                if not is_light(queue.files.topic):  # the record's own queue must have a unit all the same
                     self._pointed.add(int(phy_offsets[row]))
 
     def _compare(
-        self, files: QueueFiles, unit: tuple[int, int, int], batch: RecordBatch, i: int, expected_tags: int
+        self, queue: CheckedQueue, unit: tuple[int, int, int, int], batch: RecordBatch, i: int, expected_tags: int
     ) -> Kind | None:
-        slot, size, tags = unit
+        files, (slot, place, size, tags) = queue.files, unit
         record = batch.columns[:, i]
         if not is_consumable(int(record[codes.SYS_FLAG])):
             return Kind.QUEUE_ENTRY_NOWHERE
@@ -178,7 +179,9 @@ class QueueUnitsCheck:
         if queue_offset is None:
             return Kind.QUEUE_ENTRY_OTHER_QUEUE
         if queue_offset != slot:
-            return Kind.QUEUE_ENTRY_ORDER
+            # So it comes behind the others where the queue was lost, and no second record says that it began anew.
+            is_perhaps_anew = queue_offset == 0 and place > queue.begin
+            return Kind.QUEUE_ENTRY_ANEW if is_perhaps_anew else Kind.QUEUE_ENTRY_ORDER
         if record[codes.SIZE] != size:
             return Kind.QUEUE_ENTRY_SIZE
         if is_address(tags):
