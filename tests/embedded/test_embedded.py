@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -326,14 +327,38 @@ def test_log_lines_go_to_logging_and_not_to_stdout(
     assert "a broker registered" in caplog.text
 
 
-def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddedBroker() as broker:
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            broker.close()
-        assert broker.is_running
-        assert broker.store_path.exists()
-    assert not broker.store_path.exists()
+def forked(program: str) -> str:
+    """What a process prints that sends one message and forks; ``program`` is what its child does before it ends."""
+    program = FORKING.format(program=program)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+FORKING = """
+import gc, os, signal, sys
+from gantrymq import EmbeddedBroker, Message, Producer
+
+broker = EmbeddedBroker()
+broker.start()
+store = broker.store_path
+with Producer(broker.namesrv) as producer:
+    producer.send(Message("orders", b"one"))
+if (child := os.fork()) == 0:
+    signal.alarm(10)  # of what never ends
+    {program}
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert broker.is_running
+print(broker.bodies("orders"), (store / "lock").exists())
+broker.close()
+assert not store.exists()
+"""
+
+
+@pytest.mark.parametrize("program", ["broker.close()", "del broker; gc.collect()"])
+def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(program: str) -> None:
+    assert forked(program) == "[b'one'] True\n"
 
 
 # The file system below a kill

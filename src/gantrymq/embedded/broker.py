@@ -11,13 +11,15 @@ Any RocketMQ client works against it, of whatever language.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, Self
+from weakref import finalize
 
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
@@ -48,12 +50,12 @@ class EmbeddedBroker:
     ) -> None:
         path = Path(store or "")
         self._life = BrokerLife(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
-        self._temporary: TemporaryDirectory[str] | None = None
-        if store is None:
-            self._temporary = TemporaryDirectory(prefix="gantrymq-", ignore_cleanup_errors=True)
-            self._life.store_path = Path(self._temporary.name)
         self._loop: LoopThread | None = None
         self._pid = os.getpid()
+        self._remove: Callable[[], object] | None = None
+        if store is None:
+            self._life.store_path = temporary = Path(mkdtemp(prefix="gantrymq-"))
+            self._remove = finalize(self, _remove, temporary, self._pid)  # at the latest when the process ends
         self._lock = threading.RLock()  # one life begins or ends at a time, in one loop
 
     def __enter__(self) -> Self:
@@ -130,8 +132,8 @@ class EmbeddedBroker:
                 if loop is not None:
                     loop.close(self._life.stop())
             finally:
-                if self._temporary is not None:
-                    self._temporary.cleanup()
+                if self._remove is not None:
+                    self._remove()
 
     # What is in it
 
@@ -170,3 +172,9 @@ class EmbeddedBroker:
             if self._loop is None:
                 self._loop = LoopThread("embedded broker")
             return self._loop
+
+
+def _remove(directory: Path, pid: int) -> None:
+    """Remove a directory that ``pid`` made: a process that was forked from it forgets its copy, or ends, as well."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
