@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -342,8 +343,14 @@ from gantrymq import EmbeddedBroker, Message, Producer
 broker = EmbeddedBroker()
 broker.start()
 store = broker.store_path
-with Producer(broker.namesrv) as producer:
-    producer.send(Message("orders", b"one"))
+
+
+def send(body):
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("orders", body))
+
+
+send(b"one")
 if (child := os.fork()) == 0:
     signal.alarm(10)  # of what never ends
     {program}
@@ -359,6 +366,11 @@ assert not store.exists()
 @pytest.mark.parametrize("program", ["broker.close()", "del broker; gc.collect()"])
 def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(program: str) -> None:
     assert forked(program) == "[b'one'] True\n"
+
+
+def test_what_is_stored_is_read_in_a_forked_process_too() -> None:
+    program = 'send(b"two"); broker.wait_for_messages("orders", 2, timeout_s=1); print("both", flush=True)'
+    assert re.fullmatch(r"both\n\[b'\w+', b'\w+'\] True\n", forked(program))
 
 
 # The file system below a kill

@@ -142,8 +142,11 @@ class EmbeddedBroker:
         self._thread().run(self._life.create_topic(topic, queues, order=order))
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed."""
-        store = self._life.store
+        """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed.
+
+        A fork's copy reads the files, as of a killed one: nothing moves in its copy of the store.
+        """
+        store = self._life.store if os.getpid() == self._pid else None
         return stored.messages_of(store, topic) if store is not None else stored.read_messages(self.store_path, topic)
 
     def bodies(self, topic: str) -> list[bytes]:
