@@ -87,6 +87,9 @@ PURE_BUT = {
 EXECUTOR_MODULES = {"gantrymq.spark.reader"}
 EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.reader", "tools", "kernels", "errors"))
 
+# Where log lines go, and the command line, which says so for a program of its own.
+STRUCTLOG_IN = {"gantrymq.logs", "gantrymq.cli.serving"}
+
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
 
 
@@ -258,6 +261,19 @@ def test_pure_layers_touch_nothing() -> None:
             for name, line in used + called
         ]
     tell(findings)
+
+
+def test_log_lines_go_one_way() -> None:
+    """Through logs.get_logger(), or they land on stdout in a program that has not configured structlog."""
+    tell(
+        [
+            f"{module.shown}:{line}: only {', '.join(sorted(STRUCTLOG_IN))} know structlog, others have gantrymq.logs"
+            for module in modules().values()
+            if module.name not in STRUCTLOG_IN
+            for name, _, line in raw_imports(module)
+            if name.split(".")[0] == "structlog"
+        ]
+    )
 
 
 def bound(module: Module) -> set[str]:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-import structlog
-
 from gantrymq.errors import ConfigError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.self_signed import self_signed_context
 
 HANDSHAKE_BYTE = 0x16
@@ -21,7 +20,7 @@ _WATCHED = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPa
 
 _State = tuple[tuple[int, int, int] | None, ...]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class TlsMode(Enum):
