@@ -410,6 +410,7 @@ class Tls:
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._end = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.is_over = False
 
     def say(self) -> bytes:
         return self._outgoing.read()
@@ -417,14 +418,21 @@ class Tls:
     def hear(self, data: bytes) -> bytes:
         """What is said; the first time that something is, the handshake is done."""
         self._incoming.write(data)
+        said = b""
         with suppress(ssl.SSLWantReadError):
             self._end.do_handshake()
-            return self._end.read(1 << 20)
-        return b""
+            with suppress(ssl.SSLZeroReturnError):  # so it is told who has said goodbye himself
+                while part := self._end.read(1 << 20):
+                    said += part
+            self.is_over = True
+        return said
+
+    def tell(self, said: bytes) -> None:
+        self._end.write(said)
 
     def goodbye(self, said: bytes) -> bytes:
         """The last words, and the goodbye."""
-        self._end.write(said)
+        self.tell(said)
         with suppress(ssl.SSLWantReadError):
             self._end.unwrap()
         return self.say()
@@ -481,6 +489,55 @@ def test_who_goes_on_after_a_goodbye_is_not_listened_to() -> None:
     assert server.is_over
     assert server.receive(BEHIND) == b""
     assert server.buffered_bytes == len(BEHIND)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_closes_over_tls_says_goodbye(run: Callable[[Scenario], None], version: ssl.TLSVersion) -> None:
+    """Or the other end cannot tell the end from a connection that somebody cut."""
+    context = known_to_nobody()
+    context.minimum_version = context.maximum_version = version
+
+    def connected(address: str) -> ssl.SSLSocket:
+        plain = socket.create_connection(split_address(address), 5)
+        return context.wrap_socket(plain, suppress_ragged_eofs=False)
+
+    def is_answered(address: str) -> bool:
+        with connected(address) as client, client.unwrap() as rest:
+            return rest.recv(1) == b""
+
+    def is_told(address: str) -> bool:
+        with connected(address) as client:
+            client.sendall(encode_command(RemotingCommand(CLOSE)))
+            return client.recv(1) == b""
+
+    async def scenario() -> None:
+        async with serving() as (_, address):
+            assert await asyncio.to_thread(is_answered, address)
+            assert await asyncio.to_thread(is_told, address)
+
+    run(scenario)
+
+
+def test_a_client_says_goodbye_over_tls(run: Callable[[Scenario], None]) -> None:
+    server, ended = Tls(self_signed_context(), server_side=True), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            for request in Connection().receive(server.hear(data)):
+                server.tell(encode_command(request.response(0)))
+            writer.write(server.say())
+        writer.close()
+        ended.set()
+
+    async def scenario() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1") as listening:
+            async with calling(tls=known_to_nobody()) as client:
+                address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+                await client.invoke(address, RemotingCommand(ECHO), 5000)
+            await ended.wait()
+        assert server.is_over
+
+    run(scenario)
 
 
 def known_to_nobody() -> ssl.SSLContext:

@@ -230,8 +230,12 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._flush()
             self._ending = self._tls is not None and self._tls.waiting_bytes > 0
-            if not self._ending:
-                self._transport.close()
+            if self._ending:
+                return
+            if self._tls is not None:
+                self._tls.goodbye()
+                self._transport.write(self._tls.take())
+            self._transport.close()
 
     def abort(self) -> None:
         """Close now; what was not written is lost."""

@@ -6,6 +6,7 @@ Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler), File
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -233,6 +234,12 @@ class TlsSession:
             self._ssl.write(data)
         else:
             self._waiting += data
+
+    def goodbye(self) -> None:
+        """Say that no more will come (close_notify), where the handshake is done; the answer is not waited for."""
+        if self._established:
+            with suppress(ssl.SSLError):
+                self._ssl.unwrap()
 
     @property
     def buffered_bytes(self) -> int:
