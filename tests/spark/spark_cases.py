@@ -92,14 +92,14 @@ def in_log_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["phy_offset"])
 
 
-def damage_unit(store: Path, topic: str, queue_offset: int, phy_offset: int) -> None:
-    """Let a unit of a topic's queue 0, in a store of small files, name another place."""
+def damage_unit(store: Path, topic: str, queue_offset: int, phy_offset: int | None) -> None:
+    """Let a unit of a topic's queue 0, in a store of small files, name another place, or without one be zeros."""
     base, at = divmod(queue_offset * UNIT_SIZE, SMALL.mapped_file_size_consume_queue)
     with (store / CONSUME_QUEUE / topic / "0" / offset_name(base * SMALL.mapped_file_size_consume_queue)).open(
         "r+b"
     ) as file:
         file.seek(at)
-        file.write(phy_offset.to_bytes(8, "big", signed=True))
+        file.write(bytes(UNIT_SIZE) if phy_offset is None else phy_offset.to_bytes(8, "big", signed=True))
 
 
 def golden_messages(folder: Path) -> list[dict[str, Any]]:

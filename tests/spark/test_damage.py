@@ -248,6 +248,40 @@ def test_a_damaged_unit_at_the_edge_of_a_range(store: Path, damaged: int, place:
         assert [row for part in stream.rows_between(stream.checkpoint, end) for row in part] == expected[100:200]
 
 
+@pytest.fixture
+def two_topics(tmp_path: Path) -> Path:
+    """Fifty messages of a topic, in three files of its queue, among those of another that goes on behind them."""
+    with open_store(path=tmp_path) as store:
+        for number in range(50):
+            for topic in ("orders", "other"):
+                store.put(Message(topic, b"%08d" % number, keys=["4711"]))
+        store.put_batch(numbered(50, topic="other"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("damaged", "place"), [(0, None), (0, 1 << 40), (1, None), (20, None), (40, None), (48, None), (49, 1 << 40)]
+)
+def test_a_damaged_unit_where_a_queue_seems_to_end(two_topics: Path, damaged: int, place: int | None) -> None:
+    """A read of the whole topic has what the log has of it, as one of everything."""
+    expected = [row for row in expected_rows(two_topics) if row["topic"] == "orders"]
+    damage_unit(two_topics, "orders", damaged, place)
+    assert rows_of(two_topics, subscribe="orders") == expected
+    parts = partitions_of(two_topics, subscribe="orders", maxRecordsPerPartition=10)
+    assert [row for part in parts for row in part] == expected
+    assert rows_of(two_topics, subscribe="orders", keys="4711") == expected
+    assert [row for row in rows_of(two_topics, keys="4711") if row["topic"] == "orders"] == expected
+
+
+def test_a_queue_that_ends_where_its_last_units_read_as_zeros(two_topics: Path) -> None:
+    """Nothing says that it does not: it ends there, as for any consumer, and no more of the log is read."""
+    expected = [row for row in expected_rows(two_topics) if row["topic"] == "orders"]
+    assert planned_bytes(two_topics, subscribe="orders") == expected[-1]["phy_offset"] + expected[-1]["size"]
+    damage_unit(two_topics, "orders", 49, None)
+    assert rows_of(two_topics, subscribe="orders") == expected[:-1]
+    assert [row for row in rows_of(two_topics) if row["topic"] == "orders"] == expected
+
+
 @pytest.mark.parametrize("moved", [1, 7, -20])
 def test_a_damaged_unit_where_a_partition_would_begin(store: Path, moved: int) -> None:
     expected = expected_rows(store)

@@ -93,6 +93,15 @@ def test_a_damaged_last_unit(tmp_path: Path, topic: str, place: int) -> None:
     assert rows_of(where, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":3}}}}') == wanted[3:]
 
 
+@pytest.mark.parametrize("damaged", [0, 7, 18])
+def test_a_damaged_unit_where_a_queue_seems_to_end(tmp_path: Path, damaged: int) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(20) + numbered(100, topic="other"))
+    expected = expected_rows(tmp_path)[:20]
+    damage_unit(tmp_path, "orders", damaged, None)
+    assert rows_of(f"{SCHEME}{tmp_path}", subscribe="orders") == expected
+
+
 def test_times(path: Path, rng: random.Random) -> None:
     times = sorted({row["store_timestamp"].timestamp() for row in expected_rows(path)})
     for _ in range(4):

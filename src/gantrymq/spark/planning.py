@@ -43,18 +43,20 @@ def plan_runs(
     ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
     where messages with wanted keys lie.
     """
-    ranges = [one for one in wanted.values() if len(one)]
-    begins = {key: _message(view, one.queue, one.low).begin for key, one in wanted.items() if len(one)}
-    bounds = {key: _bounds(one, begins.get(key, view.begin), whole=whole) for key, one in wanted.items()}
-    span = _span(view, ranges, begins.values(), everything=whole and selection == Selection(), rows=rows)
+    begins = {key: _message(view, one.queue, one.low).begin if len(one) else view.begin for key, one in wanted.items()}
+    bounds = {key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()}
+    stretches = [Span(view.begin, view.end)]
+    if not whole or selection != Selection():
+        stretches = [_stretch(view, one, begins[key], whole=whole) for key, one in wanted.items()]
+    span = _span(view, [one for one in stretches if one.begin < one.end], rows)
     if span.begin >= span.end:
         return []
     spans = [span]
     if use_index and rows is not None and rows.keys:
-        topics = {one.queue.topic for one in ranges}
+        topics = {one.queue.topic for one in wanted.values() if whole or len(one)}
         spans = key_spans(view, topics, min(rows.keys, key=len), span)
     cuts = (
-        _row_cuts(view, ranges, span, min_partitions, max_records)
+        _row_cuts(view, wanted.values(), span, min_partitions, max_records)
         if max_records
         else _byte_cuts(view, spans, min_partitions)
     )
@@ -80,14 +82,20 @@ def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
     return Bounds(0, ENDLESS, 0 if one.low else begin) if whole else Bounds(one.low, one.high, begin)
 
 
-def _span(
-    view: StoreView, ranges: Sequence[QueueRange], begins: Iterable[int], *, everything: bool, rows: RowFilter | None
-) -> Span:
+def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:
+    """From the first message of a queue, which lies at ``begin``, to behind the last one; empty without any.
+
+    To the log's end where of a whole queue a damaged unit seems to be the end.
+    """
+    if whole and view.goes_on(one.queue):
+        return Span(begin, view.end)
+    return Span(begin, _message(view, one.queue, one.high - 1).end if len(one) else begin)
+
+
+def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) -> Span:
     """From where to where the log is to be read."""
-    begin, end = view.begin, view.end
-    if not everything:
-        begin = min(begins, default=end)
-        end = max((_message(view, one.queue, one.high - 1).end for one in ranges), default=begin)
+    begin = min((one.begin for one in stretches), default=view.end)
+    end = max((one.end for one in stretches), default=begin)
     low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
     if low is not None and begin < low < end:
         begin = view.record_at_or_after(low)
@@ -137,7 +145,7 @@ def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> l
 
 
 def _row_cuts(
-    view: StoreView, ranges: Sequence[QueueRange], whole: Span, min_partitions: int, max_records: int
+    view: StoreView, ranges: Iterable[QueueRange], whole: Span, min_partitions: int, max_records: int
 ) -> list[int]:
     """Cuts between which there are at most ``max_records`` messages, or one more where a damaged unit misplaces it."""
     left = [one for one in ranges if len(one)]

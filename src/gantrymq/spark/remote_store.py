@@ -32,7 +32,9 @@ _BLOCKS_KEPT = 256
 _NEVER_MS = -(1 << 63)
 
 
-class _File(NamedTuple):
+class OffsetFile(NamedTuple):
+    """A file of the log or of a queue, and the offset of its first byte."""
+
     place: Place
     begin: int
     size_bytes: int
@@ -43,7 +45,7 @@ class RemoteQueue:
 
     def __init__(self, topic: str, queue_id: int, directory: Place, log_begin: int) -> None:
         self.topic, self.queue_id = topic, queue_id
-        self._files = _files(directory)
+        self._files = files_in(directory)
         self._block = lru_cache(_BLOCKS_KEPT)(self._read_block)
         self._first = self._files[0].begin // UNIT_SIZE if self._files else 0
         self.max_offset = self._end()
@@ -116,7 +118,7 @@ class RemoteStore:
             reason = "was not closed cleanly (it has a file abort); recover it, or copy it to a local disk"
             raise StoreError(str(place), reason)
         self._place = place
-        files = _files(place / COMMIT_LOG)
+        files = files_in(place / COMMIT_LOG)
         sizes = {file.size_bytes for file in files}
         if len(sizes) > 1:
             raise StoreError(str(place / COMMIT_LOG), f"has files of several sizes: {sorted(sizes)}")
@@ -189,13 +191,14 @@ def _end_of(queue: RemoteQueue, queue_offset: int) -> int:
     return 0 if entry is None else entry.phy_offset + entry.size_bytes
 
 
-def _files(directory: Place) -> list[_File]:
+def files_in(directory: Place) -> list[OffsetFile]:
+    """The files of a directory that are named by an offset, in their order."""
     found = (
         (parse_offset_name(entry.base_name), entry.base_name, entry.size)
         for entry in entries_of(directory) or ()
         if entry.is_file
     )
     return sorted(
-        (_File(directory / name, begin, size) for begin, name, size in found if begin is not None),
+        (OffsetFile(directory / name, begin, size) for begin, name, size in found if begin is not None),
         key=lambda file: file.begin,
     )

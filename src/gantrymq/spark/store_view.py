@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import WrongFileSizeError
-from gantrymq.format.names import COMMIT_LOG, offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
-from gantrymq.spark.log_file import message_at
+from gantrymq.format.names import COMMIT_LOG, CONSUME_QUEUE, offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.spark.log_file import LogFile, message_at
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
 from gantrymq.spark.places import NamedStore, Place
 from gantrymq.spark.record_places import record_at_or_after
-from gantrymq.spark.remote_store import RemoteQueue, RemoteStore
+from gantrymq.spark.remote_store import RemoteQueue, RemoteStore, files_in
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.reader import StoreReader
 
@@ -36,6 +36,7 @@ _MOST_TAIL_RECORDS = 4_000_000
 _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
 _GUIDES = 8
+_CLOSE_BEHIND_BYTES = 64 << 10  # what an object store gives as quickly as less
 _NEVER_MS = -(1 << 63)
 
 
@@ -230,6 +231,21 @@ class StoreView:
         if isinstance(self.reader, RemoteStore):
             return self.reader.record_at_or_after(phy_offset)
         return record_at_or_after(self.reader, self._guides, phy_offset)
+
+    def goes_on(self, queue: QueueView) -> bool:
+        """Whether something is written behind what was taken for a queue's last unit, or close behind it.
+
+        Its last file reads as zeros from where it ends; else a damaged unit was taken for the end, or a writer goes on.
+        """
+        files = files_in(self.place / CONSUME_QUEUE / queue.topic / str(queue.queue_id))
+        end = queue.tail.start * UNIT_SIZE
+        if not files or end < files[-1].begin:
+            return bool(files)
+        last = files[-1]
+        behind = bytearray(max(min(last.begin + last.size_bytes - end, _CLOSE_BEHIND_BYTES), 0))
+        with LogFile(last.place) as file:
+            file.read_into(memoryview(behind), end - last.begin)
+        return behind != bytes(len(behind))
 
     def pieces(self, start: int, stop: int) -> tuple[LogPiece, ...]:
         """The parts of [start, stop) file by file."""
