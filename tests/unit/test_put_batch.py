@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -133,6 +134,56 @@ def test_what_its_field_does_not_hold_is_refused_alone(
         result = store.put_batch([Message("orders", b"a"), illegal, Message("orders", b"b")])
         assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
         assert result.queue_offsets.tolist() == [0, -1, 1]
+        await_dispatch(store)
+        assert bodies(store) == [b"a", b"b"]
+
+
+BODIES = [
+    pytest.param(np.arange(4, dtype=np.int16), False, id="wider items"),
+    pytest.param(memoryview(array("d", [1.0])), False, id="view of wider items"),
+    pytest.param(np.zeros((2, 2), np.uint8), False, id="rows"),
+    pytest.param(memoryview(b"a?b?")[::2], False, id="with gaps"),
+    pytest.param("text", False, id="text"),
+    pytest.param(None, False, id="none"),
+    pytest.param([1], False, id="list"),
+    pytest.param(bytearray(b"body"), True, id="bytearray"),
+    pytest.param(memoryview(b"body"), True, id="view"),
+    pytest.param(np.frombuffer(b"body", np.uint8), True, id="array of bytes"),
+]
+
+
+@pytest.mark.parametrize(("body", "is_taken"), BODIES)
+@pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
+def test_a_body_is_a_buffer_of_bytes(monkeypatch: pytest.MonkeyPatch, body: Any, is_taken: bool, few: int) -> None:
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        assert store.put(Message("orders", body)).is_stored is is_taken
+        result = store.put_batch([Message("orders", b"a"), Message("orders", body), Message("orders", b"b")])
+        assert result.rejected == ({} if is_taken else {1: PutMessageStatus.MESSAGE_ILLEGAL})
+        assert store.put(Message("orders", b"c")).is_stored
+        await_dispatch(store)
+        assert bodies(store) == ([b"body", b"a", b"body", b"b", b"c"] if is_taken else [b"a", b"b", b"c"])
+
+
+NO_MESSAGES = [
+    pytest.param(Message("orders", b"x", keys=[4711]), id="keys"),  # type: ignore[list-item]
+    pytest.param(Message(5, b"x"), id="topic"),  # type: ignore[arg-type]
+    pytest.param(Message(["orders"], b"x"), id="list of topics"),  # type: ignore[arg-type]
+    pytest.param(Message("orders", b"x", queue_id="0"), id="queue id"),  # type: ignore[arg-type]
+    pytest.param(Message("orders", b"x", sys_flag="0"), id="system flag"),  # type: ignore[arg-type]
+    pytest.param(Message("orders", b"x", properties=5), id="properties"),  # type: ignore[arg-type]
+    pytest.param(Message("orders", b"x", born_host="10.0.0.1"), id="host"),  # type: ignore[arg-type]
+    pytest.param(None, id="none"),
+]
+
+
+@pytest.mark.parametrize("odd", NO_MESSAGES)
+@pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
+def test_what_is_no_message_is_refused_alone(monkeypatch: pytest.MonkeyPatch, odd: Any, few: int) -> None:
+    monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
+    with open_store(MemoryFileSystem(), config=CONFIG) as store:
+        result = store.put_batch([Message("orders", b"a"), odd, Message("orders", b"b")])
+        assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
         await_dispatch(store)
         assert bodies(store) == [b"a", b"b"]
 

@@ -25,10 +25,11 @@ LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)
 class Message:
     """A message to be put (RocketMQ's MessageExtBrokerInner).
 
-    ``properties`` are stored as given, but for ``__CRC32#``, which is the store's to make; ``tags``, ``keys`` and
-    ``delay_level`` are added to them as TAGS, KEYS (joined by one space; one text instead of a list is refused) and
-    DELAY. ``born_timestamp_ms`` 0 means the time of the put. ``store_host`` None means the store's own. Thread rule: do
-    not change a message while it is being put.
+    ``body`` may be any buffer of single bytes; one of wider items, or a text, is refused. ``properties`` are stored as
+    given, but for ``__CRC32#``, which is the store's to make; ``tags``, ``keys`` and ``delay_level`` are added to them
+    as TAGS, KEYS (joined by one space; one text instead of a list is refused) and DELAY. ``born_timestamp_ms`` 0 means
+    the time of the put. ``store_host`` None means the store's own. Thread rule: do not change a message while it is
+    being put.
     """
 
     topic: str
@@ -51,6 +52,15 @@ class Message:
 def is_one_text(keys: object) -> bool:
     """Whether somebody gave one text as a message's keys: its letters would be the keys."""
     return isinstance(keys, str)
+
+
+def is_of_bytes(body: object) -> bool:
+    """Whether ``body`` is a buffer of single bytes: of wider items len() is not what they take in a record."""
+    try:
+        view = memoryview(body)  # type: ignore[arg-type]
+        return view.c_contiguous and view.nbytes == len(body)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
 
 
 @dataclass(slots=True)

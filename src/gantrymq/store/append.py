@@ -109,10 +109,10 @@ class MessageAppender:
         timestamp_ms = self.next_timestamp_ms(now_ms)
         queue = topic, queue_id
         # No call for most messages, as in next_timestamp_ms: a few such were 0.4 of the 5.3 µs of a put.
-        consumable = source.sys_flag == 0 or flags.is_consumable(source.sys_flag)
-        queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
         body = source.body
         try:
+            consumable = source.sys_flag == 0 or flags.is_consumable(source.sys_flag)
+            queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
             raw = outgoing.around.encode(
                 record.body_crc(body),
                 queue_id,
@@ -128,7 +128,7 @@ class MessageAppender:
                 outgoing.properties,
                 CRC_PROPERTY_SIZE if self._append_crc else 0,
             )
-        except struct.error:
+        except (struct.error, TypeError):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, topic, queue_id)
         if self._append_crc:
             raw += record.encode_crc(raw)

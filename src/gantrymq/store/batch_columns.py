@@ -82,27 +82,30 @@ class BatchColumns:
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:
     """The columns of a list of messages, or None where it is not plain."""
-    for message in messages:
-        if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
-            return None
-        if message.store_host is not None or message.born_host is not LOOPBACK:
-            return None
-        if message.keys and is_one_text(message.keys):
-            return None
     try:
+        for message in messages:
+            if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
+                return None
+            if message.store_host is not None or message.born_host is not LOOPBACK:
+                return None
+            if message.keys and is_one_text(message.keys):
+                return None
         table = _table(messages)
-    except (OverflowError, UnicodeEncodeError):  # no column holds that; single puts know what becomes of it
+    except (AttributeError, TypeError, ValueError, OverflowError):  # single puts know what becomes of it
         return None
     return of_table(table, config)
 
 
 def _table(messages: Sequence[Message]) -> pa.Table:
-    """The columns as Arrow has them; raises OverflowError and UnicodeEncodeError, as for half a surrogate pair."""
+    """The columns as Arrow has them; raises what says that no column holds that, as half a surrogate pair."""
     import pyarrow as pa
 
+    bodies = [message.body for message in messages]
+    if set(map(type, bodies)) != {bytes}:  # Arrow would take a text, or make bytes of wider items
+        raise TypeError("a body that is not of type bytes")
     table: dict[str, Any] = {
         "topic": pa.array([message.topic for message in messages], pa.string()),
-        "body": pa.array([message.body for message in messages], pa.binary()),
+        "body": pa.array(bodies, pa.binary()),
         "tags": pa.array([message.tags for message in messages], pa.string()),
         "keys": pa.array([" ".join(message.keys) for message in messages], pa.string()),
     }

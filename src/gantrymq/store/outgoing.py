@@ -23,6 +23,7 @@ from gantrymq.model.message import (
     PROPERTY_TAGS,
     SCHEDULE_TOPIC,
     Message,
+    is_of_bytes,
     is_one_text,
 )
 from gantrymq.model.status import PutMessageStatus
@@ -54,7 +55,9 @@ def store_host_of(config: MessageStoreConfig) -> Host:
 
 def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> OutgoingMessage | PutMessageStatus:
     """Check and encode ``message``; a status says why it cannot be stored."""
-    topic, queue_id = message.topic, message.queue_id
+    topic, queue_id, body = message.topic, message.queue_id, message.body
+    if type(body) is not bytes and not is_of_bytes(body):
+        return PutMessageStatus.MESSAGE_ILLEGAL
     topic_length = len(topic_bytes(topic))
     if not topic_length or not 0 <= queue_id <= INT_MAX:
         return PutMessageStatus.MESSAGE_ILLEGAL
@@ -78,7 +81,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
     except ValueError:
         return PutMessageStatus.MESSAGE_ILLEGAL
     around = around_records(topic, message.born_host, message.store_host or store_host)
-    body_length, room = len(message.body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
+    body_length, room = len(body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
     if len(encoded) >= record.SECTOR and b"\0" in encoded and _UNWRITTEN in encoded:  # the longest search last
         return PutMessageStatus.MESSAGE_ILLEGAL
     if len(encoded) + room > record.MAX_PROPERTIES_LENGTH:

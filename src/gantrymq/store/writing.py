@@ -153,7 +153,10 @@ class WritingStore(ReadingStore):
 
     def _append_one_by_one(self, batch: Sequence[Message] | pa.Table, result: PutBatchResult) -> None:
         for place, message in enumerate(messages_of(batch)):
-            outgoing = prepare(message, self.config, self._store_host)
+            try:
+                outgoing = prepare(message, self.config, self._store_host)
+            except (AttributeError, TypeError, ValueError):  # no message, or a field of another type: a put raises that
+                outgoing = PutMessageStatus.MESSAGE_ILLEGAL
             if isinstance(outgoing, PutMessageStatus):
                 result.rejected[place] = outgoing
                 continue
