@@ -131,6 +131,11 @@ def test_levels_of_many_digits(rng: random.Random, level: bytes, levels: list[in
     assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), levels)
 
 
+@pytest.mark.parametrize("level", [b"+5", b"+", b"+0", b"++5", b"-5", b"+-5", b"5+", "\u0665".encode()])
+def test_levels_with_a_sign(rng: random.Random, level: bytes) -> None:
+    assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), LEVELS)
+
+
 def test_a_table_serves_several_buffers() -> None:
     rng = random.Random(11)
     table, known = new_table(2), {}

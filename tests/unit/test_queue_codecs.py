@@ -70,14 +70,16 @@ def test_the_tags_code_is_javas_hash_of_the_tag_and_0_without_one() -> None:
     assert tags_code("orders", {}, NOON_MS, LEVELS_MS) == 0
 
 
-@pytest.mark.parametrize(("level", "delay_ms"), [("1", 1_000), ("5", 60_000), ("18", 7_200_000), ("19", 7_200_000)])
+@pytest.mark.parametrize(
+    ("level", "delay_ms"), [("1", 1_000), ("5", 60_000), ("+5", 60_000), ("18", 7_200_000), ("19", 7_200_000)]
+)
 def test_in_the_delay_topic_the_tags_code_is_the_deliver_time(level: str, delay_ms: int) -> None:
     properties = {"DELAY": level, "TAGS": "hello"}
     assert tags_code(SCHEDULE_TOPIC, properties, NOON_MS, LEVELS_MS) == NOON_MS + delay_ms
     assert tags_code("orders", properties, NOON_MS, LEVELS_MS) == 99162322
 
 
-@pytest.mark.parametrize("level", ["", "0", "-1", "x", "1.5", "²", "٣"])
+@pytest.mark.parametrize("level", ["", "0", "-1", "+", "+0", "++5", "+-5", "5+", "x", "1.5", "²", "٣"])
 def test_what_is_no_level_leaves_the_hash_of_the_tag(level: str) -> None:
     assert tags_code(SCHEDULE_TOPIC, {"DELAY": level, "TAGS": "hello"}, NOON_MS, LEVELS_MS) == 99162322
 

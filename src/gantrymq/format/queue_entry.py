@@ -70,6 +70,7 @@ def tags_code(
 
 
 def _level(text: str) -> int:
-    """The level that ``text`` says, or another above the highest; 0 where it says none."""
-    digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    """The level that ``text`` says, or another above the highest; 0 where it says none, or one below."""
+    digits = text.removeprefix("+")
+    digits = digits.lstrip("0") if digits.isascii() and digits.isdigit() else ""
     return int(digits[:_MOST_DIGITS] or 0)

@@ -45,6 +45,7 @@ _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC.encode(), np.uint8)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
 _MANY = 1 << 40
+_PLUS = ord("+")
 
 
 @helper
@@ -147,9 +148,9 @@ def assign_queues(
 
 @helper
 def _level(buf: Bytes, start: int, stop: int) -> int:
-    """The delay level written in ``buf[start:stop]``: 0 where these are not digits, never above ``_MANY``."""
+    """The delay level in ``buf[start:stop]``: 0 where these are not digits, one plus aside, never above ``_MANY``."""
     level = 0
-    for i in range(start, stop):
+    for i in range(start + (start < stop and buf[start] == _PLUS), stop):
         digit = int(buf[i]) - 48
         if digit < 0 or digit > 9:
             return 0
