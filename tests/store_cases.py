@@ -159,7 +159,7 @@ def dump(reader: StoreReader) -> list[Line]:
             if message is None:
                 lines.append({"kind": "unreadable", **place})
             else:
-                size = {"size": entry.size_bytes, "tagsCode": queue.tags_code(entry)}
+                size = {"size": entry.size_bytes, "tagsCode": queue.tags_code(entry.tags_code)}
                 lines.append({"kind": "message", **place, **size, **message_fields(message)})
     return lines
 

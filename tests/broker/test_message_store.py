@@ -1,7 +1,9 @@
 """The store as the broker uses it, where the disk does not do its part, or what is on it is damaged."""
 
+import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,9 +14,10 @@ from gantrymq.broker import message_store
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import StoreBehindError
 from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.model.java import string_hash
 from gantrymq.model.message import Message
 from gated_file_system import GatedFileSystem
-from store_cases import BARE, GEOMETRY_KEYS, ROOT, await_dispatch
+from store_cases import BARE, GEOMETRY_KEYS, ROOT, await_dispatch, open_store
 
 
 def test_no_queue_goes_while_what_was_put_is_not_in_it() -> None:
@@ -73,3 +76,23 @@ def pulled(store: BrokerMessageStore) -> list[bytes]:
         found += [message.body for message in messages]
         offset = pull.next_begin_offset
     return found
+
+
+@pytest.mark.parametrize(("has_ext", "is_lost"), [(True, False), (True, True), (False, False)])
+def test_messages_whose_extended_units_are_gone_are_asked_themselves(
+    tmp_path: Path, has_ext: bool, is_lost: bool
+) -> None:
+    """Their units have addresses of those, which are no tag's hash; a consumer looks at the tags of what it gets."""
+    extended = replace(BARE, enable_consume_queue_ext=True)
+    with open_store(path=tmp_path, config=extended) as store:
+        store.put_batch([Message("orders", tag.encode(), tags=tag) for tag in ("paid", "sent", "paid")])
+    if is_lost:
+        shutil.rmtree(tmp_path / "consumequeue_ext")
+    config = extended if has_ext else BARE
+    with BrokerMessageStore.open(tmp_path, config, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert isinstance(store, BrokerMessageStore)
+        assert [message.body for message in store.get("orders", 0, 0, tags="paid").messages] == [b"paid", b"paid"]
+        wanted = {string_hash("paid")}
+        is_there = has_ext and not is_lost
+        assert store.pull("orders", 0, 0, 32, 1 << 18, wanted).count == (2 if is_there else 3)
+        assert store.has_match("orders", 0, 1, 2, wanted) is not is_there

@@ -214,7 +214,7 @@ def _units(queue: ConsumeQueue, first: int) -> list[tuple[int, QueueEntry]]:
         for raw in queue.entries(offset, queue.max_offset - offset).tolist():
             unit = QueueEntry(*raw)
             if unit.size_bytes != BLANK_UNIT_SIZE and unit.phy_offset >= first:
-                units.append((offset, unit._replace(tags_code=queue.tags_code(unit))))
+                units.append((offset, unit._replace(tags_code=queue.tags_code(unit.tags_code))))
             offset += 1
     return units
 

@@ -412,10 +412,10 @@ def test_extended_units_carry_the_tags_code() -> None:
         entry = queue.entry(number)
         assert entry is not None
         assert is_address(entry.tags_code)
-        assert queue.tags_code(entry) == number * 7
+        assert queue.tags_code(entry.tags_code) == number * 7
     again = reopened(fs, ext_size=1024)
     put(again, 55, 30)
-    assert [again.tags_code(entry) for entry in units(again) if entry] == [number * 7 for number in range(85)]
+    assert [again.tags_code(entry.tags_code) for entry in units(again) if entry] == [number * 7 for number in range(85)]
 
 
 def test_extended_units_go_with_their_queue() -> None:
@@ -448,7 +448,7 @@ def test_extended_units_are_cut_with_their_queue() -> None:
     assert len(fs.scan(EXT_ROOT / "orders" / "3")) == 2
     queue.truncate(2000)
     put(queue, 20, 5)
-    assert [queue.tags_code(entry) for entry in units(queue) if entry] == [number * 7 for number in range(25)]
+    assert [queue.tags_code(entry.tags_code) for entry in units(queue) if entry] == [number * 7 for number in range(25)]
     assert len(fs.scan(EXT_ROOT / "orders" / "3")) == 1
 
 
@@ -458,7 +458,7 @@ def test_extended_units_expire_with_their_queue() -> None:
     before = len(fs.scan(EXT_ROOT / "orders" / "3"))
     queue.correct_min_offset(11_000)
     assert len(fs.scan(EXT_ROOT / "orders" / "3")) < before
-    assert [queue.tags_code(entry) for entry in units(queue, range(110, 130)) if entry] == [
+    assert [queue.tags_code(entry.tags_code) for entry in units(queue, range(110, 130)) if entry] == [
         number * 7 for number in range(110, 130)
     ]
 

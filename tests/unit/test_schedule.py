@@ -173,6 +173,16 @@ def test_a_message_that_does_not_say_where_it_belongs_does_not_hold_up_the_other
     assert deliveries.step(1_000) == [b"x"]
 
 
+def test_a_message_whose_extended_unit_is_gone_waits_as_well() -> None:
+    """Its deliver time stood there, and enableConsumeQueueExt is off again."""
+    before = Deliveries(config=replace(SMALL, enable_consume_queue_ext=True))
+    before.delay(Message("orders", b"x", delay_level=2))
+    before.store.close()
+    deliveries = Deliveries(before.fs)
+    assert deliveries.step(4_999) == []
+    assert deliveries.step(1) == [b"x"]
+
+
 def test_a_deliver_time_further_away_than_its_level_allows_is_none(deliveries: Deliveries) -> None:
     """The clock was set back by an hour after the put."""
     deliveries.delay(Message("orders", b"x", delay_level=1))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gantrymq.broker.wire_batch import WireRecords
 from gantrymq.errors import DiskFullError, StoreBehindError, StoreError
-from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
@@ -139,13 +139,13 @@ class BrokerMessageStore(MessageStore):
         return pulled
 
     def has_match(self, topic: str, queue_id: int, begin: int, end: int, tags_codes: Collection[int] | None) -> bool:
-        """Whether a unit from ``begin`` to ``end`` has a wanted tags code."""
+        """Whether a unit from ``begin`` to ``end`` may have a wanted tags code."""
         queue = self._lookup.queues.get(topic, queue_id)
         if queue is None or begin >= end:
             return False
         if tags_codes is None:
             return True
-        return any(queue.tags_code(entry) in tags_codes for _, entry in self._lookup.iterate(queue, begin, end))
+        return any(queue.may_be(entry.tags_code, tags_codes) for _, entry in self._lookup.iterate(queue, begin, end))
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue; 0 where it is not there (RocketMQ makes the queue when it looks for it)."""
@@ -165,7 +165,7 @@ class BrokerMessageStore(MessageStore):
         entry = queue.entry(offset) if queue is not None and offset >= 0 else None
         if queue is None or entry is None or offset >= queue.max_offset:
             return None
-        return entry.phy_offset, entry.size_bytes, queue.tags_code(entry)
+        return entry.phy_offset, entry.size_bytes, queue.tags_code(entry.tags_code)
 
     def is_recent(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message at a queue offset is there, and so new that it is likely in memory.
@@ -287,7 +287,6 @@ class _Pull:
     ) -> None:
         self._log = store._lookup.log
         self._queue, self._pulled = queue, pulled
-        self._is_extended = store.config.enable_consume_queue_ext
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = _NO_RUN
         # The log file that the last record was in.
@@ -308,7 +307,7 @@ class _Pull:
                     self._end_run()
                     return
                 pulled.next_begin_offset += 1
-                if tags_codes is None or self._code(phy_offset, size, tags_code) in tags_codes:
+                if tags_codes is None or queue.may_be(tags_code, tags_codes):
                     self._take(phy_offset, size)
             if pulled.next_begin_offset == begin:
                 break
@@ -336,10 +335,6 @@ class _Pull:
         self._run_begin, self._run_end = phy_offset, end
         pulled.status = GetMessageStatus.FOUND
         return True
-
-    def _code(self, phy_offset: int, size: int, tags_code: int) -> int:
-        """The tags code itself, where the unit may hold the address of an extended one."""
-        return self._queue.tags_code(QueueEntry(phy_offset, size, tags_code)) if self._is_extended else tags_code
 
     def _reach(self, phy_offset: int, end: int) -> bool:
         """Whether these bytes of the log are there, in one file, which is then at hand."""

@@ -84,7 +84,7 @@ class _Entries:
     def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[tuple[int, int, int, int, Record | None]]:
         """(queue offset, physical offset, size, tags code, record or None) in order; pre-blanks are passed over."""
         from gantrymq.cli.record_rows import MOST_AT_ONCE, RecordRows
-        from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+        from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
 
         rows = RecordRows(self._log)
@@ -99,7 +99,7 @@ class _Entries:
                     if record is not None and record.size != size:
                         record = None
                     if is_address(tags_code):
-                        tags_code = queue.tags_code(QueueEntry(phy_offset, size, tags_code))
+                        tags_code = queue.tags_code(tags_code)
                     self.unreadable += record is None
                     self._left -= 1
                     yield offset, phy_offset, size, tags_code, record

@@ -97,7 +97,7 @@ def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, objec
         "queueOffset": row[codes.QUEUE_OFFSET],
         "phyOffset": offset,
         "size": row[codes.SIZE],
-        **({"tagsCode": queue.tags_code(unit)} if queue and unit and unit.phy_offset == offset else {}),
+        **({"tagsCode": queue.tags_code(unit.tags_code)} if queue and unit and unit.phy_offset == offset else {}),
         **record.fields(),
     }
 

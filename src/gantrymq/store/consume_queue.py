@@ -13,14 +13,14 @@ Source: ConsumeQueue.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
-from gantrymq.format.queue_ext import QueueExtUnit, is_address
+from gantrymq.format.queue_ext import MAX_ADDRESS, QueueExtUnit, is_address
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
@@ -331,10 +331,16 @@ class ConsumeQueue:
         raw = self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE)
         return _UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_SIZE])
 
-    def tags_code(self, entry: QueueEntry) -> int:
-        """The tags code of ``entry``, from its extended unit where it has one."""
-        unit = self._ext.get(entry.tags_code) if self._ext is not None else None
-        return entry.tags_code if unit is None else unit.tags_code
+    def tags_code(self, in_unit: int) -> int:
+        """The tags code of a message from its unit's: of its extended unit, or where that is gone its address."""
+        unit = self._ext.get(in_unit) if self._ext is not None else None
+        return in_unit if unit is None else unit.tags_code
+
+    def may_be(self, in_unit: int, wanted: Collection[int]) -> bool:
+        """Whether it is one of the ``wanted``, or only the record knows, for the extended unit is gone."""
+        if in_unit > MAX_ADDRESS:
+            return in_unit in wanted
+        return (code := self.tags_code(in_unit)) in wanted or is_address(code)
 
     def read_bytes(self, position: int, length: int, *, beyond_end: bool = False) -> bytes:
         """Bytes of the address space, to the end of their file at most; ``beyond_end`` reads unwritten ones too."""

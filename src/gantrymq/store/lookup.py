@@ -40,12 +40,8 @@ class TagFilter:
 
     def __init__(self, expression: str) -> None:
         self._tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
-        self._codes = frozenset(string_hash(tag) for tag in self._tags)
+        self.codes = frozenset(string_hash(tag) for tag in self._tags)
         self.matches_all = not self._tags or "*" in self._tags
-
-    def matches_code(self, tags_code: int) -> bool:
-        """Whether a unit with this tags code can match."""
-        return self.matches_all or tags_code in self._codes
 
     def matches_tags(self, tags: str) -> bool:
         """Whether a message with these tags does match."""
@@ -108,7 +104,7 @@ class MessageLookup:
                 return
             look_at -= 1
             result.next_begin_offset = offset + 1
-            if entry.phy_offset < gone_until or (tags is not None and not tags.matches_code(queue.tags_code(entry))):
+            if entry.phy_offset < gone_until or (tags is not None and not queue.may_be(entry.tags_code, tags.codes)):
                 continue
             message = self.log.read(entry.phy_offset, entry.size_bytes)
             if message is None:

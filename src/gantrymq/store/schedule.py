@@ -18,6 +18,7 @@ from typing import Any
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.format.queue_ext import is_address
 from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.model.message import (
     PROPERTY_REAL_QUEUE_ID,
@@ -103,8 +104,11 @@ class ScheduleMessageService:
         units = queue.entries(offset, min(queue.max_offset - offset, _ENTRIES_A_STEP))
         for unit in units.tolist():
             entry = QueueEntry(*unit)
+            due_ms = queue.tags_code(entry.tags_code)
+            if is_address(due_ms):  # of an extended unit that is gone
+                due_ms = self._log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) + delay_ms
             # A deliver time further away than the level allows is no deliver time: now.
-            if now_ms < queue.tags_code(entry) <= now_ms + delay_ms:
+            if now_ms < due_ms <= now_ms + delay_ms:
                 return False
             message = self._log.read(entry.phy_offset, entry.size_bytes)
             if message is not None and not self._put_due(message):
