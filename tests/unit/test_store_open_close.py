@@ -41,6 +41,7 @@ from store_cases import (
     NOON_MS,
     ROOT,
     SMALL,
+    await_dispatch,
     bodies,
     files_of,
     fill,
@@ -352,6 +353,15 @@ def test_a_reader_changes_not_one_byte(tmp_path: Path) -> None:
         assert not reader.last_exit_ok
         assert [message.body for message in reader.query("orders", "key")] == [b"last"]
     assert tree(tmp_path) == before
+
+
+def test_a_query_answers_no_more_than_it_is_asked_for() -> None:
+    _, store = memory_store()
+    with store:
+        store.put_batch([Message("orders", b"%d" % number, keys=["key"]) for number in range(3)])
+        await_dispatch(store)
+        counts = {most: len(store.query("orders", "key", max_num=most)) for most in (-1, 0, 1, 2, 1 << 70, None)}
+        assert counts == {-1: 0, 0: 0, 1: 1, 2: 2, 1 << 70: 3, None: 3}
 
 
 def test_a_reader_of_a_live_store_sees_what_was_there_when_it_opened(tmp_path: Path) -> None:

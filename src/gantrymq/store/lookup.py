@@ -140,7 +140,7 @@ class MessageLookup:
     def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int | None) -> list[int]:
         """Physical offsets that the index answers with, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
         index = self._index()
-        limit = max_num or self.config.max_msgs_num_batch
+        limit = self.config.max_msgs_num_batch if max_num is None else max(max_num, 0)
         return index.query(topic, key, limit, begin_ms, end_ms) if index is not None else []
 
     def query(
