@@ -131,6 +131,9 @@ def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
         ("messageDelayLevel", "1s 5x", "a list like"),
         ("messageDelayLevel", "", "a list like"),
         ("messageDelayLevel", "²s", "a list like"),
+        ("messageDelayLevel", "1s -5s", "a list like"),
+        ("messageDelayLevel", "1s 53375995584d", "none above 4611686018427387903 ms"),
+        pytest.param("messageDelayLevel", "9" * 5000 + "s", "none above", id="more digits than Python reads"),
     ],
 )
 def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(key: str, value: str, allowed: str) -> None:

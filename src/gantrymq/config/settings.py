@@ -10,11 +10,12 @@ from functools import cached_property
 
 from gantrymq.config.keys import check_numbers, key
 from gantrymq.errors import ConfigError
-from gantrymq.model.java import INT_MAX, LONG_MAX
+from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 
 _GIB = 1 << 30
 _UNIT_SIZE = 20
 _DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MOST_DELAY_MS = LONG_MAX // 2  # with a store time it is still a time
 
 
 class FlushDiskType(Enum):
@@ -109,14 +110,19 @@ class MessageStoreConfig:
         if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')
         if not self.delay_levels_ms:
-            raise ConfigError("messageDelayLevel", self.message_delay_level, "a list like 1s 5s 10m 2h 1d")
+            allowed = f"a list like 1s 5s 10m 2h 1d, none above {_MOST_DELAY_MS} ms"
+            raise ConfigError("messageDelayLevel", self.message_delay_level, allowed)
 
     @cached_property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """The delay of each level in milliseconds, level 1 first; empty where the text cannot be read."""
         levels = []
         for word in self.message_delay_level.split():
-            if word[-1] not in _DELAY_UNITS_MS or not word[:-1].isdecimal():
+            try:
+                delay_ms = parse_number(word[:-1], LONG_MAX) * _DELAY_UNITS_MS[word[-1]]
+            except (KeyError, ValueError):
                 return ()
-            levels.append(int(word[:-1]) * _DELAY_UNITS_MS[word[-1]])
+            if not 0 <= delay_ms <= _MOST_DELAY_MS:
+                return ()
+            levels.append(delay_ms)
         return tuple(levels)
