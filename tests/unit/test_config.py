@@ -81,7 +81,7 @@ def test_values_are_read_as_their_setting_wants_them() -> None:
             "flushDiskType": "SYNC_FLUSH",
             "mappedFileSizeCommitLog": "16384",
             "messageIndexEnable": "False",
-            "deleteWhen": "04;16",
+            "deleteWhen": "04;16;",
             "flushDelayOffsetInterval": "5000L",
             "recoverRule": "4.x",
         }
@@ -90,7 +90,7 @@ def test_values_are_read_as_their_setting_wants_them() -> None:
     assert config.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert config.mapped_file_size_commit_log == 16_384
     assert config.message_index_enable is False
-    assert config.delete_when == "04;16"
+    assert config.delete_when == "04;16;"
     assert config.flush_delay_offset_interval_ms == 5_000
     assert config.recover_rule is RecoverRule.V4
     assert "flushDiskType" in reading.given
@@ -126,7 +126,8 @@ def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
         ("diskMaxUsedSpaceRatio", "75.5", "a whole number"),
         ("listenPort", "65536", "at most 65535"),
         ("deleteWhen", "24", "an hour of the day"),
-        ("deleteWhen", "4;", "an hour of the day"),
+        ("deleteWhen", ";4", "an hour of the day"),
+        ("deleteWhen", ";", "an hour of the day"),
         ("deleteWhen", "²", "an hour of the day"),
         ("messageDelayLevel", "1s 5x", "a list like"),
         ("messageDelayLevel", "", "a list like"),

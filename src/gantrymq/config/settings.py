@@ -106,7 +106,7 @@ class MessageStoreConfig:
         check_numbers(self)
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
-        hours = self.delete_when.split(";")
+        hours = self.delete_when.rstrip(";").split(";")  # Java's split drops empty parts at the end
         if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')
         if not self.delay_levels_ms:
