@@ -104,7 +104,7 @@ def write_settings(config: MessageStoreConfig) -> str:
 def _nearest(key: str) -> str:
     from difflib import get_close_matches
 
-    return ", ".join(get_close_matches(key, [*_FIELDS, *KNOWN_KEYS], 3)) or "none"
+    return ", ".join(get_close_matches(key, KNOWN_KEYS.union(_FIELDS), 3)) or "none"
 
 
 _FIELDS = fields_by_key(MessageStoreConfig)
