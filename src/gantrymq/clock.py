@@ -3,8 +3,11 @@
 Rule: nothing in gantrymq but this file asks the operating system what time it is.
 """
 
+import operator
 import time
 from typing import Protocol
+
+_LATEST_MS = 253_000_000_000_000  # in the year 9987: no calendar, and no name of an index file, goes much further
 
 
 class Clock(Protocol):
@@ -66,5 +69,11 @@ class ShiftedClock:
         return self._system.monotonic_s()
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock forward by ``by_ms`` milliseconds, or back."""
-        self._ahead_ms += by_ms
+        """Move the clock forward by ``by_ms`` milliseconds, or back.
+
+        Raises TypeError where that is no whole number, ValueError where the time would lie before 1970 or after 9986.
+        """
+        ahead_ms = self._ahead_ms + operator.index(by_ms)
+        if not 0 <= self._system.now_ms() + ahead_ms <= _LATEST_MS:
+            raise ValueError(f"{by_ms} ms lead out of the years 1970 to 9986")
+        self._ahead_ms = ahead_ms

@@ -302,6 +302,16 @@ def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -
     assert message.store_timestamp_ms - message.born_timestamp_ms >= DELAY_LEVEL_18_MS
 
 
+@pytest.mark.parametrize(("by_ms", "error"), [(0.5, TypeError), (10**18, ValueError), (-(10**13), ValueError)])
+def test_a_time_that_no_message_can_have_does_not_move_the_clock(
+    broker: EmbeddedBroker, by_ms: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        broker.clock.advance(by_ms)
+    send(broker, "T", b"now")
+    assert broker.bodies("T") == [b"now"]
+
+
 # On asyncio, and in somebody else's program
 
 
