@@ -40,11 +40,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse settings of a test whose broker is not its own. Those of a class or module may be meant for others."""
+    wanted = getattr(item, "fixturenames", ())
+    if "rocketmq_session" not in wanted or "rocketmq" in wanted:
+        return
+    for marker in item.own_markers:
+        if marker.name == MARKER and (marker.args or marker.kwargs):
+            raise pytest.UsageError(f"{MARKER}({_shown(marker)}): the broker of rocketmq_session is that of all tests")
+
+
 @pytest.fixture
 def rocketmq(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     """A broker of this test's own: an empty store, free ports, gone when the test ends. May be killed and restarted."""
     marked: dict[str, Setting] = {}
     for marker in reversed(list(request.node.iter_markers(MARKER))):  # the nearest wins
+        if marker.args:
+            raise pytest.UsageError(f"{MARKER}({_shown(marker)}): settings are written KEY=VALUE, or **{{KEY: VALUE}}")
         marked |= marker.kwargs
     with _broker(request.config, marked) as broker:
         yield broker
@@ -72,6 +84,10 @@ def rocketmq_topic(request: pytest.FixtureRequest, rocketmq_session: EmbeddedBro
     topic = f"{name}_{uuid4().hex[:12]}"
     rocketmq_session.create_topic(topic)
     return topic
+
+
+def _shown(marker: pytest.Mark) -> str:
+    return ", ".join([*map(repr, marker.args), *(f"{key}={value!r}" for key, value in marker.kwargs.items())])
 
 
 def _broker(config: pytest.Config, settings: dict[str, Setting]) -> EmbeddedBroker:

@@ -122,6 +122,34 @@ def test_settings_come_from_the_ini_file_and_the_nearest_marker(project: pytest.
     result.stdout.fnmatch_lines(["*flushDisk='SYNC_FLUSH' is not allowed: a key of RocketMQ; nearest: flushDiskType*"])
 
 
+def test_settings_that_would_be_passed_over_are_refused(project: pytest.Pytester) -> None:
+    tests = """
+        import pytest
+
+        @pytest.mark.rocketmq({"brokerName": "b"}, 7)
+        def test_positional(rocketmq):
+            pass
+
+        @pytest.mark.rocketmq(brokerName="b")
+        def test_of_the_session(rocketmq_session):
+            pass
+
+        @pytest.mark.rocketmq(brokerName="b")
+        class TestSome:
+            @pytest.mark.rocketmq
+            def test_chosen_by_its_marker(self, rocketmq_session):
+                pass
+    """
+    result = run(project, tests)
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*UsageError: rocketmq({'brokerName': 'b'}, 7): settings are written KEY=VALUE, or [*][*]{KEY: VALUE}",
+            "*UsageError: rocketmq(brokerName='b'): the broker of rocketmq_session is that of all tests",
+        ]
+    )
+
+
 def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest.Pytester) -> None:
     tests = """
         import os
