@@ -46,6 +46,15 @@ def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
             refused()
 
 
+@pytest.mark.parametrize("body", ["text", None, 5, ["b"]])
+def test_a_body_that_is_not_bytes_is_refused_in_words(body: Any) -> None:
+    message, reason = Message("T", body), f"the message body is of type {type(body).__name__}, not bytes"
+    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], ["ID", "IDS"], CONFIG)):
+        with pytest.raises(MQClientError, match=reason):
+            refused()
+    assert prepare(Message("T", memoryview(b"x")), "ID", CONFIG).body == b"x"
+
+
 @pytest.mark.parametrize("kind", list(CompressionType))
 def test_large_bodies_are_compressed(kind: CompressionType) -> None:
     config = ProducerConfig("a:1", compression_type=kind)

@@ -156,6 +156,21 @@ def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
+def test_a_request_that_cannot_be_written_waits_for_no_answer(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "MAX_PENDING_REQUESTS", 1)
+    text: Any = "not bytes"
+
+    async def scenario() -> None:
+        async with serving() as (_, address), calling() as client:
+            with pytest.raises(TypeError):
+                await client.invoke(address, RemotingCommand(ECHO, body=text), 5000)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+
+    run(scenario)
+
+
 def test_a_connection_that_went_silent_is_made_anew(run: Callable[[Scenario], None]) -> None:
     """What lies between the ends may forget a connection and tell neither; a new one goes through."""
 

@@ -23,6 +23,7 @@ from gantrymq.model.message import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     Message,
+    is_of_bytes,
     is_one_text,
 )
 from gantrymq.model.message_queue import MessageQueue
@@ -143,6 +144,8 @@ def _check(message: Message, config: ProducerConfig) -> None:
         )
     if topic in _FORBIDDEN:
         raise MQClientError(f"Sending message to topic[{topic}] is forbidden.")
+    if not is_of_bytes(message.body):
+        raise MQClientError(f"the message body is of type {type(message.body).__name__}, not bytes")
     if not message.body:
         raise MQClientError("the message body length is zero")
     if len(message.body) > config.max_message_size:

@@ -15,7 +15,6 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol, cast
 
 from gantrymq.errors import (
-    GantrymqError,
     RemotingCommandError,
     RemotingConnectError,
     RemotingError,
@@ -203,7 +202,7 @@ class Channel(asyncio.Protocol):
         command.opaque = self._pending.add(_Waiter(future, timeout_ms), deadline)
         try:
             self.send(command)
-        except GantrymqError:
+        except BaseException:  # whatever it is, nobody will ever answer
             self._pending.take(command.opaque)
             raise
         if self._timer is None or deadline < self._timer.when():
