@@ -63,7 +63,7 @@ def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path)
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)  # a shell's background job does not hear SIGINT
         said = process.communicate()[1]
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert ": put 100 B, 1 producer: " in said.splitlines()[0], "no line says how far it is"
     assert f"what was raced until now is kept in {out}" in said
     assert list(scratch.iterdir()) == []

@@ -38,7 +38,7 @@ class Session:
                 result.keep(out)
                 if not sys.stderr.isatty():  # there is no bar
                     print(line, file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             if result.outcomes:
                 print(f"what was raced until now is kept in {out}", file=sys.stderr)
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -48,9 +48,9 @@ def bench(
         gantrymq bench --scale 0.05 --against benchmarks/accepted.json
     """
     from importlib import import_module
-    from signal import SIGTERM, default_int_handler, signal
+    from signal import SIGTERM, signal
 
-    signal(SIGTERM, default_int_handler)  # so that no server and no store is left behind
+    signal(SIGTERM, _end)
     main = import_module("gantrymq.bench.main")
     track = main.track(_java(main.find_java, java_jar, ours_only=ours_only), scale)
     programme, sizes = main.programme(track, tuple(races or ())), _sizes(growth)
@@ -75,6 +75,11 @@ def bench(
         say(f"{change.name}: the ratio was {change.accepted:.2f} and is {change.now or 0:.2f}")
     if failed or collapsed:
         raise typer.Exit(CANNOT if len(failed) == len(outcomes) else FINDINGS)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """What SIGTERM does: it unwinds the run as Ctrl-C does, so that no server and no store is left behind."""
+    raise SystemExit(128 + number)
 
 
 def _java(find: Callable[[Path | None], Any], jar: Path | None, *, ours_only: bool) -> Any:
