@@ -58,8 +58,8 @@ def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
     assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a": 0}'])
-def test_a_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_text(text)
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"a": "b"}', b'{"a": 0}', b'{"\xff": 1}'])
+def test_a_file_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(raw)
     with pytest.raises(accepted.AcceptedError, match=r"a\.json"):
         accepted.load(tmp_path / "a.json")

@@ -28,12 +28,20 @@ def test_a_wrong_word_is_said_before_anything_is_raced(words: list[str], said: s
     assert done.stderr.count("\n") == 1
 
 
-def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(tmp_path: Path) -> None:
-    words = [*COMMAND, "put", "--ours-only", "--against", str(tmp_path / "none.json"), "--out", str(tmp_path / "out")]
+@pytest.mark.parametrize(
+    ("text", "said"), [(None, "No such file or directory"), ("[]", "Expected `object`, got `array`")]
+)
+def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    against, out = tmp_path / "ratios.json", tmp_path / "out"
+    if text is not None:
+        against.write_text(text)
+    words = [*COMMAND, "put", "--ours-only", "--against", str(against), "--out", str(out)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "none.json" in done.stderr
-    assert not (tmp_path / "out").exists()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"gantrymq: Invalid value for --against: {against}: {said} (")
+    assert not out.exists()
 
 
 def test_words_are_found_in_any_case() -> None:

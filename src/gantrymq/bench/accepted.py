@@ -46,7 +46,9 @@ def load(path: Path) -> dict[str, float]:
     """The accepted ratios; raises AcceptedError."""
     try:
         ratios = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
-    except (OSError, msgspec.MsgspecError) as error:
+    except OSError as error:
+        raise AcceptedError(f"{path}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AcceptedError(f"{path}: {error}") from error
     if bad := [name for name, ratio in ratios.items() if not ratio > 0]:
         raise AcceptedError(f"{path}: {bad[0]}: a ratio is more than 0")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from gantrymq.cli.messages import CANNOT, FINDINGS, say, warn
+from gantrymq.errors import GantrymqError
 
 
 def bench(
@@ -59,7 +60,7 @@ def bench(
     if names:
         print("\n".join(row.name for race in programme for row in race.rows))
         return
-    ratios = main.ratios(against) if against is not None else {}
+    ratios = _ratios(main.ratios, against)
     run = main.Run(track, rounds, sizes, scratch, out, as_json)
     outcomes = main.race(programme, run)
     if accept is not None:
@@ -92,6 +93,14 @@ def _java(find: Callable[[Path | None], Any], jar: Path | None, *, ours_only: bo
     if found is None:
         warn("no RocketMQ to race against: run `make interop` in a checkout with Java, or give --java-jar")
     return found
+
+
+def _ratios(load: Callable[[Path], dict[str, float]], path: Path | None) -> dict[str, float]:
+    """Those accepted; none where none are asked for."""
+    try:
+        return {} if path is None else load(path)
+    except GantrymqError as error:
+        raise typer.BadParameter(str(error), param_hint="--against") from None
 
 
 def _sizes(text: str) -> list[int]:
