@@ -18,6 +18,8 @@ COMMAND = [str(Path(sys.executable).with_name("gantrymq")), "bench"]
         (["nosuchrace"], "no race's name holds 'nosuchrace'; --list names them all"),
         (["put", "--growth", "0"], "'0' is no list of numbers like 1,2,10"),
         (["put", "--growth", "1,x"], "'1,x' is no list of numbers like 1,2,10"),
+        (["put", "--scale", "nan"], "nan is no amount of work"),
+        (["put", "--scale", "inf"], "inf is no amount of work"),
         (["put", "--java-jar", "/nowhere.jar"], "/nowhere.jar is not there, or no java is"),
     ],
 )

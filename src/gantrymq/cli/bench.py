@@ -49,9 +49,12 @@ def bench(
         gantrymq bench --scale 0.05 --against benchmarks/accepted.json
     """
     from importlib import import_module
+    from math import isfinite
     from signal import SIGTERM, signal
 
     signal(SIGTERM, _end)
+    if not isfinite(scale):
+        raise typer.BadParameter(f"{scale} is no amount of work", param_hint="--scale")
     main = import_module("gantrymq.bench.main")
     track = main.track(_java(main.find_java, java_jar, ours_only=ours_only), scale)
     programme, sizes = main.programme(track, tuple(races or ())), _sizes(growth)
