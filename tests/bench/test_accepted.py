@@ -58,6 +58,14 @@ def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
     assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
 
 
+def test_places_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.json", tmp_path / "new.json"
+    kept.write_text("{}")
+    for accept in (kept, new, None):
+        main.try_places(tmp_path / "out", accept)
+    assert (kept.read_text(), new.exists(), list((tmp_path / "out").iterdir())) == ("{}", False, [])
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"a": "b"}', b'{"a": 0}', b'{"\xff": 1}'])
 def test_a_file_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a.json").write_bytes(raw)

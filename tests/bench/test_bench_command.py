@@ -46,6 +46,20 @@ def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "named", "said"),
+    [("--out", "file/out", "Not a directory"), ("--accept", "nowhere/a.json", "No such file or directory")],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_raced(
+    tmp_path: Path, option: str, named: str, said: str
+) -> None:
+    (tmp_path / "file").touch()
+    words = f"put --ours-only --scale 0.001 --rounds 1 --out {tmp_path}/out {option} {tmp_path}/{named}".split()
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"gantrymq: {tmp_path / named}: {said}\n"
+
+
 def test_words_are_found_in_any_case() -> None:
     done = subprocess.run([*COMMAND, "sync_flush", "--list"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == "put SYNC_FLUSH 1024 B, 1 producer"

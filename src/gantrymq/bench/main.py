@@ -44,6 +44,21 @@ def programme(on: Track, words: tuple[str, ...]) -> list[Race]:
     return chosen(on, words)
 
 
+def try_places(out: Path, accept: Path | None) -> None:
+    """Make ``out``, and see that what is kept at the end can be written: no race is to be run in vain.
+
+    Raises OSError naming what cannot.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for path in (out / "bench.json", accept):
+        if path is None:
+            continue
+        was_there = path.exists()
+        path.open("ab").close()
+        if not was_there:
+            path.unlink()
+
+
 def race(races: Sequence[Race], run: Run) -> list[Outcome]:
     """Run them with stores in a directory of their own within ``run.scratch``."""
     with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:

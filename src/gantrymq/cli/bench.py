@@ -64,6 +64,7 @@ def bench(
         print("\n".join(row.name for race in programme for row in race.rows))
         return
     ratios = _ratios(main.ratios, against)
+    main.try_places(out, accept)
     run = main.Run(track, rounds, sizes, scratch, out, as_json)
     outcomes = main.race(programme, run)
     if accept is not None:
