@@ -1,13 +1,26 @@
 """Settings and subscriptions of consumers, with RocketMQ's bounds."""
 
+import re
+from dataclasses import fields
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from gantrymq.client.consumer.settings import ConsumerConfig, LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.client.compression import CompressionType
+from gantrymq.client.consumer.settings import (
+    ConsumeFromWhere,
+    ConsumerConfig,
+    LitePullConsumerConfig,
+    MessageModel,
+    PushConsumerConfig,
+)
 from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import string_hash
+from gantrymq.remoting.codes import SerializeType
 
 
 @pytest.mark.parametrize(
@@ -18,6 +31,7 @@ from gantrymq.model.java import string_hash
         ({"consume_thread_max": 0}, "consumeThreadMax"),
         ({"pull_threshold_for_queue": 65536}, "pullThresholdForQueue"),
         ({"pull_threshold_for_topic": 0}, "pullThresholdForTopic"),
+        ({"pull_threshold_size_for_topic": 0}, "pullThresholdSizeForTopic"),
         ({"pull_threshold_size_for_topic": 102_401}, "pullThresholdSizeForTopic"),
         ({"consume_message_batch_max_size": 1025}, "consumeMessageBatchMaxSize"),
         ({"pull_batch_size": 0}, "pullBatchSize"),
@@ -28,6 +42,44 @@ from gantrymq.model.java import string_hash
 def test_what_is_out_of_range_is_named(settings: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         PushConsumerConfig("a:1", **({"consumer_group": "g"} | settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pull_batch_size": 1.5}, "pullBatchSize=1.5 is not allowed: a whole number"),
+        ({"pull_batch_size": "32"}, "pullBatchSize='32' is not allowed: a whole number"),
+        ({"pull_batch_size": True}, "pullBatchSize=True is not allowed: a whole number"),
+        ({"consumer_group": b"g"}, "consumerGroup=b'g' is not allowed: a text"),
+        ({"message_model": "broadcast"}, "messageModel='broadcast' is not allowed: one of CLUSTERING, BROADCASTING"),
+        ({"message_model": MessageModel}, "is not allowed: one of CLUSTERING, BROADCASTING"),
+        ({"consume_from_where": 0}, "consumeFromWhere=0 is not allowed: one of CONSUME_FROM_LAST_OFFSET, "),
+    ],
+)
+def test_what_is_of_a_wrong_type_is_named(settings: dict[str, Any], said: str) -> None:
+    for config in (PushConsumerConfig, LitePullConsumerConfig):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            config("a:1", **({"consumer_group": "g"} | settings))
+
+
+@pytest.mark.parametrize("config", [PushConsumerConfig, LitePullConsumerConfig, ProducerConfig])
+def test_no_setting_is_taken_as_something_else(config: type[ClientConfig]) -> None:
+    group = {} if config is ProducerConfig else {"consumer_group": "g"}
+    unchecked = {"secret_key", "security_token", "tls", "allocate_message_queue_strategy", "local_offset_store_dir"}
+    for spec in fields(config):
+        if spec.name not in unchecked:
+            with pytest.raises(ConfigError, match=r"=\(None,\) is not allowed"):
+                config(**({"name_servers": "a:1"} | group | {spec.name: (None,)}))  # type: ignore[arg-type]
+
+
+def test_an_item_of_an_enum_may_be_given_by_its_text() -> None:
+    consumer: Any = {"message_model": "BROADCASTING", "consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
+    config = PushConsumerConfig("a:1", consumer_group="g", **consumer)
+    assert config.message_model is MessageModel.BROADCASTING
+    assert config.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    producer: Any = {"compression_type": "LZ4", "serialize_type": "ROCKETMQ"}
+    made = ProducerConfig("a:1", **producer)
+    assert (made.compression_type, made.serialize_type) == (CompressionType.LZ4, SerializeType.ROCKETMQ)
 
 
 def test_the_settings_of_lite_pull_fit_each_other() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gantrymq.client.compression import CompressionType
 from gantrymq.client.settings import ClientConfig
+from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
 
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
@@ -21,22 +22,20 @@ class ProducerConfig(ClientConfig):
     ``retry_times_when_send_failed``. A body of ``compress_msg_body_over_howmuch`` bytes or more is compressed.
     """
 
-    producer_group: str = "DEFAULT_PRODUCER"
-    send_msg_timeout_ms: int = 3000
-    retry_times_when_send_failed: int = 2
-    retry_another_broker_when_not_store_ok: bool = False
-    send_latency_fault_enable: bool = False
-    compress_msg_body_over_howmuch: int = 4096
-    compression_type: CompressionType = CompressionType.ZLIB
-    compression_level: int = 5
-    max_message_size: int = 4 * 1024 * 1024
-    create_topic_key: str = "TBW102"
-    default_topic_queue_nums: int = 4
+    producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
+    send_msg_timeout_ms: int = key("sendMsgTimeout", 3000)
+    retry_times_when_send_failed: int = key("retryTimesWhenSendFailed", 2)
+    retry_another_broker_when_not_store_ok: bool = key("retryAnotherBrokerWhenNotStoreOK", False)
+    send_latency_fault_enable: bool = key("sendLatencyFaultEnable", False)
+    compress_msg_body_over_howmuch: int = key("compressMsgBodyOverHowmuch", 4096)
+    compression_type: CompressionType = key("compressType", CompressionType.ZLIB)
+    compression_level: int = key("compressLevel", 5, least=0, most=9)
+    max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024)
+    create_topic_key: str = key("createTopicKey", "TBW102")
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 4)
 
     def __post_init__(self) -> None:
         # Without arguments super() does not work in a dataclass with slots.
         super(ProducerConfig, self).__post_init__()
         if not _GROUP.fullmatch(self.producer_group):
             raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")
-        if not 0 <= self.compression_level <= 9:
-            raise ConfigError("compressLevel", self.compression_level, "0 to 9")

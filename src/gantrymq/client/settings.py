@@ -6,6 +6,7 @@ Source: ClientConfig, NettyClientConfig.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gantrymq.config.keys import check_numbers, check_types, key
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
@@ -20,17 +21,19 @@ class ClientConfig:
     """
 
     name_servers: str
-    namespace: str = ""
-    access_key: str = ""
+    namespace: str = key("namespace", "")
+    access_key: str = key("accessKey", "")
     secret_key: str = field(default="", repr=False)
     security_token: str = field(default="", repr=False)
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    connect_timeout_ms: int = 3000
-    request_timeout_ms: int = 3000
-    serialize_type: SerializeType = SerializeType.JSON
+    connect_timeout_ms: int = key("connectTimeoutMillis", 3000)
+    request_timeout_ms: int = key("mqClientApiTimeout", 3000)
+    serialize_type: SerializeType = key("rocketmq.serialize.type", SerializeType.JSON)
 
     def __post_init__(self) -> None:
-        if not self.name_server_list:
+        check_types(self)
+        check_numbers(self)
+        if type(self.name_servers) is not str or not self.name_server_list:
             raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")

@@ -1,6 +1,7 @@
 """Settings classes whose fields carry RocketMQ's keys: how one is declared, checked, read from text and written.
 
-A class declares its fields by :func:`key` and calls :func:`check_numbers` in its ``__post_init__``.
+A class declares its fields by :func:`key` and calls :func:`check_numbers` in its ``__post_init__``, after
+:func:`check_types` where programs make it.
 """
 
 import re
@@ -13,6 +14,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX
 
 _TRUTH = {"true": True, "false": False}
+_ALLOWED = {bool: "true or false", int: "a whole number", str: "a text"}
 # Not what int() takes besides: 1_0 is a typing error, and of thousands of digits it makes a ValueError.
 _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
 
@@ -36,8 +38,22 @@ def key(
 
 
 def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
-    """The fields of a settings class (or of an instance) by RocketMQ's key, in their order."""
-    return {spec.metadata["key"]: spec for spec in fields(kind)}
+    """The fields of a settings class (or of an instance) that have a key of RocketMQ, by it, in their order."""
+    return {spec.metadata["key"]: spec for spec in fields(kind) if "key" in spec.metadata}
+
+
+def check_types(config: Any) -> None:
+    """Check that every value of a settings object is of its default's type; raises ConfigError.
+
+    An item of an enum may be given by its text, and takes the text's place.
+    """
+    for name, spec in fields_by_key(config).items():
+        value, default = getattr(config, spec.name), spec.default
+        if isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool):
+            continue
+        if not isinstance(default, Enum):
+            raise ConfigError(name, value, _ALLOWED[type(default)])
+        object.__setattr__(config, spec.name, _item(name, default, value))  # frozen for all others
 
 
 def check_numbers(config: Any) -> None:
@@ -81,20 +97,24 @@ def _parse(name: str, spec: "Field[Any]", text: str) -> Any:
     default = spec.default
     if isinstance(default, bool):
         if text.lower() not in _TRUTH:
-            raise ConfigError(name, text, "true or false")
+            raise ConfigError(name, text, _ALLOWED[bool])
         return _TRUTH[text.lower()]
     if isinstance(default, Enum):
-        kind = type(default)
-        try:
-            return kind(text)
-        except ValueError:
-            raise ConfigError(name, text, "one of " + ", ".join(str(item.value) for item in kind)) from None
+        return _item(name, default, text)
     if isinstance(default, int):
         number = _NUMBER.fullmatch(text.strip())
         if number is None:
-            raise ConfigError(name, text, "a whole number")
+            raise ConfigError(name, text, _ALLOWED[int])
         return int(number[1])
     return text
+
+
+def _item(name: str, default: Enum, given: object) -> Enum:
+    """The item of an enum that a text means: by the items' values, or where those are no texts by their names."""
+    items = {item.value if isinstance(item.value, str) else item.name: item for item in type(default)}
+    if not isinstance(given, str) or given not in items:
+        raise ConfigError(name, given, "one of " + ", ".join(items))
+    return items[given]
 
 
 def _show(value: Any) -> str:

@@ -4,7 +4,6 @@ Source: DefaultMQPushConsumer, DefaultLitePullConsumer, DefaultMQPushConsumerImp
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from gantrymq.client.settings import ClientConfig
+from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
@@ -34,27 +34,6 @@ class ConsumeFromWhere(Enum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-# RocketMQ's key and what it allows.
-_RANGES: dict[str, tuple[str, int, int]] = {
-    "consume_thread_max": ("consumeThreadMax", 1, 1000),
-    "consume_concurrently_max_span": ("consumeConcurrentlyMaxSpan", 1, 65535),
-    "consume_max_span": ("consumeMaxSpan", 1, 65535),
-    "pull_threshold_for_queue": ("pullThresholdForQueue", 1, 65535),
-    "pull_threshold_size_for_queue": ("pullThresholdSizeForQueue", 1, 1024),
-    "pull_interval_ms": ("pullInterval", 0, 65535),
-    "consume_message_batch_max_size": ("consumeMessageBatchMaxSize", 1, 1024),
-    "pull_batch_size": ("pullBatchSize", 1, 1024),
-    "max_reconsume_times": ("maxReconsumeTimes", -1, 0x7FFFFFFF),
-    "consume_timeout_minutes": ("consumeTimeout", 1, 0x7FFFFFFF),
-    "auto_commit_interval_ms": ("autoCommitIntervalMillis", 1000, 0x7FFFFFFF),
-}
-# -1 says: no bound for the topic as a whole.
-_TOPIC_RANGES: dict[str, tuple[str, int]] = {
-    "pull_threshold_for_topic": ("pullThresholdForTopic", 6_553_500),
-    "pull_threshold_size_for_topic": ("pullThresholdSizeForTopic", 102_400),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
     """What push and lite-pull consumers share; times in milliseconds, ``pull_threshold_size_for_queue`` in MiB.
@@ -64,16 +43,16 @@ class ConsumerConfig(ClientConfig):
     lie in ``local_offset_store_dir``: give two on one host different ones.
     """
 
-    consumer_group: str = DEFAULT_CONSUMER_GROUP
-    instance_name: str = "DEFAULT"
-    message_model: MessageModel = MessageModel.CLUSTERING
-    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    consume_timestamp: str = ""
+    consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
+    instance_name: str = key("instanceName", "DEFAULT")
+    message_model: MessageModel = key("messageModel", MessageModel.CLUSTERING)
+    consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    consume_timestamp: str = key("consumeTimestamp", "")
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
-    pull_threshold_for_queue: int = 1000
-    pull_threshold_size_for_queue: int = 100
-    persist_consumer_offset_interval_ms: int = 5000
-    poll_name_server_interval_ms: int = 30_000
+    pull_threshold_for_queue: int = key("pullThresholdForQueue", 1000, least=1, most=65_535)
+    pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
+    persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000)
+    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
 
     def __post_init__(self) -> None:
@@ -83,7 +62,6 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError("consumerGroup", self.consumer_group, allowed)
         if self.consume_timestamp:
             self.parse_consume_timestamp(0)
-        _check_ranges({name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def parse_consume_timestamp(self, now_ms: int) -> int:
         """``consume_timestamp`` in milliseconds since the epoch; half an hour before ``now_ms`` if none is set."""
@@ -103,36 +81,43 @@ class PushConsumerConfig(ConsumerConfig):
     ``await_termination_ms_when_shutdown`` is how long :meth:`close` waits for listeners that still work.
     """
 
-    consume_thread_max: int = 20
-    consume_concurrently_max_span: int = 2000
-    pull_threshold_for_topic: int = -1
-    pull_threshold_size_for_topic: int = -1
-    pull_interval_ms: int = 0
-    consume_message_batch_max_size: int = 1
-    pull_batch_size: int = 32
-    pull_batch_size_in_bytes: int = 256 * 1024
-    post_subscription_when_pull: bool = False
-    max_reconsume_times: int = -1
-    suspend_current_queue_time_ms: int = 1000
-    consume_timeout_minutes: int = 15
-    await_termination_ms_when_shutdown: int = 10_000
-    pull_time_delay_ms_when_exception: int = 3000
+    consume_thread_max: int = key("consumeThreadMax", 20, least=1, most=1000)
+    consume_concurrently_max_span: int = key("consumeConcurrentlyMaxSpan", 2000, least=1, most=65_535)
+    pull_threshold_for_topic: int = key("pullThresholdForTopic", -1, least=-1, most=6_553_500)
+    pull_threshold_size_for_topic: int = key("pullThresholdSizeForTopic", -1, least=-1, most=102_400)
+    pull_interval_ms: int = key("pullInterval", 0, least=0, most=65_535)
+    consume_message_batch_max_size: int = key("consumeMessageBatchMaxSize", 1, least=1, most=1024)
+    pull_batch_size: int = key("pullBatchSize", 32, least=1, most=1024)
+    pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024)
+    post_subscription_when_pull: bool = key("postSubscriptionWhenPull", False)
+    max_reconsume_times: int = key("maxReconsumeTimes", -1, least=-1)
+    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000)
+    consume_timeout_minutes: int = key("consumeTimeout", 15, least=1)
+    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000)
+
+    def __post_init__(self) -> None:
+        super(PushConsumerConfig, self).__post_init__()
+        if self.pull_threshold_for_topic == 0:
+            raise ConfigError("pullThresholdForTopic", 0, "1 and more, or -1 for no bound")
+        if self.pull_threshold_size_for_topic == 0:
+            raise ConfigError("pullThresholdSizeForTopic", 0, "1 and more, or -1 for no bound")
 
 
 @dataclass(frozen=True, slots=True)
 class LitePullConsumerConfig(ConsumerConfig):
     """A lite-pull consumer's settings."""
 
-    pull_batch_size: int = 10
-    pull_threshold_for_all: int = 10_000
-    consume_max_span: int = 2000
-    poll_timeout_ms: int = 5000
-    auto_commit: bool = True
-    auto_commit_interval_ms: int = 5000
-    broker_suspend_max_time_ms: int = 20_000
-    consumer_timeout_ms_when_suspend: int = 30_000
-    topic_metadata_check_interval_ms: int = 30_000
-    pull_time_delay_ms_when_exception: int = 1000
+    pull_batch_size: int = key("pullBatchSize", 10, least=1, most=1024)
+    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000)
+    consume_max_span: int = key("consumeMaxSpan", 2000, least=1, most=65_535)
+    poll_timeout_ms: int = key("pollTimeoutMillis", 5000)
+    auto_commit: bool = key("autoCommit", True)
+    auto_commit_interval_ms: int = key("autoCommitIntervalMillis", 5000, least=1000)
+    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000)
+    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000)
+    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000)
 
     def __post_init__(self) -> None:
         super(LitePullConsumerConfig, self).__post_init__()
@@ -142,14 +127,3 @@ class LitePullConsumerConfig(ConsumerConfig):
                 self.consumer_timeout_ms_when_suspend,
                 f"at least brokerSuspendMaxTimeMillis, {self.broker_suspend_max_time_ms}",
             )
-
-
-def _check_ranges(values: Mapping[str, object]) -> None:
-    for name, (key, low, high) in _RANGES.items():
-        value = values.get(name)
-        if isinstance(value, int) and not low <= value <= high:
-            raise ConfigError(key, value, f"{low} to {high}")
-    for name, (key, high) in _TOPIC_RANGES.items():
-        value = values.get(name)
-        if isinstance(value, int) and value != -1 and not 1 <= value <= high:
-            raise ConfigError(key, value, f"-1 for no bound, or 1 to {high}")
