@@ -1,5 +1,6 @@
 """Our consumers and our administration at our own broker; at the real one: tests/interop."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +18,19 @@ from gantrymq import (
     LitePullConsumer,
     Message,
     Producer,
+    PullClient,
     PushConsumer,
 )
 from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
+from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.errors import MQBrokerError, RemotingConnectError
+from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import ConfigError, MQBrokerError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection
 
@@ -77,6 +85,47 @@ def test_retries_and_dead_letters(namesrv: str, producer: Producer) -> None:
         second.start()
         eventually(lambda: dead, "the dead letter")
     assert seen == [("OursRetried", 0), ("OursRetried", 1)]
+
+
+def test_every_client_takes_the_name_servers_or_all_of_its_settings(namesrv: str) -> None:
+    group: dict[str, Any] = {"consumer_group": "ours-given"}
+    clients: dict[Any, tuple[ClientConfig, dict[str, Any]]] = {
+        Producer: (ProducerConfig(namesrv), {}),
+        PushConsumer: (PushConsumerConfig(namesrv, **group), group),
+        LitePullConsumer: (LitePullConsumerConfig(namesrv, **group), group),
+        AdminClient: (ClientConfig(namesrv), {}),
+        PullClient: (ClientConfig(namesrv), {}),
+    }
+    for client, (config, settings) in clients.items():
+        client(namesrv, **settings, request_timeout_ms=1000).close()
+        client(config, request_timeout_ms=1000).close()
+        for neither in (None, b"127.0.0.1:9876"):
+            with pytest.raises(ConfigError, match=r"namesrvAddr=.* is not allowed: host:port"):
+                client(neither, **settings)
+    with pytest.raises(ConfigError, match="namesrvAddr=ProducerConfig"):
+        PushConsumer(ProducerConfig(namesrv), **group)  # type: ignore[arg-type]
+
+
+def test_the_awaited_clients_take_the_name_servers_too(namesrv: str) -> None:
+    async def awaited() -> None:
+        got = asyncio.Queue[bytes]()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: object) -> None:
+            for message in messages:
+                await got.put(message.body)
+
+        async with AsyncProducer(namesrv) as producer:
+            await producer.send(Message("OursAwaited", b"x"))
+        async with AsyncLitePullConsumer(namesrv, consumer_group="ours-awaited", **FIRST) as poller:
+            await poller.subscribe("OursAwaited")
+            assert [message.body for message in await poller.poll()] == [b"x"]
+        async with AsyncPushConsumer(namesrv, consumer_group="ours-pushed", **FIRST) as consumer:
+            consumer.subscribe("OursAwaited")
+            consumer.listen(listen)
+            await consumer.start()
+            assert await got.get() == b"x"
+
+    asyncio.run(awaited())
 
 
 def test_order_is_shared_and_held(namesrv: str, producer: Producer) -> None:

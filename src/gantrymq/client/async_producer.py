@@ -1,6 +1,6 @@
 """The producer over asyncio.
 
-async with AsyncProducer(ProducerConfig("127.0.0.1:9876", producer_group="orders")) as producer:
+async with AsyncProducer("127.0.0.1:9876", producer_group="orders") as producer:
     result = await producer.send(Message("TopicTest", b"hello", tags="TagA"))
 
 Source: DefaultMQProducer, DefaultMQProducerImpl.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.calls import Call
@@ -51,13 +51,16 @@ RETRY_RESPONSE_CODES = frozenset(
 class AsyncProducer:
     """Sends messages. Start it with ``async with``, or :meth:`start` and :meth:`close`.
 
+    ``config`` is where the name servers are, with fields of ProducerConfig as ``settings``, or such an object.
+
     A send tries other brokers where one does not answer or refuses for a reason that may be its own, and raises
     MQClientError when all attempts failed, MQBrokerError when a broker refused the message itself,
     RemotingTooMuchRequestError when the time was over before an attempt. A message whose send failed may have been
     stored all the same: delivery is at least once. Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: ProducerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+        config = ProducerConfig.of(config, settings)
         # Sends, heart-beats and the goodbye name the same group.
         self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))
         self._clock = clock or SystemClock()

@@ -24,11 +24,12 @@ from gantrymq.model.message_queue import MessageQueue
 class Producer:
     """Sends messages; see :class:`gantrymq.client.async_producer.AsyncProducer` for what it raises.
 
-    ``settings`` are fields of :class:`gantrymq.client.producer_settings.ProducerConfig`. Thread rule: any thread.
+    ``settings`` are fields of :class:`gantrymq.client.producer_settings.ProducerConfig`, which may stand in place of
+    the name servers. Thread rule: any thread.
     """
 
-    def __init__(self, name_servers: str, **settings: Any) -> None:
-        self._config = ProducerConfig(name_servers, **settings)
+    def __init__(self, name_servers: ProducerConfig | str, **settings: Any) -> None:
+        self._config = ProducerConfig.of(name_servers, settings)
         self._loop = LoopThread("producer")
         self._producer = self._loop.make(self._started)
 

@@ -1,6 +1,6 @@
 """Reading topics without being a consumer: routes, offsets and pulls, no group is joined and no offset committed.
 
-with PullClient(ClientConfig("127.0.0.1:9876")) as client:
+with PullClient("127.0.0.1:9876") as client:
     for queue in client.queues("TopicTest"):
         for pulled in client.read(queue, client.min_offset(queue), client.max_offset(queue)):
             ...  # pulled.records: stored records, one after the other
@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from gantrymq.client import calls
 from gantrymq.client.blocking import BlockingClient
@@ -42,6 +42,8 @@ T = TypeVar("T")
 class PullClient:
     """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
 
+    ``config`` is where the name servers are, with fields of ClientConfig as ``settings``, or such an object.
+
     Every method raises RemotingError where no broker answers after so many ``attempts`` (four take a second and a half,
     ten half a minute), NoRouteError where there is no such topic or broker, asked as often for a queue and once for a
     topic, MQBrokerError where one refuses.
@@ -49,14 +51,15 @@ class PullClient:
 
     def __init__(
         self,
-        config: ClientConfig,
+        config: ClientConfig | str,
         *,
         group: str = TOOLS_CONSUMER_GROUP,
         pull_timeout_ms: int = PULL_TIMEOUT_MS,
         attempts: int = ATTEMPTS,
         clock: Clock | None = None,
+        **settings: Any,
     ) -> None:
-        self._config = config
+        self._config = config = ClientConfig.of(config, settings)
         self._attempts = attempts
         self._group = wrap_namespace(config.namespace, group) if group != TOOLS_CONSUMER_GROUP else group
         self._pull_timeout_ms = pull_timeout_ms

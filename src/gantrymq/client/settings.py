@@ -4,7 +4,8 @@ Source: ClientConfig, NettyClientConfig.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
 
 from gantrymq.config.keys import check_numbers, check_types, key
 from gantrymq.errors import ConfigError
@@ -37,6 +38,14 @@ class ClientConfig:
             raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")
+
+    @classmethod
+    def of(cls, given: Self | str, settings: Mapping[str, Any]) -> Self:
+        """What a client was given: all settings or the name servers, and single settings over them.
+
+        Raises ConfigError; so it does for the settings of a client of another kind.
+        """
+        return replace(given, **settings) if isinstance(given, cls) else cls(cast(str, given), **settings)
 
     @property
     def name_server_list(self) -> list[str]:

@@ -21,12 +21,13 @@ from gantrymq.client.settings import ClientConfig
 class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin):
     """All of it; each method's docstring names RocketMQ's.
 
-    ``settings`` are fields of :class:`gantrymq.client.settings.ClientConfig`. Where a method takes ``broker``, an
-    address, or ``cluster``, and neither is given, all masters are meant. Thread rule: one thread at a time.
+    ``settings`` are fields of :class:`gantrymq.client.settings.ClientConfig`, which may stand in place of the name
+    servers. Where a method takes ``broker``, an address, or ``cluster``, and neither is given, all masters are meant.
+    Thread rule: one thread at a time.
     """
 
-    def __init__(self, name_servers: str, **settings: Any) -> None:
-        super().__init__(ClientConfig(name_servers, **settings))
+    def __init__(self, name_servers: ClientConfig | str, **settings: Any) -> None:
+        super().__init__(ClientConfig.of(name_servers, settings))
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """The lite-pull consumer over asyncio.
 
-async with AsyncLitePullConsumer(LitePullConsumerConfig("127.0.0.1:9876", consumer_group="audit")) as consumer:
+async with AsyncLitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
     await consumer.subscribe("TopicTest")
     for message in await consumer.poll():
         ...
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gantrymq.client import calls
 from gantrymq.client.background import BackgroundTasks, Closing
@@ -45,7 +45,8 @@ _ANY_SIZE = 0x7FFFFFFF
 
 class AsyncLitePullConsumer:
     """Gives messages to whoever polls: of topics it shares with its group (:meth:`subscribe`), or of queues it is
-    told (:meth:`assign`), one or the other.
+    told (:meth:`assign`), one or the other. ``config`` is where the name servers are, with fields of
+    LitePullConsumerConfig as ``settings``, or such an object.
 
     Messages are fetched ahead. With ``auto_commit`` a poll commits what earlier polls gave out, every
     ``auto_commit_interval_ms``; what the last polls gave out before :meth:`close` comes again. Raises MQClientError
@@ -53,8 +54,8 @@ class AsyncLitePullConsumer:
     event loop's thread.
     """
 
-    def __init__(self, config: LitePullConsumerConfig, clock: Clock | None = None) -> None:
-        self._config = config
+    def __init__(self, config: LitePullConsumerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+        self._config = config = LitePullConsumerConfig.of(config, settings)
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
         self._member = GroupMember(config, "CONSUME_ACTIVELY", self._clock, dispatcher)

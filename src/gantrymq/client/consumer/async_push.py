@@ -1,6 +1,6 @@
 """The push consumer over asyncio.
 
-async with AsyncPushConsumer(PushConsumerConfig("127.0.0.1:9876", consumer_group="invoices")) as consumer:
+async with AsyncPushConsumer("127.0.0.1:9876", consumer_group="invoices") as consumer:
     consumer.subscribe("TopicTest", "TagA || TagB")
     consumer.listen(handle)  # def or async def handle(messages, context)
     await consumer.start()
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
@@ -56,12 +56,13 @@ class AsyncPushConsumer:
     """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once;
     ``async with`` closes it.
 
+    ``config`` is where the name servers are, with fields of PushConsumerConfig as ``settings``, or such an object.
     Delivery is at least once. Raises MQClientError where it is used wrongly, RemotingError from :meth:`start` where no
     name server answers. Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: PushConsumerConfig, clock: Clock | None = None) -> None:
-        self._config = config
+    def __init__(self, config: PushConsumerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+        self._config = config = PushConsumerConfig.of(config, settings)
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
         self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)

@@ -28,12 +28,13 @@ from gantrymq.model.message_queue import MessageQueue
 class LitePullConsumer:
     """Gives messages to whoever polls; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
 
-    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`. ``with`` starts it;
-    one that runs goes on, and AlreadyStartedError is raised. Thread rule: any thread.
+    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`, which may stand in
+    place of the name servers. ``with`` starts it; one that runs goes on, and AlreadyStartedError is raised. Thread
+    rule: any thread.
     """
 
-    def __init__(self, name_servers: str, **settings: Any) -> None:
-        config = LitePullConsumerConfig(name_servers, **settings)
+    def __init__(self, name_servers: LitePullConsumerConfig | str, **settings: Any) -> None:
+        config = LitePullConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("lite-pull-consumer")
         self._consumer = self._loop.make(lambda: AsyncLitePullConsumer(config))
 

@@ -25,12 +25,12 @@ from gantrymq.model.message_queue import MessageQueue
 class PushConsumer:
     """Gets messages pushed to its listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
 
-    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`. Thread rule: any thread
-    but a listener's may close it.
+    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`, which may stand in place
+    of the name servers. Thread rule: any thread but a listener's may close it.
     """
 
-    def __init__(self, name_servers: str, **settings: Any) -> None:
-        config = PushConsumerConfig(name_servers, **settings)
+    def __init__(self, name_servers: PushConsumerConfig | str, **settings: Any) -> None:
+        config = PushConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("push-consumer")
         self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))
 
