@@ -14,6 +14,8 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, content, files_of, open_store
@@ -125,17 +127,31 @@ def what_is_there(fs: MemoryFileSystem) -> tuple[object, object]:
         return messages, {number: list(store.query_offsets("orders", f"key-{number}")) for number in whole}
 
 
-def rebuilt(fs: FaultyFileSystem) -> None:
-    rebuild_store(ROOT, SHORT, given=GEOMETRY_KEYS, fs=fs)
+def rebuilt(fs: FaultyFileSystem, *, index: bool = True) -> None:
+    rebuild_store(ROOT, SHORT, index=index, given=GEOMETRY_KEYS, fs=fs)
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_whatever_is_moved_the_mark_that_says_so_is_on_the_disk(index: bool, rng: random.Random) -> None:
+    disk, marked = closed_and_damaged(rng), list[bool]()
+
+    def see(number: int) -> None:
+        if fs.operations[-1][1].is_relative_to(ROOT / "consumequeue") and fs.operations[-1][0] == "remove":
+            marked.append(ReadySwap(disk.crash_clone(0.0, number), StorePaths(ROOT)).is_set)
+
+    fs = FaultyFileSystem(disk, see=see)
+    rebuilt(fs, index=index)
+    assert marked
+    assert all(marked)
 
 
 @pytest.mark.parametrize("ends", ["by an error", "by a power cut"])
 def test_a_rebuild_that_ends_half_way_cuts_no_damaged_log(ends: str, rng: random.Random, count_up: CountUp) -> None:
-    damaged = closed_and_damaged(rng)
+    index, damaged = rng.random() < 0.5, closed_and_damaged(rng)
     expected, disk = what_is_there(damaged.kill_clone()), damaged.kill_clone()
     cuts: list[MemoryFileSystem] = []
     fs = FaultyFileSystem(disk, see=lambda number: cuts.append(disk.crash_clone(rng.choice(SHARES), number)))
-    rebuilt(fs)
+    rebuilt(fs, index=index)
     swap = next(number for number, (name, _) in enumerate(fs.operations) if name == "rename")
     every = [*range(1, swap, 50), *range(swap, len(fs.operations) + 1)]
     for k in sorted(rng.sample(every, min(3 * TRIED, len(every)))):
@@ -143,7 +159,7 @@ def test_a_rebuild_that_ends_half_way_cuts_no_damaged_log(ends: str, rng: random
         if ends == "by an error":
             left = damaged.kill_clone()
             with suppress(GantrymqError):
-                rebuilt(FaultyFileSystem(left, k, broken_disk, keeps_failing=True))
+                rebuilt(FaultyFileSystem(left, k, broken_disk, keeps_failing=True), index=index)
         assert what_is_there(left.kill_clone()) == expected, (k, fs.operations[k - 1])
         rebuilt(FaultyFileSystem(left))
         assert what_is_there(left) == expected, (k, fs.operations[k - 1])

@@ -77,7 +77,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What is to be made, of the records in ``files``, below ``work`` in the store; ``config`` has the sizes."""
+    """What is to be made, of the records in ``files``, below ``work``, which is there, in the store; ``config`` has sizes."""
 
     files: list[LogFile]
     work: StorePaths
@@ -191,6 +191,7 @@ class _Rebuild:
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()
+        self._fs.make_directory(self._work.root)  # durably: what lies below it syncs no name above
         with self._step("read"):
             order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
             built = self._build(self._fs, order, self._progress)

@@ -83,7 +83,6 @@ def build_on(spark: SparkSession) -> Build:
 
 
 def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
-    fs.make_directory(order.work.root)
     results = by_queue(spark, order.files, partial(_read, order), partial(_write, order))
     read = sorted((one for one in results if isinstance(one, _FileRead)), key=lambda one: one.base)
     written = [one for one in results if isinstance(one, _QueuesWritten) and one.queues]
