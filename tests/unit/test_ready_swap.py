@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.errors import StoreError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.file_swap import FileSwap
@@ -44,6 +45,23 @@ def finished(fs: MemoryFileSystem) -> dict[Path, bytes]:
 def test_what_the_mark_says_is_moved() -> None:
     moved = finished(marked())
     assert sorted(moved) == [ROOT / "checkpoint", QUEUE / NEW.name]
+
+
+def test_a_swap_that_came_to_lie_on_two_disks_is_refused_whole() -> None:
+    class Apart(MemoryFileSystem):
+        def can_rename(self, source: Path, target: Path) -> bool:
+            return target != ROOT / "index"
+
+    fs = Apart()
+    for path in (OLD, NEW, WORK / "index/1"):
+        write(fs, path, path.name.encode())
+    swap = FileSwap(fs)
+    swap.moves += [(NEW.parent, QUEUE, [NEW.name]), (WORK / "index", ROOT / "index", ["1"])]
+    ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 0)
+    before = files_of(fs)
+    with pytest.raises(StoreError, match="store/index: lies on another disk or mount"):
+        finished(fs)
+    assert files_of(fs) == before
 
 
 def test_a_mark_with_a_wrong_bit_moves_all_or_nothing() -> None:

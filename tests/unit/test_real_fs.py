@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 import types
@@ -520,3 +521,17 @@ def test_a_directory_that_somebody_else_made_is_not_given_away(
     with suppress(OSError):
         fs.make_directory(store / "new")
     assert (store / "new").stat().st_uid == 0
+
+
+def test_another_mount_of_the_same_disk_is_another_disk_to_whoever_renames(tmp_path: Path) -> None:
+    (tmp_path / "bound").mkdir()
+    asks = (
+        "from pathlib import Path; from gantrymq.fs.real import RealFileSystem as Fs;"
+        " print([Fs().can_rename(Path('work/new'), Path(to)) for to in ('bound', 'bound/orders/0', 'beside')])"
+    )
+    words = ["unshare", "-rm", "sh", "-c", 'mount --bind bound bound && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], cwd=tmp_path, check=False).returncode:
+        pytest.skip("this machine does not let us mount a directory")
+    said = subprocess.check_output([*words, sys.executable, "-c", asks], cwd=tmp_path, text=True)
+    assert said == "[False, False, True]\n"
+    assert list(tmp_path.rglob("*")) == [tmp_path / "bound"]

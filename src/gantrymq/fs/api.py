@@ -161,8 +161,8 @@ class FileSystem(Protocol):
         """Return when the names in these directories would survive a power cut; one that is gone has none."""
         ...
 
-    def disk_of(self, path: Path) -> int:
-        """The number of the disk that holds ``path``, or would: files are renamed within one."""
+    def can_rename(self, source: Path, target: Path) -> bool:
+        """Whether a file below ``source`` could be renamed to one below ``target``; either may be missing."""
         ...
 
     def used_ratio(self, path: Path) -> float:

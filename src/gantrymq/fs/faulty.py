@@ -190,9 +190,9 @@ class FaultyFileSystem:
                 raise sync_failed(path, error) from error
             self.inner.sync_directory(path)
 
-    def disk_of(self, path: Path) -> int:
+    def can_rename(self, source: Path, target: Path) -> bool:
         """As the inner file system."""
-        return self.inner.disk_of(path)
+        return self.inner.can_rename(source, target)
 
     def used_ratio(self, path: Path) -> float:
         """As the inner file system."""

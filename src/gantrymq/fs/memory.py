@@ -213,9 +213,9 @@ class MemoryFileSystem:
             clone._journal = [change.over(copies) for change in self._journal]
         return clone
 
-    def disk_of(self, path: Path) -> int:
-        """There is one."""
-        return 0
+    def can_rename(self, source: Path, target: Path) -> bool:
+        """There is one disk."""
+        return True
 
     def used_ratio(self, path: Path) -> float:
         """How full the disk is that ``path`` lies on, 0.0 to 1.0."""

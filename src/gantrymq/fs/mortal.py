@@ -142,9 +142,9 @@ class MortalFileSystem:
             self._require_alive(path)
         self._inner.sync_directory(*paths)
 
-    def disk_of(self, path: Path) -> int:
+    def can_rename(self, source: Path, target: Path) -> bool:
         """As the inner file system."""
-        return self._inner.disk_of(path)
+        return self._inner.can_rename(source, target)
 
     def used_ratio(self, path: Path) -> float:
         """As the inner file system."""

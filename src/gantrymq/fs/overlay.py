@@ -219,9 +219,9 @@ class OverlayFileSystem:
     def sync_directory(self, *paths: Path) -> None:
         """Nothing to write."""
 
-    def disk_of(self, path: Path) -> int:
-        """That of the real file system."""
-        return self._real.disk_of(path)
+    def can_rename(self, source: Path, target: Path) -> bool:
+        """Always, wherever it is: nothing leaves its disk."""
+        return True
 
     def used_ratio(self, path: Path) -> float:
         """That of the real disk."""

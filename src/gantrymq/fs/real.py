@@ -42,6 +42,7 @@ from gantrymq.fs.holes import data_end
 _SMALL = 1 << 16
 _MANY_DIRECTORIES = 32
 _ZERO_CHUNK = bytes(1 << 20)
+_NO_FILE = "gantrymq.no-such-file"
 
 
 class RealFile:
@@ -198,6 +199,13 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
     return Entry(item.name, 0 if is_directory else status.st_size, is_directory, status.st_mtime_ns // 1_000_000)
 
 
+def _nearest(path: Path) -> Path:
+    with named_errors(path):
+        while not path.exists():
+            path = path.parent
+    return path
+
+
 def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
     """Whether the pages are there: not on an old Linux, at a bad sector, or where the file was cut."""
     begin = position - position % mmap.PAGESIZE
@@ -277,12 +285,16 @@ class RealFileSystem:
             with suppress(FileNotFoundError), open_directory(path) as fd, sync_errors(path):
                 os.fsync(fd)
 
-    def disk_of(self, path: Path) -> int:
-        """That of the nearest directory that is there."""
-        with named_errors(path):
-            while not path.exists():
-                path = path.parent
-            return path.stat().st_dev
+    def can_rename(self, source: Path, target: Path) -> bool:
+        """Asked of the nearest directories that are there: within one disk, and one mount of it."""
+        source, target = _nearest(source), _nearest(target)
+        if source.stat().st_dev != target.stat().st_dev:
+            return False
+        try:
+            os.rename(source / _NO_FILE, target / _NO_FILE)  # Linux looks at the mounts before it looks for the file
+        except OSError as error:
+            return error.errno != errno.EXDEV
+        return True
 
     def used_ratio(self, path: Path) -> float:
         """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""

@@ -67,8 +67,8 @@ class FileSwap:
 
 def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:
     """Raise StoreError where no file of ``source`` could be renamed to one of ``target``; either may be missing."""
-    if fs.disk_of(source) != fs.disk_of(target):
-        raise StoreError(target, f"lies on another disk than {source}, so that no file can be moved there")
+    if not fs.can_rename(source, target):
+        raise StoreError(target, f"lies on another disk or mount than {source}, so that no file can be moved there")
 
 
 def clear_directory(fs: FileSystem, directory: Path) -> None:

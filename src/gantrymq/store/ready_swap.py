@@ -25,7 +25,7 @@ from gantrymq.format.record import BLANK_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, clear_directory
+from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, clear_directory, require_same_disk
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.swap_mark import SwapMark
 
@@ -61,13 +61,19 @@ class ReadySwap:
         clear_directory(self._fs, self._work)
 
     def finish(self) -> None:
-        """Do what a rebuild that was killed has left to do, if there is such. Raises DiskFullError, DiskError."""
+        """Do what a rebuild that was killed has left to do, if there is such.
+
+        Raises DiskFullError and DiskError, and before anything is moved StoreError, where another disk or mount was put
+        in its way meanwhile: what was moved before and what was not may be of a damaged log, and only together right.
+        """
         mark = self._read() if self.is_set else None
         if mark is None or mark.log_end[1] != self._log_end_crc(mark.log_end[0]):
             return
         swap = FileSwap(self._fs)
         root = self._paths.root
         swap.moves += [(root / source, root / target, names) for source, target, names in mark.moves]
+        for source, target, _ in swap.moves:
+            require_same_disk(self._fs, source, target)
         swap.run()
         checkpoint = StoreCheckpoint(self._fs, self._paths.checkpoint)
         checkpoint.page = Checkpoint(*mark.checkpoint)
