@@ -6,7 +6,7 @@ surer than to dispatch again, for where the log is damaged a recovery would cut 
 
 The mark says how the log ended, too. A broker of RocketMQ knows nothing of the mark, and where one has gone on in the
 log meanwhile the new files are of the past: then nothing is moved. Nor is it by a mark that is damaged, which is none,
-and never anything but from ``rebuild.tmp`` to where queues and index lie.
+and never anything but from ``rebuild.tmp`` to where queues and index lie. What is not to be moved is cleared away.
 
 Thread rule: one thread, under the lock of the store, or over a view of it.
 """
@@ -14,11 +14,12 @@ Thread rule: one thread, under the lock of the store, or over a view of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from zlib import crc32
 
-from gantrymq.errors import StoreError, UnusableFileError
+from gantrymq.errors import StoreError, StorePermissionError, UnusableFileError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.names import parse_offset_name
 from gantrymq.format.record import BLANK_SIZE
@@ -53,6 +54,12 @@ class ReadySwap:
         mark = SwapMark(astuple(page), (log_end, self._log_end_crc(log_end)), moves)
         ReplacedFile(self._fs, self._mark).replace(mark.encode())
 
+    def give_up(self) -> None:
+        """Whoever was to make the files has failed: they go, unless the mark is set, for then they can be moved."""
+        with suppress(StoreError, OSError):  # there is an error to tell already, and the next open clears away too
+            if not self.is_set:
+                clear_directory(self._fs, self._work)
+
     def clear(self) -> None:
         """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first."""
         if self.is_set:
@@ -61,13 +68,17 @@ class ReadySwap:
         clear_directory(self._fs, self._work)
 
     def finish(self) -> None:
-        """Do what a rebuild that was killed has left to do, if there is such.
+        """Do what a rebuild that was killed has left to do, if there is such; clear away what it has made for nothing.
 
         Raises DiskFullError and DiskError, and before anything is moved StoreError, where another disk or mount was put
         in its way meanwhile: what was moved before and what was not may be of a damaged log, and only together right.
         """
-        mark = self._read() if self.is_set else None
+        if not self._fs.exists(self._work):
+            return
+        mark = self._read()
         if mark is None or mark.log_end[1] != self._log_end_crc(mark.log_end[0]):
+            with suppress(StorePermissionError):  # it is in nobody's way
+                self.clear()
             return
         swap = FileSwap(self._fs)
         root = self._paths.root

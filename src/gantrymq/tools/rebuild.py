@@ -191,15 +191,22 @@ class _Rebuild:
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()
+        try:
+            self._rebuild(BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt))
+        except BaseException:
+            self._ready.give_up()
+            raise
+
+    def _rebuild(self, order: BuildOrder) -> None:
+        report = self._report
         self._fs.make_directory(self._work.root)  # durably: what lies below it syncs no name above
         with self._step("read"):
-            order = BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt)
             built = self._build(self._fs, order, self._progress)
             if report.queues_rebuilt:
-                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, config, built.found)
+                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, order.config, built.found)
         self._note(built)
         if not report.last_exit_ok:
-            self._sync_log(files)
+            self._sync_log(order.files)
         with self._step("swap"):
             self._swap(built)
 
