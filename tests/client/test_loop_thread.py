@@ -113,19 +113,26 @@ def test_what_an_interrupted_caller_waited_for_is_cancelled() -> None:
         loop.close(nothing())
 
 
-def test_messages_of_a_poll_that_was_interrupted_come_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time limit strikes when the messages are there, and before the poll returns."""
+def raising(*args: object) -> None:
+    raise TimeLimitError
+
+
+@pytest.mark.parametrize("moment", ["begun", "done", "told"])
+def test_messages_of_a_poll_that_was_interrupted_come_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The time limit strikes as the poll is begun, with the messages there, or as it hears of them."""
     begin = asyncio.run_coroutine_threadsafe
 
     def interrupted(work: Any, loop: asyncio.AbstractEventLoop) -> Future[Any]:
         monkeypatch.undo()
         call = begin(work, loop)
-        wait([call])
+        if moment != "begun":
+            wait([call])
+        if moment != "told":
+            raise TimeLimitError  # the caller has no future yet
         monkeypatch.setattr(call, "result", raising)
         return call
-
-    def raising() -> None:
-        raise TimeLimitError
 
     with (
         EmbeddedBroker() as broker,

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from gantrymq.errors import MQClientError
 
@@ -16,6 +17,14 @@ T = TypeVar("T")
 
 
 _TELL_AGAIN_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Call(Generic[T]):
+    """A coroutine, and the task it runs in once the loop has come to it."""
+
+    work: Coroutine[Any, Any, T]
+    task: asyncio.Task[T] | None = None
 
 
 class LoopThread:
@@ -35,34 +44,31 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
-        return self._begin(work, [])
+        return self._begin(_Call(work))
 
-    def _begin(self, work: Coroutine[Any, Any, T], results: list[T]) -> Future[T]:
+    def _begin(self, call: _Call[T]) -> Future[T]:
         if os.getpid() != self._pid:
-            work.close()
+            call.work.close()
             raise MQClientError(f"the {self._name} was made before a fork, in process {self._pid}: make one here")
         with self._lock:
             if not self._closed:
-                return asyncio.run_coroutine_threadsafe(self._until_closed(work, results), self._loop)
-        work.close()
+                return asyncio.run_coroutine_threadsafe(self._until_closed(call), self._loop)
+        call.work.close()
         raise MQClientError(f"the {self._name} is closed")
 
     def run(self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
         """A coroutine's result, or what it raises.
 
         Where the caller is interrupted, as by a signal, the coroutine is cancelled; where that comes too late, ``undo``
-        gets what nobody else will, in the loop's thread.
+        gets what nobody else will, in the loop's thread. A signal may strike before there is a future to cancel, too.
         """
         self._check_thread(work)
-        results: list[T] = []
-        call = self._begin(work, results)
+        call = _Call(work)
         try:
-            return call.result()
+            return self._begin(call).result()
         except BaseException:
-            call.cancel()
-            if undo is not None:
-                with suppress(MQClientError):  # all is closed: nobody gets anything
-                    self.submit(_undo(undo, results))  # behind the cancellation
+            with suppress(MQClientError):  # all is closed: nobody gets anything
+                self.submit(_abandon(call, undo))
             raise
 
     def do(self, act: Callable[[], T]) -> T:
@@ -108,10 +114,10 @@ class LoopThread:
             work.close()
             raise MQClientError(f"a call that blocks, within the {self._name}'s own thread, would wait for itself")
 
-    async def _until_closed(self, work: Coroutine[Any, Any, T], results: list[T]) -> T:
+    async def _until_closed(self, call: _Call[T]) -> T:
+        call.task = asyncio.current_task()
         try:
-            results.append(await work)
-            return results[0]
+            return await call.work
         except asyncio.CancelledError as error:
             if not self._closed:
                 raise
@@ -121,9 +127,17 @@ class LoopThread:
 async def _nothing() -> None: ...
 
 
-async def _undo(undo: Callable[[T], None], results: list[T]) -> None:
-    for result in results:
-        undo(result)
+async def _abandon(call: _Call[T], undo: Callable[[T], None] | None) -> None:
+    """Nobody waits for a call any more. The loop takes this up behind it: what has no task by now was never begun."""
+    task = call.task
+    if task is None:
+        call.work.close()
+        return
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if undo is not None and not task.cancelled() and task.exception() is None:
+        undo(task.result())
 
 
 async def _end_all() -> None:
