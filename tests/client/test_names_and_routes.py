@@ -54,6 +54,11 @@ def test_namespaces(name: str, wrapped: str) -> None:
     assert without_namespace("", wrapped) == wrapped
 
 
+@pytest.mark.parametrize("name", ["NS%TBW102", "NS%CID_RMQ_SYS_q", "NS%rmq_sys_t", "NS%NS%x", "%DLQ%NS%NS%x", "NS%"])
+def test_what_would_be_another_without_its_namespace_is_shown_with_it(name: str) -> None:
+    assert without_namespace("NS", name) == name == wrap_namespace("NS", name)
+
+
 def route(**more: object) -> TopicRouteData:
     return TopicRouteData(
         queue_datas=[

@@ -367,8 +367,9 @@ def test_an_administrator_in_a_namespace_is_shown_what_is_within_and_without_its
         AdminClient(broker.namesrv, namespace="NS") as admin,
         LitePullConsumer(broker.namesrv, consumer_group="ours-admin", namespace="NS", **FIRST) as consumer,
     ):
-        for topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin"):
+        for topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin", "NS%TBW102"):
             broker.create_topic(topic, 1)
+        admin.create_subscription_group("NS%NS%ours-admin", broker=broker.address)
         queue = producer.send(Message("OursAdmin", b"x")).queue
         consumer.subscribe("OursAdmin")
         eventually(lambda: consumer.poll(100), "the message")
@@ -377,10 +378,15 @@ def test_an_administrator_in_a_namespace_is_shown_what_is_within_and_without_its
         assert list(admin.consume_stats("ours-admin", "OursAdmin")) == [queue]
         assert list(admin.reset_offset_by_time("ours-admin", "OursAdmin", 0)) == [queue]
         assert admin.topic_consumers("OursAdmin") == ["ours-admin"]
-        assert "ours-admin" in admin.subscription_groups(broker.address)
+        groups = admin.subscription_groups(broker.address)
+        assert {name: groups[name].group_name for name in ("ours-admin", "NS%NS%ours-admin")} == {
+            "ours-admin": "NS%ours-admin",
+            "NS%NS%ours-admin": "NS%NS%ours-admin",
+        }
         [cluster] = admin.cluster_info().cluster_addr_table
         for topics in (admin.topics(), admin.topics_of_cluster(cluster)):
-            assert {"OursAdmin", "%RETRY%ours-admin", "TBW102"} <= {*topics}
+            assert {"OursAdmin", "%RETRY%ours-admin", "TBW102", "NS%TBW102"} <= {*topics}
+            assert len({*topics}) == len(topics)
             assert not [topic for topic in topics if topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin")]
 
 

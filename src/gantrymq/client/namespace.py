@@ -25,10 +25,16 @@ def wrap_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """The inverse of :func:`wrap_namespace`; a name of another namespace stays as it is."""
+    """The inverse of :func:`wrap_namespace`; a name of another namespace stays as it is.
+
+    So does one whose rest would be wrapped to another name, ``NS%TBW102`` or ``NS%NS%x``: RocketMQ shows that rest.
+    """
     prefix, rest = _split_prefix(name)
     inside = f"{namespace}{SEPARATOR}"
-    return f"{prefix}{rest.removeprefix(inside)}" if namespace else name
+    if not namespace or not rest.startswith(inside):
+        return name
+    short = f"{prefix}{rest.removeprefix(inside)}"
+    return short if wrap_namespace(namespace, short) == name else name
 
 
 def _is_system(name: str) -> bool:
