@@ -1,5 +1,6 @@
 """Reading without a group, at our own broker; at the real one: tests/interop."""
 
+import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from gantrymq.client.records import decode_records
 from gantrymq.client.segments import PulledRecords
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import SystemClock
-from gantrymq.errors import RemotingConnectError, RemotingError
+from gantrymq.errors import MQClientError, RemotingConnectError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 
 COUNT = 3000  # of each queue; every tenth has the tag a
@@ -102,6 +103,22 @@ def test_a_read_whose_client_was_closed_meanwhile_says_so(client: PullClient, qu
     client.close()
     with pytest.raises(RemotingConnectError):
         list(reading)
+
+
+def test_after_a_fork_nobody_shares_a_socket_with_another_process(
+    broker: EmbeddedBroker, queues: list[MessageQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AdminClient(broker.namesrv) as admin, PullClient(ClientConfig(broker.namesrv)) as client:
+        topics, reading = admin.topics(), client.read(queues[0], 0, COUNT, under_way=2)
+        next(reading)
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(MQClientError, match="the client was made before a fork"):
+                admin.topics()
+            with pytest.raises(MQClientError, match="the connection was made before a fork"):
+                list(reading)
+        assert admin.topics() == topics
+        assert client.max_offset(queues[0]) == COUNT
 
 
 def test_a_connection_that_was_closed_is_a_named_error(broker: EmbeddedBroker) -> None:

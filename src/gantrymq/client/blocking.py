@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from gantrymq.client.calls import Call
+from gantrymq.client.own_process import OwnProcess
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import RemotingCommandError, RemotingConnectError, RemotingError, RemotingTimeoutError
@@ -31,7 +32,8 @@ T = TypeVar("T")
 class BlockingConnection:
     """One connection to ``address``, for one asker at a time. After any RemotingError it is useless: close it.
 
-    Raises RemotingConnectError where there is nobody to connect to.
+    Raises RemotingConnectError where there is nobody to connect to. After a fork nothing is sent or received in the new
+    process: MQClientError says so.
     """
 
     def __init__(self, address: str, config: ClientConfig, clock: Clock) -> None:
@@ -42,6 +44,7 @@ class BlockingConnection:
         self._unsent: list[bytes] = []
         self._unanswered: set[int] = set()
         self._opaque = 0
+        self._process = OwnProcess("connection")
         self._socket = self._connect(tls_client(config.tls))
 
     @property
@@ -86,6 +89,7 @@ class BlockingConnection:
 
         Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for what is no command or no answer.
         """
+        self._process.check()
         deadline = self._clock.monotonic_s() + timeout_ms / 1000
         while not self._received:
             if self._connection.error is not None:
@@ -137,6 +141,7 @@ class BlockingClient:
         self._idle = defaultdict[str, list[BlockingConnection]](list)
         self._lent: set[BlockingConnection] = set()
         self._name_servers = config.name_server_list
+        self._process = OwnProcess("client")
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +163,9 @@ class BlockingClient:
         """A connection to an address for one asker alone, made when none idles that is still good.
 
         Who leaves while answers are on their way, by an error or otherwise, leaves one that nobody can use any more.
+        Raises MQClientError after a fork, in the new process: two who read one socket take each other's answers.
         """
+        self._process.check()
         connection = self._idle_connection(address) or BlockingConnection(address, self.config, self._clock)
         self._lent.add(connection)
         try:

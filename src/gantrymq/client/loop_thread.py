@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -11,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gantrymq.client.own_process import OwnProcess
 from gantrymq.errors import MQClientError
 
 T = TypeVar("T")
@@ -40,21 +40,22 @@ class LoopThread:
         self._thread.start()
         self._lock = threading.Lock()  # so that nothing is begun behind what closing begins
         self._closed = False
-        self._pid = os.getpid()
+        self._process = OwnProcess(name)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
         return self._begin(_Call(work))
 
     def _begin(self, call: _Call[T]) -> Future[T]:
-        if os.getpid() != self._pid:
-            call.work.close()
-            raise MQClientError(f"the {self._name} was made before a fork, in process {self._pid}: make one here")
-        with self._lock:
-            if not self._closed:
+        try:
+            self._process.check()
+            with self._lock:
+                if self._closed:
+                    raise MQClientError(f"the {self._name} is closed")
                 return asyncio.run_coroutine_threadsafe(self._until_closed(call), self._loop)
-        call.work.close()
-        raise MQClientError(f"the {self._name} is closed")
+        except MQClientError:
+            call.work.close()
+            raise
 
     def run(self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
         """A coroutine's result, or what it raises.
@@ -92,7 +93,7 @@ class LoopThread:
 
         Twice is once; and after a fork it is for the process that made it.
         """
-        if os.getpid() != self._pid:
+        if not self._process.is_here:
             last.close()
             return
         self._check_thread(last)
