@@ -125,16 +125,20 @@ def test_a_poller_s_close_that_was_cancelled_comes_to_its_end(broker: EmbeddedBr
     assert is_left(broker, "impatient-lite")
 
 
+@pytest.mark.parametrize("is_limited", [False, True], ids=["", "limited"])
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
-def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> None:
+def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str, is_limited: bool) -> None:
+    """Also in a task of its own, as asyncio.wait_for makes before Python 3.12."""
+    group = f"enough-{way}-{is_limited}"
+
     async def scenario() -> None:
         closed = asyncio.Event()
 
         async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
-            await consumer.close()
+            await (asyncio.create_task(consumer.close()) if is_limited else consumer.close())
             closed.set()
 
-        async with push(broker, f"enough-{way}") as consumer:
+        async with push(broker, group) as consumer:
             consumer.subscribe("Enough")
             getattr(consumer, way)(listen)
             await consumer.start()
@@ -146,4 +150,4 @@ def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> 
     with Producer(broker.namesrv) as producer:
         producer.send(Message("Enough", b"last"))
     asyncio.run(scenario())
-    assert is_left(broker, f"enough-{way}")
+    assert is_left(broker, group)

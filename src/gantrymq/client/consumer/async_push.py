@@ -149,7 +149,8 @@ class AsyncPushConsumer:
     async def close(self) -> None:
         """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once.
 
-        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may call it.
+        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may call it,
+        under a time limit too: its own call is not waited for then.
         """
         if self._work is not None:
             self._work.consumption.excuse()
