@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer
+from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
-from gantrymq.errors import MQBrokerError
+from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.errors import AlreadyStartedError, MQBrokerError, MQClientError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -74,6 +76,57 @@ def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroker) -
             broker.create_topic(topic, 1)
             producer.send(Message(topic, topic.encode()))
     assert asyncio.run(scenario()) == [b"AgainA", b"AgainB"]
+
+
+@pytest.mark.parametrize("kind", ["lite", "push"])
+def test_who_is_closed_while_it_starts_does_not_go_on(broker: EmbeddedBroker, kind: str) -> None:
+    async def scenario() -> None:
+        closing: list[asyncio.Task[None]] = []
+        consumer: AsyncLitePullConsumer | AsyncPushConsumer
+        if kind == "lite":
+            consumer = lite(broker, "hasty-lite")
+            for topic in ("HastyA", "HastyB"):
+                await consumer.subscribe(topic)
+        else:
+            consumer = push(broker, "hasty-push")
+            for topic in ("HastyA", "HastyB"):
+                consumer.subscribe(topic)
+            consumer.listen(lambda messages, context: None)
+        consumer.register_message_queue_listener(
+            lambda topic, queues, mine: closing.append(asyncio.ensure_future(consumer.close()))
+        )
+        with pytest.raises(MQClientError):
+            await consumer.start()
+        await closing[0]
+        await others_ended()
+
+    for topic in ("HastyA", "HastyB"):
+        broker.create_topic(topic, 1)
+    asyncio.run(scenario())
+    assert is_left(broker, f"hasty-{kind}")
+
+
+def test_a_push_consumer_starts_once_whoever_asks(broker: EmbeddedBroker) -> None:
+    async def scenario() -> list[BaseException | None]:
+        async with push(broker, "twice") as consumer:
+            consumer.subscribe("Twice")
+            consumer.listen(lambda messages, context: None)
+            return await asyncio.gather(consumer.start(), consumer.start(), return_exceptions=True)
+
+    broker.create_topic("Twice", 1)
+    outcomes = asyncio.run(scenario())
+    assert {type(outcome) for outcome in outcomes} == {type(None), AlreadyStartedError}
+
+
+def test_a_producer_that_was_closed_does_not_start(broker: EmbeddedBroker) -> None:
+    async def scenario() -> None:
+        producer = AsyncProducer(ProducerConfig(broker.namesrv, producer_group="hasty"))
+        await producer.close()
+        with pytest.raises(MQClientError, match="closed"):
+            producer.start()
+        await others_ended()
+
+    asyncio.run(scenario())
 
 
 def is_left(broker: EmbeddedBroker, group: str) -> bool:
@@ -151,3 +204,28 @@ def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str, is_
         producer.send(Message("Enough", b"last"))
     asyncio.run(scenario())
     assert is_left(broker, group)
+
+
+def test_what_a_listener_fails_with_once_its_consumer_is_closed_comes_again(broker: EmbeddedBroker) -> None:
+    """It is not sent back any more: whoever sends it back would make a producer that nobody closes."""
+
+    async def scenario() -> None:
+        failing = asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            await consumer.close()
+            failing.set()
+            raise ValueError("too late")
+
+        consumer = push(broker, "late")
+        consumer.subscribe("Late")
+        consumer.listen(listen)
+        await consumer.start()
+        await failing.wait()
+        await others_ended()
+
+    broker.create_topic("Late", 1)
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("Late", b"again"))
+    asyncio.run(scenario())
+    assert not broker.consumer_offsets("late", "Late").get(0)

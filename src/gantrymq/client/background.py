@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from gantrymq.errors import MQClientError
 from gantrymq.logs import get_logger
 
 _TELL_AGAIN_SECONDS = 0.1
@@ -18,9 +19,13 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin; on a running loop."""
+        """Begin; on a running loop. Raises MQClientError once all is closed: nobody would end what is begun then."""
+        if self._closed:
+            work.close()
+            raise MQClientError("the client was closed meanwhile")
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -31,8 +36,9 @@ class BackgroundTasks:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
-    async def cancel(self) -> None:
-        """End all of them. One that swallows its cancellation, as asyncio.wait_for may, is told again."""
+    async def close(self) -> None:
+        """End all, and begin no more. One that swallows its cancellation, as asyncio.wait_for may, is told again."""
+        self._closed = True
         tasks = {task for task in self._tasks if task is not asyncio.current_task()}
         while tasks:
             for task in tasks:

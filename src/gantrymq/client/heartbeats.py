@@ -56,7 +56,7 @@ class Heartbeats:
 
     async def close(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Stop, and tell the brokers that the group has one client less."""
-        await self._tasks.cancel()
+        await self._tasks.close()
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )

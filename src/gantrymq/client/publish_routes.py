@@ -89,7 +89,7 @@ class PublishRoutes:
         """Ask no more."""
         for asking in list(self._first.values()):
             asking.cancel()
-        await self._tasks.cancel()
+        await self._tasks.close()
 
     def forget(self, topic: str) -> None:
         """Ask for a route anew when it is needed next."""

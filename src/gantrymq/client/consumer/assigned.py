@@ -115,7 +115,7 @@ class AssignedQueues:
 
     async def close(self) -> None:
         """End all pulling. The queues stay in the table: their offsets are persisted after this."""
-        await self._tasks.cancel()
+        await self._tasks.close()
 
     async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
         queue = ProcessQueue(wanted, self._member.clock.now_ms())

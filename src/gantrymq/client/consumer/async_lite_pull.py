@@ -102,7 +102,8 @@ class AsyncLitePullConsumer:
     async def start(self) -> None:
         """Join the group, and begin to fetch what is subscribed or assigned.
 
-        Where that fails nothing was begun, and it may be tried again.
+        Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
+        RemotingError where it waited for an answer.
         """
         if self._running or self._closing.is_begun:
             raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
@@ -113,9 +114,9 @@ class AsyncLitePullConsumer:
             self._running = False
             await self._assigned.keep_topics(())  # what was taken over is being pulled already
             raise
+        for service in (self._rebalancing.run, self._rebalancing.follow_routes, self._persist_regularly):
+            self._tasks.start(service())
         self._member.heartbeats.start()
-        for work in (self._rebalancing.run(), self._rebalancing.follow_routes(), self._persist_regularly()):
-            self._tasks.start(work)
         for topic in self._watch.topics:
             self._tasks.start(self._watch.follow(topic))
 
@@ -125,7 +126,7 @@ class AsyncLitePullConsumer:
 
     async def _close(self) -> None:
         self._running = False
-        await self._tasks.cancel()
+        await self._tasks.close()
         await self._assigned.close()
         await self._offsets.persist_at_last(list(self._assigned.table))
         await self._member.close()

@@ -129,9 +129,12 @@ class AsyncPushConsumer:
     # Life
 
     async def start(self) -> None:
-        """Join the group. Where that fails nothing was begun, and it may be tried again."""
-        if self._work is not None or self._closing.is_begun:
-            raise AlreadyStartedError("The PushConsumer service state not OK, maybe started once")
+        """Join the group.
+
+        Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
+        RemotingError where it waited for an answer.
+        """
+        self._check_new()
         if self._make is None:
             raise MQClientError("messageListener is null: call listen or listen_orderly first")
         if self._member.is_clustering:
@@ -140,6 +143,7 @@ class AsyncPushConsumer:
         for topic in list(self._member.subscriptions):
             await self._member.find_route(topic)
         await self._member.check_filters()
+        self._check_new()  # once more, for others had their turn
         self._work = self._made(*self._make)
         await self._member.heartbeats.beat()
         self._member.heartbeats.start()
@@ -157,7 +161,7 @@ class AsyncPushConsumer:
         await self._closing.done()
 
     async def _close(self) -> None:
-        await self._tasks.cancel()
+        await self._tasks.close()
         if self._work is not None:
             await self._work.assigned.close()
             await self._work.consumption.close()
@@ -193,6 +197,10 @@ class AsyncPushConsumer:
         return await self._member.fetch_queues(topic)
 
     # Within
+
+    def _check_new(self) -> None:
+        if self._work is not None or self._closing.is_begun:
+            raise AlreadyStartedError("The PushConsumer service state not OK, maybe started once")
 
     def _listen(self, make: _Make, *, is_orderly: bool) -> None:
         if self._work is not None:

@@ -67,7 +67,7 @@ class ConcurrentConsumption:
             log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
         self._ending.set()
         await self._tasks.drain(wait_s)
-        await self._tasks.cancel()
+        await self._tasks.close()
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""
@@ -120,7 +120,7 @@ class ConcurrentConsumption:
         elif not self._ground.member.is_clustering:
             log.warning("broadcasting: messages that failed are dropped", queue=str(queue.queue))
             self._settle(queue, batch)
-        else:
+        elif not self._ending.is_set():  # else it comes again by itself
             self._tasks.start(self._send_back(queue, batch, succeeded, context.delay_level_when_next_consume))
 
     async def _send_back(

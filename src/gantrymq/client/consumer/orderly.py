@@ -71,7 +71,7 @@ class OrderlyConsumption:
         if not await self._listening.close(wait_s):
             log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
         await self._tasks.drain(1.0)
-        await self._tasks.cancel()
+        await self._tasks.close()
 
     async def _consume(self, queue: ProcessQueue) -> None:
         try:
