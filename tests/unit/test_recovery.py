@@ -111,6 +111,20 @@ def test_with_duplication_only_what_is_confirmed_is_dispatched(killed: Path) -> 
     assert len(bodies(killed, config)) == 201
 
 
+@pytest.mark.parametrize("was_closed", [True, False])
+@pytest.mark.parametrize("lost_files", [1, 3, 99])
+def test_units_that_point_behind_the_last_file_count_as_cut(killed: Path, lost_files: int, *, was_closed: bool) -> None:
+    if was_closed:
+        (killed / "abort").unlink()
+    for log_file in sorted((killed / "commitlog").iterdir())[-lost_files:]:
+        log_file.unlink()
+    with open_reader(killed) as reader:
+        planned = reader.recovery.queue_units_cut
+    with open_store(RealFileSystem(), killed) as store:
+        assert store.recovery.queue_units_cut == planned == MESSAGES - len(bodies(killed)) > 0
+        assert store.recovery.queue_units_added == 0
+
+
 def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
     with open_reader(killed) as reader:

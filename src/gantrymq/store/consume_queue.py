@@ -26,7 +26,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
-from gantrymq.store.queue_file_units import rising_units, valid_units
+from gantrymq.store.queue_file_units import rising_units, units_behind, valid_units
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
@@ -84,24 +84,27 @@ class ConsumeQueue:
 
     # Recovery
 
-    def recover(self, log_limit: int) -> None:
+    def recover(self, log_limit: int) -> int:
         """Find the end: the first unit from the last three files on that is none, or points behind ``log_limit``.
 
-        Files in front are taken for full, as Java does. After an abnormal exit :meth:`drop_from` looks again.
+        Files in front are taken for full, as Java does. After an abnormal exit :meth:`drop_from` looks again. Returns
+        how many units the files held, with those that point behind ``log_limit`` and are dropped.
         """
-        files = self.files.files
-        end = 0
+        files, end, held = self.files.files, 0, 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
             count = valid_units(file, log_limit)
             end = file.file_from_offset + count * UNIT_SIZE
             if count * UNIT_SIZE < file.size:
                 break
         if files:
-            self._cut_to(end, wipe=False)
+            is_cut = any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
+            held = (end - self.files.min_offset) // UNIT_SIZE + (units_behind(files, end) if is_cut else 0)
+            self.files.truncate_dirty(end, wipe=is_cut)
             self._note_last()
         if self._ext is not None:
             self._ext.recover()
             self._truncate_ext()
+        return held
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the units of records at or behind ``phy_offset``.
@@ -149,11 +152,11 @@ class ConsumeQueue:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
         self.files.drop_ahead()
         if self.max_physic_offset > phy_offset:
-            self._cut_to(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
+            self.files.truncate_dirty(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
             self._note_last()
             self._truncate_ext()
         elif self.files.max_offset < self._doubted_end:
-            self._cut_to(self.files.max_offset, wipe=True)
+            self.files.truncate_dirty(self.files.max_offset, wipe=True)
         self._doubted_end = 0
 
     @property
@@ -177,11 +180,6 @@ class ConsumeQueue:
             self._ext.truncate_by_max_address(last.tags_code)
         elif self._ext is not None:
             self._ext.files.clear()
-
-    def _cut_to(self, end: int, *, wipe: bool) -> None:
-        """Everything behind ``end`` goes: the bytes become zeros, whole files but the first are removed."""
-        end = max(end, self.files.min_offset)
-        self.files.truncate_dirty(end, wipe=wipe or any(self.read_bytes(end, UNIT_SIZE, beyond_end=True)))
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""

@@ -108,11 +108,16 @@ class ConsumeQueues:
         newest = max(self._all(), key=lambda queue: queue.max_physic_offset, default=None)
         return newest.last_phy_offset if newest else -1
 
-    def recover(self, log_limit: int) -> None:
-        """Find the end of every queue; ``log_limit`` is where the files of the log end."""
+    def recover(self, log_limit: int) -> dict[tuple[str, int], int]:
+        """Find the end of every queue; ``log_limit`` is where the files of the log end.
+
+        Returns how many units each queue's files held, with those that are dropped.
+        """
+        held = {}
         for queue in self:
-            queue.recover(log_limit)
+            held[queue.topic, queue.queue_id] = queue.recover(log_limit)
             queue.rest()
+        return held
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the units that nothing vouches for after an abnormal exit.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes
 from gantrymq.fs.holes import read_data
 from gantrymq.kernels import api as kernels
 from gantrymq.kernels.arrays import read_only
+from gantrymq.model.java import LONG_MAX
 from gantrymq.store.mapped_file import MappedFile
 
 _RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
@@ -33,6 +34,19 @@ def valid_units(file: MappedFile, log_limit: int) -> int:
         count += length // UNIT_SIZE
         if length < len(units):
             break
+    return count
+
+
+def units_behind(files: Sequence[MappedFile], end: int) -> int:
+    """How many units follow ``end``, an offset in the address space of ``files``, wherever they point."""
+    count = 0
+    for file in files:
+        begin = max(end - file.file_from_offset, 0)
+        if begin < file.size:
+            written = valid_units(file, LONG_MAX) * UNIT_SIZE
+            count += max(written - begin, 0) // UNIT_SIZE
+            if written < file.size:
+                break
     return count
 
 

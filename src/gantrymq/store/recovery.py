@@ -97,9 +97,9 @@ class Recovery:
         report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
-            self.queues.recover(self.log.max_offset)
-            held = self.queues.unit_counts()
+            held = self.queues.recover(self.log.max_offset)
         if not self.log.queue.files:
+            report.queue_units_cut = sum(held.values())
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
             self.checkpoint.log_ended_at(0)
