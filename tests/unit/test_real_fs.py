@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskFullError, NotAStoreError, StoreLockedError, StorePermissionError, SyncFailedError
+from gantrymq.errors import (
+    DiskFullError,
+    NotAStoreError,
+    StoreError,
+    StoreLockedError,
+    StorePermissionError,
+    SyncFailedError,
+)
 from gantrymq.fs import descriptors
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
@@ -263,6 +270,15 @@ def test_what_is_missing(fs: RealFileSystem, tmp_path: Path) -> None:
     fs.remove_directory(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
         fs.open(tmp_path / "nowhere")
+
+
+def test_what_lies_behind_a_link_that_leads_nowhere_is_not_missing(fs: RealFileSystem, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "unmounted")
+    for use in (fs.scan, fs.open, fs.disk_of):
+        for path in (link, link / "below" / "it"):
+            with pytest.raises(StoreError, match="link: is a link that leads nowhere"):
+                use(path)
 
 
 def test_a_directory_is_listed_by_name(fs: RealFileSystem, tmp_path: Path) -> None:

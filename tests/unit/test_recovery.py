@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
-from gantrymq.errors import StoreLockedError, WrongFileSizeError
+from gantrymq.errors import StoreError, StoreLockedError, WrongFileSizeError
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
@@ -134,6 +134,21 @@ def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
         assert store.queues() == []
         assert store.query_offsets("orders", "k1") == []
     assert list((killed / "index").iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
+def test_a_directory_whose_disk_is_not_mounted_does_not_count_as_empty(killed: Path, part: str) -> None:
+    (killed / part).rename(killed.parent / "disk")
+    (killed / part).symlink_to(killed.parent / "mount" / part)
+    before = sorted(killed.rglob("*"))
+    with pytest.raises(StoreError, match="leads nowhere"), open_reader(killed) as reader:
+        reader.plan()
+    with pytest.raises(StoreError, match="leads nowhere"):
+        open_store(RealFileSystem(), killed)
+    assert sorted(killed.rglob("*")) == before
+    (killed / part).unlink()
+    (killed / part).symlink_to(killed.parent / "disk")
+    assert bodies(killed) == ALL
 
 
 def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:

@@ -124,7 +124,10 @@ class FileLock(Protocol):
 
 
 class FileSystem(Protocol):
-    """Directories and names. Safe from any thread."""
+    """Directories and names. Safe from any thread.
+
+    A link that leads nowhere is not missing: what is to be opened or listed behind it raises StoreError.
+    """
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> File:
         """Open a file; ``create`` makes it where it is missing. Raises FileNotFoundError, StorePermissionError.

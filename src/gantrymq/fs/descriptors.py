@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StorePermissionError, SyncFailedError
+from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StorePermissionError, SyncFailedError
 from gantrymq.fs.api import Bytes
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -42,6 +42,8 @@ def named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOENT:
+            nearest_directory(path)  # where no link leads nowhere the file is just missing
         if error.errno in _FULL:
             raise DiskFullError(path, needed_bytes) from error
         if error.errno in _DENIED:
@@ -51,6 +53,18 @@ def named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
         if error.errno in _BROKEN:
             raise DiskError(path, os.strerror(error.errno)) from error
         raise
+
+
+def nearest_directory(path: Path) -> Path:
+    """``path``, or the nearest directory above it that is there. Raises StoreError at a link that leads nowhere.
+
+    Nothing is missing there but a disk that is not mounted, and to go on without it would be to lose what it has.
+    """
+    while not path.exists():
+        if path.is_symlink():
+            raise StoreError(path, "is a link that leads nowhere; is its disk mounted?")
+        path = path.parent
+    return path
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from gantrymq.fs.descriptors import (
     let_go,
     make_one_directory,
     named_errors,
+    nearest_directory,
     open_descriptor,
     open_directory,
     punch_hole,
@@ -201,9 +202,7 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
 
 def _nearest(path: Path) -> Path:
     with named_errors(path):
-        while not path.exists():
-            path = path.parent
-    return path
+        return nearest_directory(path)
 
 
 def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
@@ -234,12 +233,9 @@ class RealFileSystem:
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory, sorted by name."""
-        with named_errors(path):
-            try:
-                with os.scandir(path) as names:
-                    entries = [_entry(item) for item in names]
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        entries: list[Entry | None] = []
+        with suppress(FileNotFoundError), named_errors(path), suppress(NotADirectoryError), os.scandir(path) as names:
+            entries = [_entry(item) for item in names]
         return sorted(filter(None, entries), key=lambda entry: entry.name)
 
     def exists(self, path: Path) -> bool:

@@ -77,7 +77,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What is to be made, of the records in ``files``, below ``work``, which is there, in the store; ``config`` has sizes."""
+    """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes."""
 
     files: list[LogFile]
     work: StorePaths
