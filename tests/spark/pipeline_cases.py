@@ -10,6 +10,7 @@ from pathlib import Path
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from store_cases import NOON_MS, SMALL, await_dispatch, fill, open_store, tree
 
@@ -65,8 +66,9 @@ def files_missing(store: Path, rng: random.Random) -> None:
 
 
 def zeros(store: Path, rng: random.Random) -> None:
-    """A whole file, and the first one's begin."""
+    """A whole file, and the first one's begin; and what a record says of its place in its queue has a bit too many."""
     write(log_file(store, 5), 0, bytes(LOG_FILE))
+    write(log_file(store, 8), QUEUE_OFFSET_AT, b"\x40")
     write(log_file(store, 0), 0, bytes(5000))
 
 

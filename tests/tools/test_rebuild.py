@@ -12,12 +12,14 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskFullError, StoreError, StoreLockedError, WrongFileSizeError
+from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.intact_records import LostRange
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
@@ -209,6 +211,22 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     assert [(one.start, one.end) for one in report.lost] == [(broken.phy_offset, broken.end_offset)]
     findings = {(one.kind, one.level, one.queue_offset) for one in verify_store(store, SMALL, given=GEOMETRY_KEYS)}
     assert findings == {(Kind.LENGTH_CHAIN, Level.DAMAGE, None), (Kind.QUEUE_FILLED, Level.NOTE, 40)}
+
+
+def test_a_record_that_says_another_queue_offset_gets_its_unit_and_is_told(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store) as opened:
+        results = [opened.put(message) for message in numbered(300)]
+        await_dispatch(opened)
+    wrong, before = results[140], queue_files(store)
+    file_size = SMALL.mapped_file_size_commit_log
+    path = store / "commitlog" / f"{wrong.phy_offset - wrong.phy_offset % file_size:020d}"
+    with path.open("r+b") as file:
+        file.seek(wrong.phy_offset % file_size + QUEUE_OFFSET_AT)
+        file.write(b"\x40")
+    report = rebuild(store)
+    assert report.lost == [LostRange(path, wrong.phy_offset, wrong.end_offset, "another queue offset than 140")]
+    assert queue_files(store) == before
 
 
 def test_a_record_with_a_wrong_crc_of_its_own_gets_no_unit(tmp_path: Path) -> None:

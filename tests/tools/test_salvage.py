@@ -13,7 +13,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import StoreError
-from gantrymq.format.record import PHY_OFFSET_AT
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import PROPERTY_CRC32, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
@@ -239,6 +239,15 @@ def test_a_record_that_says_it_lies_elsewhere_is_mended(store: Damaged) -> None:
     assert_holds(out, store.content)
 
 
+@pytest.mark.parametrize("claimed", [1 << 62, 0, 6, -1])
+def test_a_record_that_says_another_queue_offset_is_mended(tmp_path: Path, rng: random.Random, claimed: int) -> None:
+    store = Damaged(tmp_path / "store", rng, numbered(40))
+    store.write(store.results[20].phy_offset + QUEUE_OFFSET_AT, claimed.to_bytes(8, "big", signed=True))
+    out, report = salvaged(store.path)
+    assert (report.mended, report.lost) == (1, [])
+    assert_holds(out, store.content)
+
+
 def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: random.Random) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
     store = Damaged(tmp_path / "store", rng, 100, config=config)
@@ -303,7 +312,7 @@ def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Pa
     store.write(other.phy_offset, raw[one.phy_offset : one.end_offset])
     out = tmp_path / "out"
     report = salvage_store(store.path, out, config, given=GEOMETRY_KEYS)
-    assert (report.mended, report.lost) == (1, [])
+    assert (report.mended, report.lost) == (2, [])  # of its place in the log, and of that in the queue
     (out / "abort").touch()
     with open_store(RealFileSystem(), out, config=config) as opened:
         assert opened.recovery.cut_bytes == 0

@@ -27,6 +27,7 @@ from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
 from gantrymq.store.queue_file_units import rising_units, units_behind, valid_units
+from gantrymq.store.queue_units import Renumbered
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
@@ -56,6 +57,7 @@ class ConsumeQueue:
         # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
         # with one more record that says 1, the queue began anew there.
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
+        self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
         self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
         self._min_logic_offset = 0
@@ -357,7 +359,7 @@ class ConsumeQueue:
         self.files.destroy()
         if self._ext is not None:
             self._ext.destroy()
-        self.max_physic_offset = -1
+        self.max_physic_offset, self.renumbered = -1, []
         self._min_logic_offset = self._doubted_end = 0
 
     def begin_flush(self) -> None:

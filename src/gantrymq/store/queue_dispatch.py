@@ -9,7 +9,7 @@ Source: CommitLogDispatcherBuildConsumeQueue and ConsumeQueue.putMessagePosition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +24,7 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_offsets import believable, going_on
-from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder
+from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder, Renumbered
 from gantrymq.store.record_batch import RecordBatch
 
 _MANY_QUEUES = 16  # from so many on they are looked at together
@@ -178,10 +178,18 @@ def append_units(
         if not fill_gaps and first > queue.max_offset:
             raise QueueGapError(queue.max_physic_offset)
         queue.append_units(first, *_units(grouped, start, stop))
+        if offsets is not claimed:
+            queue.renumbered += _renumbered(grouped, start, stop, first)
     if claimed[-1] == 0 != offsets[-1]:
         unit, store_times_ms, max_physic_offset = _units(grouped, end - 1, end)
         # Copied, for the next batch is encoded into the same memory.
         queue.perhaps_anew = memoryview(bytes(unit)), store_times_ms.copy(), max_physic_offset
+
+
+def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[Renumbered]:
+    """Which of a run of records, whose units stand from ``first`` on, say another queue offset."""
+    for row in np.flatnonzero(grouped.queue_offsets[start:stop] - np.arange(stop - start) != first).tolist():
+        yield Renumbered(int(grouped.phy_offsets[start + row]), int(grouped.sizes[start + row]), first + row)
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:

@@ -28,6 +28,14 @@ class QueueUnits(NamedTuple):
     starts: NDArray[np.int64]
 
 
+class Renumbered(NamedTuple):
+    """A record that says another queue offset than the one that its unit has."""
+
+    phy_offset: int
+    size_bytes: int
+    queue_offset: int
+
+
 class QueueUnitsEncoder:
     """Encodes the units of batches into memory of its own. Thread rule: belongs to one dispatcher."""
 

@@ -5,19 +5,22 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.names import offset_name
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
-from gantrymq.format.record import PHY_OFFSET_AT, encode_crc
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, encode_crc
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
 from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.queue_units import Renumbered
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
@@ -146,11 +149,28 @@ class RecordCopier:
         buffer = batch.buffer.copy()
         for row in wrong.tolist():
             at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
-            place = (batch.base + at).to_bytes(8, "big")
-            buffer[at + PHY_OFFSET_AT : at + PHY_OFFSET_AT + 8] = np.frombuffer(place, np.uint8)
-            end = at + size
-            if buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY):
-                crc = encode_crc(buffer[at : end - CRC_PROPERTY_SIZE].tobytes())
-                buffer[end - CRC_PROPERTY_SIZE : end] = np.frombuffer(crc, np.uint8)
+            _say(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
         self.copied.mended += len(wrong)
         return buffer
+
+
+def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[Renumbered]) -> None:
+    """Let records of a copy, in the order of the log, say the queue offsets that they have; they are durable then."""
+    for base, some in groupby(records, lambda one: one.phy_offset - one.phy_offset % file_size):
+        file = fs.open(directory / offset_name(base), writable=True)
+        try:
+            for one in some:
+                record = np.frombuffer(bytearray(file.read_at(one.phy_offset - base, one.size_bytes)), np.uint8)
+                _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+                file.write_at(one.phy_offset - base, record.data)
+            file.sync()
+        finally:
+            file.close()
+
+
+def _say(record: NDArray[np.uint8], at: int, number: int) -> None:
+    """Let a record say another number, and close with the CRC for that, if it does with one."""
+    record[at : at + 8] = np.frombuffer(number.to_bytes(8, "big"), np.uint8)
+    body, closing = record[:-CRC_PROPERTY_SIZE], record[-CRC_PROPERTY_SIZE:]
+    if closing.tobytes().startswith(_CRC_PROPERTY):
+        closing[:] = np.frombuffer(encode_crc(body.tobytes()), np.uint8)

@@ -42,6 +42,7 @@ from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import BeginOf, QueueDispatcher
+from gantrymq.store.queue_units import Renumbered
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
@@ -57,7 +58,10 @@ STEP = "Rebuilding"
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was made of what. ``lost`` are the places of the log where no whole record lies, but for its end."""
+    """What was made of what. ``lost`` are the places of the log where no whole record lies, but for its end.
+
+    The ``renumbered`` records are among them: all is whole but the queue offset that they say, and they have units.
+    """
 
     queues_rebuilt: bool
     index_rebuilt: bool
@@ -72,6 +76,7 @@ class RebuildReport:
     index_entries: int = 0
     removed_files: int = 0
     lost: list[LostRange] = field(default_factory=list)
+    renumbered: list[Renumbered] = field(default_factory=list)
     steps_ms: dict[str, float] = field(default_factory=dict)
 
 
@@ -108,6 +113,7 @@ class Built:
     queued_timestamp_ms: int = 0
     queued_phy_offset: int = 0
     index_timestamp_ms: int = 0
+    renumbered: list[Renumbered] = field(default_factory=list)
 
 
 Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
@@ -147,6 +153,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         queues.close()
         built.index_files = len(index.files)
         index.close()
+    built.renumbered = [one for queue in queues for one in queue.renumbered]
     built.queues, built.queue_units, built.index_entries = len(queues), dispatcher.added, indexer.added
     built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
     built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
@@ -229,9 +236,16 @@ class _Rebuild:
     def _note(self, built: Built) -> None:
         report, found = self._report, built.found
         report.min_phy_offset, report.max_phy_offset = found.min_offset, found.end_offset
-        report.records, report.lost = found.records, found.lost()
+        report.records, report.renumbered = found.records, sorted(built.renumbered)
+        report.lost = sorted([*found.lost(), *self._wrong(report.renumbered)], key=lambda one: one.start)
         report.queues, report.queue_units = built.queues, built.queue_units
         report.index_files, report.index_entries = built.index_files, built.index_entries
+
+    def _wrong(self, records: list[Renumbered]) -> Iterator[LostRange]:
+        files = log_files(self._fs, self._paths.commit_log)[0] if records else []
+        for place, size_bytes, queue_offset in records:
+            path = next(file.path for file in files if file.base <= place < file.end)
+            yield LostRange(path, place, place + size_bytes, f"another queue offset than {queue_offset}")
 
     # Into it
 

@@ -30,7 +30,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import IntactRecords, LostRange
 from gantrymq.tools.log_files import LogFile, log_files
-from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here
+from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
@@ -42,10 +42,11 @@ _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KE
 class SalvageReport:
     """What was saved and what was not. ``lost`` are the places of the log, but for its end, that held no whole record.
 
-    ``mended`` counts records that said that they lay elsewhere; ``kept_queues`` those without a record whose last
-    file was taken over, ``lost_queues`` (topic, queue id) those that begin at offset 0 again. ``skipped_files`` have a
-    name that is no multiple of the file size, or lie beside a gap with records, two at least, that say that they lie
-    elsewhere; ``tail_bytes`` is what was written behind the last whole record.
+    ``mended`` counts records that said that they lay elsewhere in the log, or in their queue (with both it is two);
+    ``kept_queues`` those without a record whose last file was taken over, ``lost_queues`` (topic, queue id) those that
+    begin at offset 0 again. ``skipped_files`` have a name that is no multiple of the file size, or lie beside a gap
+    with records, two at least, that say that they lie elsewhere; ``tail_bytes`` is what was written behind the last
+    whole record.
     """
 
     records: int = 0
@@ -104,6 +105,7 @@ class _Salvage:
             self._target.root, sizes, given=_SIZE_KEYS, fs=self._fs, build=self._build, progress=self._progress
         )
         self._note_rebuilt(rebuilt)
+        renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
         self._keep_queues(sizes.mapped_file_size_consume_queue)
         self._fs.remove(self._target.abort)
         self._fs.sync_directory(self._target.root)
@@ -170,6 +172,7 @@ class _Salvage:
     def _note_rebuilt(self, rebuilt: RebuildReport) -> None:
         self._report.queues, self._report.queue_units = rebuilt.queues, rebuilt.queue_units
         self._report.index_entries = rebuilt.index_entries
+        self._report.mended += len(rebuilt.renumbered)
 
     def _copy_config(self) -> None:
         for entry in self._fs.scan(self._source.config):

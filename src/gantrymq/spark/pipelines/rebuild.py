@@ -33,6 +33,7 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import append_units
+from gantrymq.store.queue_units import Renumbered
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
 from gantrymq.tools.log_files import LogFile
@@ -61,6 +62,7 @@ class _QueuesWritten:
     root: StorePaths
     queues: int
     units: int
+    renumbered: list[Renumbered]
 
 
 def rebuild_on_spark(
@@ -88,6 +90,7 @@ def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Pro
     written = [one for one in results if isinstance(one, _QueuesWritten) and one.queues]
     built = Built(joined(order.files, [one.found for one in read]), [one.root for one in written])
     built.queues, built.queue_units = sum(one.queues for one in written), sum(one.units for one in written)
+    built.renumbered = [record for one in written for record in one.renumbered]
     for one in read:
         if one.last_record is not None:
             built.queued_timestamp_ms, built.queued_phy_offset = one.last_record
@@ -129,13 +132,15 @@ def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
 def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWritten]:
     fs, root = RealFileSystem(), StorePaths(order.work.root / f"queues-{uuid.uuid4().hex}")
     begin_of, count, units = order.begin_of(fs), 0, 0
+    renumbered: list[Renumbered] = []
     for topic, queue_id, batches in queues:
         opened = ConsumeQueues(fs, root, order.config)
         queue = opened.get_or_create(topic, queue_id)
         for grouped in batches:
             append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
+        renumbered += queue.renumbered
         count += 1
         opened.flush()
         opened.close()
-    yield _QueuesWritten(root, count, units)
+    yield _QueuesWritten(root, count, units, renumbered)
