@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from dataclasses import replace
@@ -358,6 +359,15 @@ def test_the_configuration_comes_along(store: Damaged) -> None:
     out, report = salvaged(store.path)
     assert (out / "config/topics.json").read_text() == '{"topicConfigTable":{}}'
     assert report.broken_config_files == ["consumerOffset.json"]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Damaged) -> None:
+    (store.path / "config").mkdir(exist_ok=True)
+    os.mkfifo(store.path / "config/topics.json")
+    (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
+    assert (finding.kind, finding.path) == (Kind.CONFIG_JSON, Path("config/topics.json"))
+    report = salvage_store(store.path, store.path.with_name("out"), SMALL, given=GEOMETRY_KEYS)
+    assert report.broken_config_files == ["topics.json"]
 
 
 def test_it_refuses_what_it_cannot_do(store: Damaged, tmp_path: Path) -> None:

@@ -272,6 +272,14 @@ def test_what_is_missing(fs: RealFileSystem, tmp_path: Path) -> None:
         fs.open(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_is_no_file_is_refused_and_not_waited_for(fs: RealFileSystem, tmp_path: Path, *, writable: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, text in ((tmp_path / "pipe", "a pipe where a file"), (tmp_path, "a directory where a file")):
+        with pytest.raises(NotAStoreError, match=text):
+            fs.open(path, writable=writable)
+
+
 def test_what_lies_behind_a_link_that_leads_nowhere_is_not_missing(fs: RealFileSystem, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "unmounted")

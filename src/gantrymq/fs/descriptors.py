@@ -28,6 +28,7 @@ _WRONG_KIND = {
     errno.EEXIST: "is a file where a directory is needed",
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
+_PIPE = "is a pipe where a file is needed"
 _MADV_POPULATE_READ = 22
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _SYNC_FILE_RANGE_WRITE = 0x02
@@ -77,14 +78,18 @@ def sync_errors(path: Path) -> Iterator[None]:
 
 
 def open_descriptor(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is made where ``flags`` say so."""
+    """A descriptor of a file, which is made where ``flags`` say so. Raises NotAStoreError at a directory or a pipe.
+
+    Without O_NONBLOCK, which is nothing to files, a pipe would keep us waiting for somebody at its other end.
+    """
     with named_errors(path):
         fd = _made_by_root(path, flags) if flags & os.O_CREAT and os.geteuid() == 0 else -1
         if fd < 0:
-            fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
             os.close(fd)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            raise NotAStoreError(path, _WRONG_KIND[errno.EISDIR] if stat.S_ISDIR(mode) else _PIPE)
     return fd
 
 

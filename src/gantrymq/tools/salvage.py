@@ -33,6 +33,7 @@ from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
+from gantrymq.tools.small_files_check import read_small
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
@@ -178,15 +179,12 @@ class _Salvage:
         for entry in self._fs.scan(self._source.config):
             if entry.is_directory or not entry.name.endswith((".json", ".json.bak")):
                 continue
-            file = self._fs.open(self._source.config / entry.name)
             try:
-                raw = file.read_at(0, entry.size_bytes)
+                raw = read_small(self._fs, self._source.config / entry.name, entry.size_bytes)
                 parse_config(raw)
             except (OSError, StoreError, ValueError):
                 self._report.broken_config_files.append(entry.name)
                 continue
-            finally:
-                file.close()
             self._write(self._target.config / entry.name, raw)
             self._report.config_files += 1
 

@@ -37,7 +37,7 @@ def see_config(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
         if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
             continue
         try:
-            parse_config(_read(fs, paths.config / entry.name, entry.size_bytes))
+            parse_config(read_small(fs, paths.config / entry.name, entry.size_bytes))
         except (OSError, StoreError, ValueError) as error:
             yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, f"is no JSON object: {error}")
 
@@ -45,7 +45,7 @@ def see_config(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:
     """The bytes of the checkpoint, None where it is missing or cannot be read; and in that last case why not."""
     try:
-        return _read(fs, paths.checkpoint, CHECKPOINT_SIZE + 1), []
+        return read_small(fs, paths.checkpoint, CHECKPOINT_SIZE + 1), []
     except FileNotFoundError:
         return None, []
     except DiskError as error:
@@ -90,7 +90,8 @@ def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
     yield from (f"{key} {value} is behind the log's end {end_offset}" for key, value in behind.items())
 
 
-def _read(fs: FileSystem, path: Path, length: int) -> bytes:
+def read_small(fs: FileSystem, path: Path, length: int) -> bytes:
+    """The first ``length`` bytes of a file. Raises StoreError, OSError."""
     file = fs.open(path)
     try:
         return file.read_at(0, length)
