@@ -345,6 +345,10 @@ def test_it_refuses_what_it_cannot_do(store: Path, tmp_path: Path) -> None:
     (tmp_path / "full/file").touch()
     with pytest.raises(StoreError, match="not an empty directory"):
         export_store(store, tmp_path / "full")
+    (tmp_path / "link").symlink_to(store / "index")
+    for out in (store / "index/out", tmp_path / "link/out", store / "../store/out"):
+        with pytest.raises(StoreError, match="only read"):
+            export_store(store, out)
     with pytest.raises(ConfigError, match="one --topic and --queue"):
         ExportSelection(from_offset=3)
     with pytest.raises(ConfigError, match="before --end"):

@@ -376,7 +376,7 @@ def test_it_refuses_what_it_cannot_do(store: Damaged, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not empty"):
         salvage_store(store.path, tmp_path / "full")
     with pytest.raises(StoreError, match="only read"):
-        salvage_store(store.path, store.path / "out")
+        salvage_store(store.path, tmp_path / ".." / store.path.parent.name / store.path.name / "out")
     with pytest.raises(StoreError, match="does not exist"):
         salvage_store(tmp_path / "nowhere", tmp_path / "out")
     (tmp_path / "nothing").mkdir()

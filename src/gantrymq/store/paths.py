@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gantrymq.errors import StoreError
 from gantrymq.format import names
 
 
@@ -53,3 +55,8 @@ class StorePaths:
     def config(self) -> Path:
         """Directory of the configuration JSON files."""
         return self.root / names.CONFIG
+
+    def require_outside(self, target: Path) -> None:
+        """Raise StoreError where ``target`` lies in the store, which is only read; links are followed."""
+        if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(self.root)):
+            raise StoreError(target, f"lies in the store {self.root}, which is only read")

@@ -30,6 +30,7 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.record_batch import RecordBatch
@@ -249,11 +250,13 @@ def export_store(
     """Write the messages of the store at ``path`` into the directory ``target``, which is missing or empty.
 
     ``decompress`` gives bodies as they were before their producer packed them; ``export`` reads and writes. Raises
-    NotAStoreError, WrongFileSizeError, StoreError (where ``target`` is not empty), ConfigError, DiskFullError, OSError;
-    then nothing is left of the export. A killed one leaves whole files, hidden ones, and no ``_SUCCESS``.
+    NotAStoreError, WrongFileSizeError, StoreError (where ``target`` is not empty, or lies in the store), ConfigError,
+    DiskFullError, OSError; then nothing is left of the export. A killed one leaves whole files, hidden ones, and no
+    ``_SUCCESS``.
     """
     root, report = Path(target), ExportReport()
     require_empty(root)
+    StorePaths(Path(path)).require_outside(root)
     with closing(StoreReader.open(path, config, given=given, progress=progress)) as reader:
         plan = plan_export(reader, selection or ExportSelection(), decompress=decompress)
         report.missing_topics = plan.missing_topics

@@ -247,6 +247,5 @@ def salvage_store(
         raise StoreError(source, "does not exist")
     if fs.scan(target):
         raise StoreError(target, "is not empty; a salvaged store needs a directory of its own")
-    if target.absolute().is_relative_to(source.absolute()):
-        raise StoreError(target, "lies in the store that is to be salvaged, which is only read")
+    StorePaths(source).require_outside(target)
     return _Salvage(fs, source, target, config or MessageStoreConfig(), given, copy, build, progress).run()
