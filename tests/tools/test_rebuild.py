@@ -197,6 +197,19 @@ def test_what_is_of_the_past_takes_no_place(mark: str, tmp_path: Path, monkeypat
     rebuild(store)
 
 
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+def test_a_link_that_leads_nowhere_is_refused_before_anything_is_made(
+    tmp_path: Path, rng: random.Random, part: str
+) -> None:
+    store = filled(tmp_path / "store", rng, 20)
+    shutil.rmtree(store / part)
+    (store / part).symlink_to(tmp_path / "unmounted" / part)
+    before = sorted(store.rglob("*"))
+    with pytest.raises(StoreError, match=f"{part}: is a link that leads nowhere"):
+        rebuild(store)
+    assert sorted(store.rglob("*")) == before
+
+
 def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
