@@ -259,6 +259,40 @@ def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPat
     assert gantrymq("store", "recover", store).code == 0
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"store {words[0]} LOCKED {' '.join(words[1:])}" for words in (*READING, ["recover"], ["verify"])),
+        "store rebuild LOCKED --engine local",
+        f"store ingest LOCKED {os.devnull}",
+        "store salvage STORE LOCKED",
+        "store export STORE LOCKED",
+        "serve --store LOCKED --namesrv-port 0 --listen-port 0",
+    ],
+)
+def test_a_directory_that_may_not_be_read(
+    gantrymq: Run, golden_copy: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """No error of usage, whoever is asked about it; played like the above."""
+    places = {"STORE": golden_copy("direct-mixed"), "LOCKED": tmp_path / "locked"}
+    shutil.copytree(places["STORE"], places["LOCKED"])
+
+    def refusing(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def refused(path: Any = ".") -> Any:
+            if str(path) == str(places["LOCKED"]):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return function(path)
+
+        return refused
+
+    monkeypatch.setattr("gantrymq.cli.serving._log_to_stderr", lambda **_: None)  # it would hold on to this stderr
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: str(path) != str(places["LOCKED"]))
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    outcome = gantrymq(*(places.get(word, word) for word in line.split()))
+    assert_refused(outcome, 3, f"{places['LOCKED']}: Permission denied")
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     store = tmp_path / "store"
 

@@ -11,7 +11,9 @@ from gantrymq.cli.messages import CANNOT, say
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the store and the report go.", file_okay=False)] = Path("out"),
+    out: Annotated[
+        Path, typer.Option(help="Where the store and the report go.", file_okay=False, readable=False)
+    ] = Path("out"),
     rows: Annotated[int | None, typer.Option(min=1, help="Take so many flights only.", show_default="all")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Decides when the writer is killed.", show_default="a new one each time")

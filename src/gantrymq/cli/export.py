@@ -48,7 +48,9 @@ def _moment_ms(text: str) -> int:
 
 def export(
     store: Store,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the files: missing, or empty.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Directory of the files: missing, or empty.", readable=False)
+    ],
     format_: Annotated[Format, typer.Option("--format", help="What the files are.")] = Format.PARQUET,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. May be given more than once.")

@@ -10,7 +10,10 @@ import typer
 
 from gantrymq.model.java import INT_MAX, LONG_MAX
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of the store.", show_default=False)]
+# A directory that may not be read is no error of usage (typer's, unless readable=False): who opens it says so.
+Store = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Directory of the store.", show_default=False, readable=False)
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(

@@ -22,7 +22,9 @@ _SHOWN = 50
 
 def salvage(
     store: Store,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the new store: missing, or empty.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Directory of the new store: missing, or empty.", readable=False)
+    ],
     engine: EngineOption = Engine.LOCAL,
     spark_conf: SparkConf = None,
     config: ConfigFile = None,

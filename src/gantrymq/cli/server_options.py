@@ -26,7 +26,11 @@ _DEFAULT_STORE = "store"  # in the home directory, as RocketMQ's
 StoreDirectory = Annotated[
     Path | None,
     typer.Option(
-        "--store", metavar="DIR", help="Directory of the store, made where it is missing.", show_default="~/store"
+        "--store",
+        metavar="DIR",
+        help="Directory of the store, made where it is missing.",
+        show_default="~/store",
+        readable=False,
     ),
 ]
 ListenPort = Annotated[
