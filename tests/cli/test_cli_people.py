@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,12 +132,53 @@ def test_a_terminal_sees_progress(golden_copy: Callable[[str], Path], tmp_path: 
     assert answers.count("PUT_OK") == 1000
 
 
-def test_text_that_a_terminal_would_obey_is_shown_harmless(gantrymq: Run, tmp_path: Path) -> None:
-    given = tmp_path / "in.jsonl"
-    given.write_text('{"topic":"t","body":"\\u001b[2Jgone","tags":"\\u001b]0;x\\u0007","keys":["a\\nb"]}\n')
-    assert gantrymq("store", "ingest", tmp_path / "s", given, "--set", "mappedFileSizeCommitLog=65536").code == 0
-    for words in (["dump"], ["log"], ["query", "t", "a\nb"]):
-        text = gantrymq("store", words[0], tmp_path / "s", *words[1:]).text
-        assert "·[2Jgone" in text
-        assert not any(ord(character) < 32 and character != "\n" for character in text)
-        assert "a·b" in text
+OBEYED = "\x1b[31mRED\x1b]0;title\x07\x9b2J\u202e"
+HARMLESS = "·[31mRED·]0;title··2J·"
+
+
+@pytest.fixture
+def odd_store(gantrymq: Run, tmp_path: Path) -> Path:
+    """Its name, and a message's topic, tag, key and body: text that a terminal would obey."""
+    store, given = tmp_path / f"s{OBEYED}", tmp_path / "in.jsonl"
+    given.write_text(json.dumps({"topic": OBEYED, "body": f"{OBEYED}\nゴ\u3000ゴ", "tags": OBEYED, "keys": ["a\nb"]}))
+    assert gantrymq("store", "ingest", store, given, "--set", "mappedFileSizeCommitLog=65536").code == 0
+    return store
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["dump"], ["log"], ["info"], ["query", OBEYED, "a\nb"], ["at", OBEYED, "0", "0"]),
+        *(["recover"], ["rebuild"], ["verify"], ["export", "OUT"], ["salvage", "OUT"], ["ingest", os.devnull]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_text_that_a_terminal_would_obey_is_shown_harmless(
+    gantrymq: Run, odd_store: Path, tmp_path: Path, words: list[str]
+) -> None:
+    if words == ["verify"]:
+        shutil.rmtree(odd_store / "consumequeue" / OBEYED)
+    out = str(tmp_path / f"out{OBEYED}")
+    outcome = gantrymq("store", words[0], odd_store, *(out if word == "OUT" else word for word in words[1:]))
+    assert all(line.isprintable() for line in outcome.text.replace("\u3000", "").split("\n")), outcome.text
+    assert HARMLESS in outcome.text or words[0] == "query"
+    if words[0] in ("dump", "log", "query"):
+        assert f"  a·b                   {HARMLESS}·ゴ\u3000ゴ\n" in outcome.text
+    (tmp_path / f"no store{OBEYED}").touch()
+    assert HARMLESS in gantrymq("store", words[0], tmp_path / f"no store{OBEYED}", *words[1:]).err
+
+
+def test_a_terminals_own_output_obeys_no_name(odd_store: Path) -> None:
+    shown = _at_a_terminal("store", "info", odd_store)
+    assert (OBEYED[:8] in shown, HARMLESS in shown) == (False, True)
+
+
+def test_a_servers_log_obeys_no_name() -> None:
+    """A broker chooses the name that it registers under."""
+    code = (
+        "import sys\nfrom gantrymq.cli.serving import _log_to_stderr\nfrom gantrymq.logs import get_logger\n"
+        "_log_to_stderr(verbose=True)\nget_logger().info('a broker registered', broker=sys.argv[1], id=0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, OBEYED], capture_output=True, check=True, text=True)
+    assert done.stderr.rstrip().isprintable()
+    assert f"broker={HARMLESS} id=0" in done.stderr

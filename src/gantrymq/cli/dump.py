@@ -132,22 +132,22 @@ def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> int:
 
 def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> int:
     """Returns how many entries were unreadable."""
+    from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text, print_table
 
-    print(f"{path}: offsets {reader.min_phy_offset} to {reader.max_phy_offset}")
+    print_line(f"{path}: offsets {reader.min_phy_offset} to {reader.max_phy_offset}")
     rows = [
         (queue.topic, str(queue.queue_id), str(queue.min_offset), str(queue.max_offset)) for queue in entries.queues
     ]
     print_table(["topic", ">queue", ">min offset", ">max offset"], rows)
     for queue in entries.queues:
-        title = f"{queue.topic}, queue {queue.queue_id}\n{'offset':>10}  {heading()}"
-        for offset, phy_offset, _, _, record in entries.of(queue, None):
-            if title:
-                print(title)
-                title = ""
+        for place, (offset, phy_offset, _, _, record) in enumerate(entries.of(queue, None)):
+            if place == 0:
+                print_line(f"{queue.topic}, queue {queue.queue_id}")
+                print(f"{'offset':>10}  {heading()}")
             text = record_text(record) if record else f"{phy_offset:>14}  unreadable"
-            print(f"{offset:>10}  {text}")
+            print_line(f"{offset:>10}  {text}")
     if entries.unreadable:
         count = count_text(entries.unreadable, "entry")
         print(f"{count} of the queues point at nothing readable")

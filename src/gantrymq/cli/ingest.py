@@ -141,6 +141,7 @@ def _size(stream: BufferedReader) -> int:
 
 
 def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
+    from gantrymq.cli.lines import print_line
     from gantrymq.cli.text import count_text, span_text
     from gantrymq.model.size import size_text
 
@@ -148,4 +149,5 @@ def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
     rate = f", {stored / took_s:,.0f} a second" if took_s > 0 and stored else ""
     rejected = f", {count_text(putter.rejected, 'line')} rejected" if putter.rejected else ""
     read = size_text(putter.bytes_read)
-    print(f"{path}: {count_text(stored, 'message')} stored from {read} in {span_text(took_s * 1000)}{rate}{rejected}")
+    took = span_text(took_s * 1000)
+    print_line(f"{path}: {count_text(stored, 'message')} stored from {read} in {took}{rate}{rejected}")

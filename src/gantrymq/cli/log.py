@@ -147,6 +147,7 @@ def _print_json(items: Iterator[Item]) -> None:
 
 
 def _print_text(items: Iterator[Item]) -> None:
+    from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text
     from gantrymq.kernels import codes
@@ -163,5 +164,5 @@ def _print_text(items: Iterator[Item]) -> None:
             records += 1
             bad += not row[codes.CRC_OK]
             place = f"{item.topic}/{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"
-            print(f"{record_text(item, place)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
+            print_line(f"{record_text(item, place)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
     print(f"{count_text(records, 'record')}, {count_text(bad, 'wrong CRC')}" if bad else count_text(records, "record"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from gantrymq.cli.lines import harmless
+
 DONE = 0
 FINDINGS = 1
 USAGE = 2
@@ -12,7 +14,7 @@ CANNOT = 3
 
 def say(text: str) -> None:
     """One line on stderr, whatever ``text`` holds."""
-    line = " ".join(text.split())
+    line = harmless(" ".join(text.split()))
     print(f"gantrymq: {line}", file=sys.stderr, flush=True)
 
 

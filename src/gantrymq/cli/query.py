@@ -103,6 +103,7 @@ def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, objec
 
 
 def _print_text(answers: list[tuple[int, Record | None]]) -> None:
+    from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text
     from gantrymq.kernels import codes
@@ -114,5 +115,5 @@ def _print_text(answers: list[tuple[int, Record | None]]) -> None:
             print(f"{offset:>14}  no longer in the log")
         else:
             row = record.row
-            print(record_text(record, f"{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"))
+            print_line(record_text(record, f"{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"))
     print(count_text(len(answers), "answer") if answers else "nothing found")

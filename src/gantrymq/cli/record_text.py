@@ -1,4 +1,4 @@
-"""One record in one line, for people."""
+"""One record in one line, for :func:`gantrymq.cli.lines.print_line`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def heading(place: str = "") -> str:
 def record_text(record: Record, place: str = "") -> str:
     """Physical offset, size, store time, ``place``, tags, keys and the begin of the body."""
     row, properties = record.row, record.properties
-    tags, keys = _printable(properties.get(PROPERTY_TAGS, "-")), _printable(properties.get(PROPERTY_KEYS, "-"))
+    tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
     return (
         f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<23}  "
         f"{_place(place)}{_cut(tags, 12):<12}  {_cut(keys, 20):<20}  {_body_text(record)}"
@@ -29,10 +29,9 @@ def record_text(record: Record, place: str = "") -> str:
 
 def _place(text: str) -> str:
     """A column of its own; of a long topic the end is shown, where queue and offset stand."""
-    shown = _printable(text)
-    if len(shown) > _PLACE_CHARACTERS:
-        shown = f"…{shown[1 - _PLACE_CHARACTERS :]}"
-    return f"{shown:<{_PLACE_CHARACTERS}}  " if text else ""
+    if len(text) > _PLACE_CHARACTERS:
+        text = f"…{text[1 - _PLACE_CHARACTERS :]}"
+    return f"{text:<{_PLACE_CHARACTERS}}  " if text else ""
 
 
 def _body_text(record: Record) -> str:
@@ -49,11 +48,7 @@ def _body_text(record: Record) -> str:
         text = begin[: error.start].decode("utf-8")
     if not text:
         return "(empty)"
-    return _cut(_printable(text), _BODY_CHARACTERS, more=len(begin) < length)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "·" for character in text)
+    return _cut(text, _BODY_CHARACTERS, more=len(begin) < length)
 
 
 def _cut(text: str, most: int, *, more: bool = False) -> str:

@@ -7,7 +7,12 @@ import gc
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gantrymq.cli.lines import harmless
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -64,7 +69,7 @@ def _announce(fields: Mapping[str, object], *, json: bool) -> None:
         line = json_line({"ready": True, **fields}).decode().rstrip("\n")
     else:
         said = [f"{name} {value}" for name, value in fields.items() if value is not None]
-        line = f"ready: {', '.join(said)} (Ctrl-C stops it)"
+        line = harmless(f"ready: {', '.join(said)} (Ctrl-C stops it)")
     print(line, flush=True)
 
 
@@ -76,6 +81,7 @@ def _log_to_stderr(*, verbose: bool) -> None:
 
     structlog.configure(
         processors=[
+            _harmless,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper("%Y-%m-%d %H:%M:%S", utc=False),
             structlog.processors.format_exc_info,
@@ -87,3 +93,8 @@ def _log_to_stderr(*, verbose: bool) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _harmless(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Who speaks to a server chooses some of the names in its log."""
+    return {name: harmless(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gantrymq.cli.lines import harmless, print_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -48,7 +50,8 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     if not sys.stdout.isatty():  # nobody sees styles, and to import rich takes a fifth of a short command's time
         rows = list(pairs)
         width = max((len(name) for name, _ in rows), default=0)
-        print("\n".join([title, *(f"  {name:{width}}  {value}".rstrip() for name, value in rows)]))
+        for line in (title, *(f"  {name:{width}}  {value}".rstrip() for name, value in rows)):
+            print_line(line)
         return
     from rich.table import Table
 
@@ -56,9 +59,9 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(f"  {name}", value)
+        grid.add_row(f"  {name}", harmless(value))
     out = console()
-    out.print(title, style="bold")
+    out.print(harmless(title), style="bold")
     out.print(grid)
 
 
@@ -72,5 +75,5 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         number = name.startswith(">")
         table.add_column(name.lstrip(">"), justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(harmless, row))
     console().print(table)

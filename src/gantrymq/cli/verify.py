@@ -113,11 +113,12 @@ def _print_json(path: Path, found: Verification, took: dict[str, float]) -> list
 
 
 def _print_text(path: Path, found: Verification, findings: list[Finding], took_ms: float) -> None:
+    from gantrymq.cli.lines import print_line
     from gantrymq.cli.text import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
     for finding in findings:
-        print(_line(finding))
+        print_line(_line(finding))
     summary = found.summary
     more = summary.findings + summary.notes - len(findings)
     if more:
