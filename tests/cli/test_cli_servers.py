@@ -188,3 +188,21 @@ def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path)
         assert "listenPrt" in outcome.err
     assert gantrymq("serve", "--set", "orderMessageEnable=perhaps").code == 2
     assert gantrymq("serve", "--listen-port", "70000").code == 2
+
+
+@pytest.mark.parametrize("bad", ["bad", "ns1:9876;bad", "ns1:9876,ns2:9876", "ns1:99999", ":9876", "http://ns1:9876"])
+def test_an_address_that_is_none_is_a_usage_error(gantrymq: Run, tmp_path: Path, bad: str) -> None:
+    """As in RocketMQ, whose broker does not start either."""
+    store = ("--store", tmp_path / "store", "--listen-port", 0)
+    for line in (("broker", "-n", bad), ("serve", "--no-namesrv", "--set", f"namesrvAddr={bad}")):
+        outcome = gantrymq(*line, *store)
+        said = f"gantrymq: namesrvAddr={bad!r} is not allowed: host:port, several joined by semicolons\n"
+        assert (outcome.code, outcome.out, outcome.err) == (2, b"", said)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "right", ["", ";", "127.0.0.1:9876", " ns1:9876; ns2.example:9876 ;", "[::1]:9876", "::1:9876"]
+)
+def test_an_address_is_a_host_and_a_port(right: str) -> None:
+    assert BrokerConfig(namesrv_addr=right).name_servers == [one.strip() for one in right.split(";") if one.strip()]

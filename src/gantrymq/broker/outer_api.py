@@ -55,7 +55,7 @@ class BrokerOuterAPI:
     @property
     def name_servers(self) -> list[str]:
         """Where we register."""
-        return [one.strip() for one in self._config.broker.namesrv_addr.split(";") if one.strip()]
+        return self._config.broker.name_servers
 
     async def register(self) -> int:
         """Tell every name server about all topics; how many took it. What fails is reported, and comes again."""

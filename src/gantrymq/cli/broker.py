@@ -27,8 +27,10 @@ def broker(
 ) -> None:
     """Run a broker that registers at name servers elsewhere, ours or RocketMQ's.
 
-    When it serves, a line on stdout says where it is. SIGTERM and Ctrl-C
-    shut down cleanly. For a name server in the same process see serve.
+    When it listens, and each name server was asked once, a line on stdout
+    says where it is; one that did not answer is named on stderr, and asked
+    again. SIGTERM and Ctrl-C shut down cleanly. For a name server in the
+    same process see serve.
 
     Examples of use:
 
@@ -40,6 +42,6 @@ def broker(
     live = settings.broker(listen_port)
     if namesrv is not None:
         live.broker = replace(live.broker, namesrv_addr=namesrv)
-    if not live.broker.namesrv_addr:
+    if not live.broker.name_servers:
         warn("neither --namesrv nor namesrvAddr says anything: the broker registers nowhere")
     run(settings, settings.store(store), live, None, verbose=verbose, json=json)

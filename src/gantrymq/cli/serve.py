@@ -38,7 +38,8 @@ def serve(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    When the broker's route answers, a line on stdout says where both are.
+    When the broker's route answers, a line on stdout says where both are
+    (with --no-namesrv, when it listens; see broker).
     They listen on loopback: bindAddress is where to listen instead, and
     brokerIP1 what clients are told. SIGTERM and Ctrl-C shut down cleanly.
 
@@ -52,9 +53,9 @@ def serve(
     settings = read_server_options(config, set_)
     live = settings.broker(listen_port)
     namesrv = None if no_namesrv else settings.namesrv(namesrv_port, own_port=False)
-    if namesrv is not None and live.broker.namesrv_addr:
+    if namesrv is not None and live.broker.name_servers:
         warn(f"namesrvAddr={live.broker.namesrv_addr} has no effect without --no-namesrv")
-    if namesrv is None and not live.broker.namesrv_addr:
+    if namesrv is None and not live.broker.name_servers:
         warn("namesrvAddr says nothing: the broker registers nowhere")
     run(settings, settings.store(store), live, namesrv, verbose=verbose, json=json)
 

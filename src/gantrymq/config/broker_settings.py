@@ -3,15 +3,19 @@
 Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup makes of them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, require_same_at_start, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+_ADDRESS = re.compile(r"[^\s,/]+:([0-9]{1,5})")
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,17 @@ class BrokerConfig:
     config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
 
     def __post_init__(self) -> None:
-        """Check every number against what its field allows."""
+        """Check every number against what its field allows, and the addresses: none that is wrong ever answers."""
         check_numbers(self)
+        for address in self.name_servers:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or int(found[1]) > _LAST_PORT:
+                raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port, several joined by semicolons")
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Where the broker registers: namesrvAddr, address by address."""
+        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
     @property
     def is_writable(self) -> bool:
