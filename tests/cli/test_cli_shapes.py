@@ -11,6 +11,11 @@ from typing import Any
 import pytest
 from cli_cases import Run, tree
 
+from gantrymq.clock import ManualClock
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from store_cases import open_store
+
 MESSAGE_FIELDS = (
     "kind topic queueId queueOffset phyOffset size tagsCode flag sysFlag bornTimestamp bornHost storeTimestamp "
     "storeHost reconsumeTimes preparedTransactionOffset bodyCRC properties bodyLength bodySha256 msgId"
@@ -135,6 +140,23 @@ def test_query(gantrymq: Run, store: Path) -> None:
     assert (nothing.code, nothing.out) == (0, b"")
     past = orders[-1]["storeTimestamp"] - 10_000
     assert gantrymq("store", "query", store, "orders", "all", "--json", "--end", past).lines == []
+
+
+def test_query_compares_the_time_that_the_index_keeps(gantrymq: Run, tmp_path: Path) -> None:
+    clock = ManualClock(now_ms=1_700_000_000_123)
+    with open_store(RealFileSystem(), tmp_path / "store", clock=clock) as made:
+        made.put(Message("t", b"first", keys=["another"]))
+        clock.advance(1_900)  # the second lies a second behind the begin of the file, says its entry
+        stored_at = clock.now_ms()
+        made.put(Message("t", b"second", keys=["k"]))
+
+    def found(*window: object) -> bool:
+        outcome = gantrymq("store", "query", tmp_path / "store", "t", "k", "--json", *window)
+        assert outcome.code == 0
+        return [line["storeTimestamp"] for line in outcome.lines] == [stored_at]
+
+    assert [found("--begin", stored_at - early) for early in (999, 900, 899, 0)] == [True, True, False, False]
+    assert [found("--end", stored_at - early) for early in (0, 900, 901, 1000)] == [True, True, False, False]
 
 
 def test_query_answers_64_unless_told(gantrymq: Run, tmp_path: Path) -> None:

@@ -23,12 +23,19 @@ def query(
         typer.Argument(metavar="KEY", help="A key, a unique key, or T#TAG for a tag (5.5.0).", show_default=False),
     ],
     begin: Annotated[
-        int, typer.Option("--begin", metavar="MS", parser=time_ms, help="Stored at this time or later.")
+        int,
+        typer.Option(
+            "--begin", metavar="MS", parser=time_ms, help="Stored at this time or later, by the index's time."
+        ),
     ] = 0,
     end: Annotated[
         int | None,
         typer.Option(
-            "--end", metavar="MS", parser=time_ms, help="Stored at this time or earlier.", show_default="for ever"
+            "--end",
+            metavar="MS",
+            parser=time_ms,
+            help="Stored at this time or earlier, by the index's time.",
+            show_default="for ever",
         ),
     ] = None,
     most: Annotated[
@@ -49,7 +56,9 @@ def query(
 
     As in RocketMQ hash codes are compared, not keys, so that another key of
     the same hash may answer too; what the log no longer holds is named by
-    its offset alone. Shows what a recovery would leave, without writing.
+    its offset alone. The index knows the time of storing up to a second too
+    early: begin a second before the time that is meant. Shows what a
+    recovery would leave, without writing.
 
     Examples of use:
 
