@@ -225,6 +225,19 @@ def test_names_that_are_no_utf_8(
             assert str(tmp_path).encode() not in outcome.out or (rb"stor\\xe9" if more else b"stor\xe9") in outcome.out
 
 
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"t\xe4\\u20ac\xe9"), ("ascii", b"t\\xe4\\u20ac\xe9")])
+def test_what_the_encoding_of_stdout_does_not_have(
+    process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes
+) -> None:
+    with open_store(RealFileSystem(), tmp_path / "tä€\udce9") as made:
+        made.put(Message("t", "€".encode()))
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    for words in (["dump"], ["recover", "--dry-run"]):
+        outcome = process(*command(words, tmp_path / "tä€\udce9"))
+        assert (outcome.code, outcome.err) == (0, "")
+        assert tmp_path.as_posix().encode() + b"/" + shown in outcome.out
+
+
 def test_who_says_how_text_is_to_be_encoded_is_heeded(
     process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ code  meaning
 
 from __future__ import annotations
 
+import codecs
 import gc
 import os
 import sys
@@ -29,14 +30,16 @@ from gantrymq.fs.descriptor_limit import allow_many_descriptors
 INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
+_ENCODED = "gantrymq.encoded"
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     _open_what_is_closed()
     allow_many_descriptors()
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="surrogateescape")  # a file's name may be any bytes, and is printed as it is
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        codecs.register_error(_ENCODED, _encoded)
+        sys.stdout.reconfigure(errors=_ENCODED)
     try:
         code = exit_code(arguments)
         sys.stdout.flush()
@@ -45,6 +48,16 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         code = NO_READER
     gc.freeze()  # or the interpreter, as it ends, walks through all there is
     sys.exit(code)
+
+
+def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
+    r"""A byte of a file's name, which may be any, as it is; what else stdout's encoding does not have as ``\u20ac``."""
+    assert isinstance(error, UnicodeEncodeError)
+    one = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
+    try:
+        return codecs.lookup_error("surrogateescape")(one)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(one)
 
 
 def _open_what_is_closed() -> None:
