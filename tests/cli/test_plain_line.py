@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
+from cli_cases import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantrymq.cli import rebuild, rebuilding, recover, recovery
 from gantrymq.cli.application import application
 from gantrymq.cli.plain_line import plain_command
+from gantrymq.errors import ConfigError, NotAStoreError
 
 FLAGS = ("--dry-run", "--json", "--queues", "--index")
 WORDS = st.sampled_from(
@@ -99,6 +103,41 @@ def test_the_usual_lines_are_plain(line: str, named: dict[str, bool]) -> None:
 )
 def test_any_other_line_is_left_to_typer(line: str) -> None:
     assert plain_command(line.split()) is None
+
+
+@pytest.mark.parametrize("more", [[], ["-c", os.devnull]], ids=["plain", "typer"])
+@pytest.mark.parametrize("name", ["recover", "rebuild"])
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "gantrymq: interrupted\n"),
+        (ConfigError("key", "x", "y"), 2, "gantrymq: key='x' is not allowed: y\n"),
+        (NotAStoreError("x", "is none"), 3, "gantrymq: x: is none\n"),
+        (PermissionError(13, "Permission denied", "x"), 3, "gantrymq: x: Permission denied\n"),
+        (EOFError("x"), 3, "gantrymq: this is a fault of gantrymq: EOFError: x (GANTRYMQ_DEBUG=1 shows where)\n"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_end_is_told_alike(
+    gantrymq: Run, name: str, more: list[str], raised: BaseException, code: int, said: str
+) -> None:
+    module = {"recover": "recovery", "rebuild": "rebuilding"}[name]
+    with mock.patch(f"gantrymq.cli.{module}.read_options", side_effect=raised):
+        outcome = gantrymq("store", name, "STORE", *more)
+    assert (outcome.code, outcome.out, outcome.err) == (code, b"", said)
+
+
+@pytest.mark.parametrize("more", [[], ["-c", os.devnull]], ids=["plain", "typer"])
+def test_a_broken_pipe_and_a_fault_that_is_looked_for_come_through(
+    gantrymq: Run, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    monkeypatch.setenv("GANTRYMQ_DEBUG", "1")
+    for raised in (BrokenPipeError(errno.EPIPE, "Broken pipe"), RuntimeError("x")):
+        with (
+            mock.patch("gantrymq.cli.recovery.read_options", side_effect=raised),
+            pytest.raises(type(raised)),
+        ):
+            gantrymq("store", "recover", "STORE", *more)
 
 
 def test_what_typer_refuses_is_not_plain() -> None:

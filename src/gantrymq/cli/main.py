@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from gantrymq.cli.messages import CANNOT, USAGE, say
+from gantrymq.cli.messages import CANNOT, DONE, USAGE, say
 from gantrymq.cli.plain_line import plain_command
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
@@ -81,7 +81,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         command = plain_command(arguments)
         return command() if command else _parsed(arguments)
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # typer has an exit code of its own for it
+        if isinstance(error.__context__, BrokenPipeError):  # rich has an exit code of its own for it
             raise error.__context__ from None
         return error.code if isinstance(error.code, int) else USAGE
     except BrokenPipeError:
@@ -103,15 +103,22 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> int:
-    """Run what the whole parser reads; it is imported only here, for that takes as long as a short command."""
-    import typer
+    """Run what the whole parser reads; it is imported only here, for that takes as long as a short command.
+
+    Not by calling the application: that has words and exit codes of its own for an interrupt and a broken pipe.
+    """
+    from typer import Exit
+    from typer.main import get_command
 
     from gantrymq.cli.application import application
 
+    command = get_command(application(arguments))
     try:
-        return int(application(arguments)(arguments, prog_name="gantrymq", standalone_mode=False) or 0)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
+        with command.make_context("gantrymq", list(arguments)) as context:
+            command.invoke(context)
+    except Exit as ended:
+        return ended.exit_code
+    return DONE
 
 
 def _other(error: Exception) -> int:
