@@ -317,6 +317,21 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert_refused(Outcome(child.returncode, out, err.decode()), 3, "no room on the disk")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+@pytest.mark.parametrize("words", [["info"], ["recover"], ["recover", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_no_room_for_the_output(
+    golden_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, words: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with (
+        open("/dev/full", "wb") as full,
+        start(*command(words, golden_copy("direct-mixed")), stdout=full) as child,
+    ):
+        _, err = child.communicate(timeout=60)
+    assert_refused(Outcome(child.returncode, b"", err.decode()), 3, "No space left on device")
+
+
 def _flip(data: bytearray, rng: random.Random) -> bytearray:
     for _ in range(rng.choice([1, 1, 5, 200])):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

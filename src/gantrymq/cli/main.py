@@ -42,10 +42,12 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.reconfigure(errors=_ENCODED)
     try:
         code = exit_code(arguments)
-        sys.stdout.flush()
     except BrokenPipeError:
-        _give_up_stdout()
         code = NO_READER
+    try:
+        sys.stdout.flush()
+    except OSError:  # which has been told
+        _give_up_stdout()
     gc.freeze()  # or the interpreter, as it ends, walks through all there is
     sys.exit(code)
 
@@ -79,7 +81,9 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         command = plain_command(arguments)
-        return command() if command else _parsed(arguments)
+        code = command() if command else _parsed(arguments)
+        sys.stdout.flush()
+        return code
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich has an exit code of its own for it
             raise error.__context__ from None
