@@ -9,6 +9,7 @@ import pytest
 from gantrymq.errors import StoreError, StorePermissionError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.file_swap import FileSwap
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.ready_swap import ReadySwap
@@ -111,3 +112,25 @@ def test_what_cannot_be_cleared_away_keeps_nobody_out() -> None:
     fs = Denying()
     write(fs, NEW, b"new")
     assert finished(fs) == {NEW: b"new"}
+
+
+@pytest.mark.parametrize("name", ["rebuild.tmp", "rebuild.tmp/link", "rebuild.tmp/sub/link"])
+def test_a_link_is_not_followed_to_what_is_cleared_away(tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere/sub").mkdir(parents=True)
+    (tmp_path / "elsewhere/sub/file").write_bytes(b"precious")
+    store, fs = StorePaths(tmp_path / "store"), RealFileSystem()
+    (store.root / name).parent.mkdir(parents=True)
+    (store.root / name).symlink_to(tmp_path / "elsewhere")
+    ReadySwap(fs, store).finish()
+    if name == "rebuild.tmp":
+        with pytest.raises(StoreError, match=r"rebuild\.tmp: is no directory of this store"):
+            ReadySwap(fs, store).clear()
+    else:
+        assert not (store.root / "rebuild.tmp").exists()
+    assert (tmp_path / "elsewhere/sub/file").read_bytes() == b"precious"
+
+
+def test_a_file_of_its_name_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "rebuild.tmp").write_bytes(b"something else")
+    ReadySwap(RealFileSystem(), StorePaths(tmp_path)).finish()
+    assert (tmp_path / "rebuild.tmp").read_bytes() == b"something else"

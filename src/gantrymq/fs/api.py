@@ -22,12 +22,13 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory; ``size_bytes`` is 0 for a directory."""
+    """One name in a directory; ``size_bytes`` is 0 for a directory, and of a link all is told that it leads to."""
 
     name: str
     size_bytes: int
     is_directory: bool
     modified_ms: int
+    is_link: bool = False
 
 
 class File(Protocol):

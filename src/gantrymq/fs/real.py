@@ -197,7 +197,8 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
     except FileNotFoundError:
         return None
     is_directory = item.is_dir()
-    return Entry(item.name, 0 if is_directory else status.st_size, is_directory, status.st_mtime_ns // 1_000_000)
+    size_bytes, modified_ms = 0 if is_directory else status.st_size, status.st_mtime_ns // 1_000_000
+    return Entry(item.name, size_bytes, is_directory, modified_ms, item.is_symlink())
 
 
 def _nearest(path: Path) -> Path:

@@ -72,9 +72,9 @@ def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:
 
 
 def clear_directory(fs: FileSystem, directory: Path) -> None:
-    """Remove a directory and all that is in it; fine where it is missing."""
+    """Remove a directory and all that is in it, of links only themselves; fine where it is missing."""
     for entry in fs.scan(directory):
-        if entry.is_directory:
+        if entry.is_directory and not entry.is_link:
             clear_directory(fs, directory / entry.name)
         else:
             fs.remove(directory / entry.name)

@@ -61,7 +61,12 @@ class ReadySwap:
                 clear_directory(self._fs, self._work)
 
     def clear(self) -> None:
-        """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first."""
+        """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first.
+
+        Raises StoreError where something else has the name of the directory.
+        """
+        if self._fs.exists(self._work) and not self._is_ours():
+            raise StoreError(self._work, "is no directory of this store, and a rebuild makes its files in one")
         if self.is_set:
             self._fs.remove(self._mark)
             self._fs.sync_directory(self._work)
@@ -73,7 +78,7 @@ class ReadySwap:
         Raises DiskFullError and DiskError, and before anything is moved StoreError, where another disk or mount was put
         in its way meanwhile: what was moved before and what was not may be of a damaged log, and only together right.
         """
-        if not self._fs.exists(self._work):
+        if not self._fs.exists(self._work) or not self._is_ours():
             return
         mark = self._read()
         if mark is None or mark.log_end[1] != self._log_end_crc(mark.log_end[0]):
@@ -90,6 +95,11 @@ class ReadySwap:
         checkpoint.page = Checkpoint(*mark.checkpoint)
         checkpoint.flush()
         self.clear()
+
+    def _is_ours(self) -> bool:
+        """Whether it is a directory in the store: what a link leads to was not made here, and is not to be cleared."""
+        here = (entry for entry in self._fs.scan(self._paths.root) if entry.name == WORK_DIRECTORY)
+        return any(entry.is_directory and not entry.is_link for entry in here)
 
     def _read(self) -> SwapMark | None:
         try:
