@@ -173,6 +173,18 @@ def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
         return [got.get(timeout=30) for _ in range(count)]
 
 
+def test_a_broker_that_was_closed_begins_anew_in_a_directory_as_private_as_its_first() -> None:
+    broker = EmbeddedBroker()
+    for _ in range(2):
+        with broker:
+            broker.create_topic("T", 1)
+            send(broker, "T", b"one")
+            broker.wait_for_messages("T", 1)
+            store = broker.store_path
+            assert store.stat().st_mode & 0o777 == 0o700
+        assert not store.exists()
+
+
 def test_offsets_are_known_at_once_kept_by_a_stop_and_lost_by_a_kill(broker: EmbeddedBroker) -> None:
     broker.create_topic("T", 2)
     assert broker.consumer_offsets("G", "T") == {}

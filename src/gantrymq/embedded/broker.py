@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -52,10 +52,9 @@ class EmbeddedBroker:
         self._life = BrokerLife(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
         self._loop: LoopThread | None = None
         self._pid = os.getpid()
-        self._remove: Callable[[], object] | None = None
+        self._remove: finalize[..., EmbeddedBroker] | None = None
         if store is None:
-            self._life.store_path = temporary = Path(mkdtemp(prefix="gantrymq-"))
-            self._remove = finalize(self, _remove, temporary, self._pid)  # at the latest when the process ends
+            self._make_temporary()
         self._lock = threading.RLock()  # one life begins or ends at a time, in one loop
 
     def __enter__(self) -> Self:
@@ -123,7 +122,10 @@ class EmbeddedBroker:
         self._change(self._life.restart())
 
     def close(self) -> None:
-        """Stop it, and remove its directory where that is temporary. Closing twice is harmless."""
+        """Stop it, and remove its directory where that is temporary: a start after that has a new one.
+
+        Closing twice is harmless.
+        """
         if os.getpid() != self._pid:  # a fork's copy: thread, broker and directory are the parent's
             return
         with self._lock:
@@ -173,8 +175,14 @@ class EmbeddedBroker:
     def _thread(self) -> LoopThread:
         with self._lock:
             if self._loop is None:
+                if self._remove is not None and not self._remove.alive:
+                    self._make_temporary()  # after a close, which took both
                 self._loop = LoopThread("embedded broker")
             return self._loop
+
+    def _make_temporary(self) -> None:
+        self._life.store_path = directory = Path(mkdtemp(prefix="gantrymq-"))
+        self._remove = finalize(self, _remove, directory, self._pid)  # at the latest when the process ends
 
 
 def _remove(directory: Path, pid: int) -> None:
