@@ -185,6 +185,32 @@ def test_a_broker_that_was_closed_begins_anew_in_a_directory_as_private_as_its_f
         assert not store.exists()
 
 
+READ_ONLY = """
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from gantrymq import EmbeddedBroker
+
+if os.geteuid() == 0:
+    os.seteuid(65534)  # root may do everything
+broker = EmbeddedBroker()
+store = broker.store_path
+(store / "a" / "b").mkdir(parents=True)
+(store / "a" / "b" / "file").touch()
+with TemporaryDirectory() as foreign:
+    (store / "link").symlink_to(foreign)
+    for closed, mode in ((foreign, 0o755), (store / "a" / "b", 0o500), (store / "a", 0), (store, 0o500)):
+        os.chmod(closed, mode)
+    broker.close()
+    print(store.exists(), oct(os.stat(foreign).st_mode & 0o777))
+"""
+
+
+def test_what_a_test_made_read_only_goes_and_what_a_link_leads_to_is_left_alone() -> None:
+    ended = subprocess.run([sys.executable, "-c", READ_ONLY], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("False 0o755\n", "")
+
+
 def test_offsets_are_known_at_once_kept_by_a_stop_and_lost_by_a_kill(broker: EmbeddedBroker) -> None:
     broker.create_topic("T", 2)
     assert broker.consumer_offsets("G", "T") == {}

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -187,5 +189,17 @@ class EmbeddedBroker:
 
 def _remove(directory: Path, pid: int) -> None:
     """Remove a directory that ``pid`` made: a process that was forked from it forgets its copy, or ends, as well."""
-    if os.getpid() == pid:
-        shutil.rmtree(directory, ignore_errors=True)
+    if os.getpid() != pid:
+        return
+    _open(directory)
+    for parent, names, _ in os.walk(directory):  # from the top: each is opened before it is listed
+        for name in names:
+            _open(Path(parent, name))
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _open(directory: Path) -> None:
+    """Give it to its owner again: a test may have made it read-only. What a link leads to is not ours."""
+    if not directory.is_symlink():
+        with suppress(OSError):
+            directory.chmod(stat.S_IRWXU)
