@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MARKER = "rocketmq"
 INI_SETTINGS = "rocketmq_settings"
 _MOST_OF_A_NAME = 60  # of the 127 characters that a topic may have
+_HAS_ITS_OWN = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,10 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse settings of a test whose broker is not its own. Those of a class or module may be meant for others."""
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Refuse settings of a test whose broker is not its own. Those of a class or module may be meant for others.
+
+    Behind the test, where it passed: until then it may ask for a broker of its own, by ``getfixturevalue``.
+    """
     wanted = getattr(item, "fixturenames", ())
-    if "rocketmq_session" not in wanted or "rocketmq" in wanted:
+    if "rocketmq_session" not in wanted or "rocketmq" in wanted or item.stash.get(_HAS_ITS_OWN, False):
         return
     for marker in item.own_markers:
         if marker.name == MARKER and (marker.args or marker.kwargs):
@@ -53,6 +58,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def rocketmq(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     """A broker of this test's own: an empty store, free ports, gone when the test ends. May be killed and restarted."""
+    request.node.stash[_HAS_ITS_OWN] = True
     marked: dict[str, Setting] = {}
     for marker in reversed(list(request.node.iter_markers(MARKER))):  # the nearest wins
         if marker.args:

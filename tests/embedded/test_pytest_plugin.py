@@ -141,13 +141,42 @@ def test_settings_that_would_be_passed_over_are_refused(project: pytest.Pytester
                 pass
     """
     result = run(project, tests)
-    result.assert_outcomes(passed=1, errors=2)
+    result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.fnmatch_lines_random(
         [
             "*UsageError: rocketmq({'brokerName': 'b'}, 7): settings are written KEY=VALUE, or [*][*]{KEY: VALUE}",
             "*UsageError: rocketmq(brokerName='b'): the broker of rocketmq_session is that of all tests",
         ]
     )
+
+
+def test_a_broker_of_its_own_may_be_asked_for_at_any_time(project: pytest.Pytester) -> None:
+    tests = """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def shared(rocketmq_session):
+            pass
+
+        @pytest.fixture
+        def own(request):
+            return request.getfixturevalue("rocketmq")
+
+        @pytest.mark.rocketmq(brokerName="b")
+        def test_by_a_fixture(own):
+            assert own.is_running
+
+        @pytest.mark.rocketmq(brokerName="b")
+        def test_by_itself(request):
+            assert request.getfixturevalue("rocketmq").is_running
+
+        @pytest.mark.rocketmq(brokerName="b")
+        def test_by_nobody():
+            pass
+    """
+    result = run(project, tests)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["FAILED *::test_by_nobody*"])
 
 
 def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest.Pytester) -> None:
