@@ -21,6 +21,7 @@ from gantrymq.store import recovery
 from gantrymq.tools import rebuild
 from gantrymq.tools.export import ExportSelection, export_store
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, bodies, killed, open_store, to_disk
 
@@ -99,7 +100,17 @@ def test_of_one_new_message_nobody_knows_when_its_queue_was_lost(tmp_path: Path)
         assert [(one.kind.value, one.level.value, one.queue_offset) for one in found] == [
             ("queue-entry-anew", "note", OLD)
         ]
-        rebuild_store(path, SMALL, given=GEOMETRY_KEYS)
+        assert rebuild_store(path, SMALL, given=GEOMETRY_KEYS).lost == []
+
+
+def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -> None:
+    path, out = closed_store(tmp_path, new=1), tmp_path / "out"
+    lose_queues(path)
+    report = salvage_store(path, out, SMALL, given=GEOMETRY_KEYS)
+    assert (report.mended, report.lost) == (0, [])
+    assert logs(out) == logs(path)
+    with open_store(RealFileSystem(), out) as store:
+        assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
 
 
 @pytest.mark.parametrize("offset", [1, 16, 19])
@@ -127,6 +138,10 @@ def test_a_message_whose_offset_became_0_costs_nothing_but_perhaps_itself(
 def lose_queues(path: Path) -> None:
     for file in sorted((path / "consumequeue").rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
+
+
+def logs(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (path / "commitlog").iterdir()}
 
 
 def closed_store(tmp_path: Path, old: int = OLD, new: int = NEW) -> Path:

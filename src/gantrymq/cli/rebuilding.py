@@ -98,7 +98,7 @@ def _print(path: Path, report: RebuildReport) -> None:
         )
     pairs += [("passed over", f"offset {one.start}, {one.end - one.start} bytes: {one.reason}") for one in report.lost]
     if report.lost:
-        pairs.append(("", "the log is damaged there: gantrymq store verify says how, salvage makes a store without it"))
+        pairs.append(("", "the log is damaged there: gantrymq store verify says how, salvage makes a sound store"))
     if not report.last_exit_ok:
         pairs.append(("state", "it was not closed, and still is not: the next open recovers it"))
     pairs.append(("took", span_text(sum(report.steps_ms.values()))))

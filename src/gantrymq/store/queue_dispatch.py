@@ -187,8 +187,12 @@ def append_units(
 
 
 def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[Renumbered]:
-    """Which of a run of records, whose units stand from ``first`` on, say another queue offset."""
-    for row in np.flatnonzero(grouped.queue_offsets[start:stop] - np.arange(stop - start) != first).tolist():
+    """Which of a run of records, whose units stand from ``first`` on, say another queue offset that cannot be true.
+
+    A 0 may be: its topic was perhaps made anew, and nobody knows it (``queue-entry-anew`` of verify).
+    """
+    claimed = grouped.queue_offsets[start:stop]
+    for row in np.flatnonzero((claimed - np.arange(stop - start) != first) & (claimed != 0)).tolist():
         yield Renumbered(int(grouped.phy_offsets[start + row]), int(grouped.sizes[start + row]), first + row)
 
 

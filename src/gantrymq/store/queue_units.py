@@ -29,7 +29,7 @@ class QueueUnits(NamedTuple):
 
 
 class Renumbered(NamedTuple):
-    """A record that says another queue offset than the one that its unit has."""
+    """A record that says another queue offset than the one that its unit has, and not 0, which may be true."""
 
     phy_offset: int
     size_bytes: int
