@@ -113,6 +113,15 @@ def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -
         assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
 
 
+def test_salvage_of_a_healthy_store_keeps_the_one_new_message_and_not_the_deleted(tmp_path: Path) -> None:
+    path, out = closed_store(tmp_path, new=1), tmp_path / "out"
+    assert salvage_store(path, out, SMALL, given=GEOMETRY_KEYS).mended == 0
+    assert logs(out) == logs(path)
+    assert [str(one) for one in verify_store(out, SMALL, given=GEOMETRY_KEYS)] == []
+    with open_store(RealFileSystem(), out) as store:
+        assert bodies(store) == new_ones(1)
+
+
 @pytest.mark.parametrize("offset", [1, 16, 19])
 @pytest.mark.parametrize("has_queues", [True, False])
 def test_a_message_whose_offset_became_0_costs_nothing_but_perhaps_itself(

@@ -82,18 +82,21 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes."""
+    """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes.
+
+    ``old`` is the store whose queues are asked where they began.
+    """
 
     files: list[LogFile]
     work: StorePaths
+    old: StorePaths
     config: MessageStoreConfig
     queues: bool
     index: bool
 
     def begin_of(self, fs: FileSystem) -> BeginOf:
-        """What knows where the store's own queues began."""
-        own = StorePaths(self.work.root.parent).consume_queue
-        return partial(begin_of, fs, own, self.config.mapped_file_size_consume_queue)
+        """What knows where the old queues began."""
+        return partial(begin_of, fs, self.old.consume_queue, self.config.mapped_file_size_consume_queue)
 
 
 @dataclass(slots=True)
@@ -168,6 +171,7 @@ class _Rebuild:
         self,
         fs: FileSystem,
         path: Path,
+        old: Path,
         config: MessageStoreConfig,
         given: Collection[str],
         build: Build,
@@ -176,6 +180,7 @@ class _Rebuild:
     ) -> None:
         self._fs = fs
         self._paths = StorePaths(path)
+        self._old = StorePaths(old)
         self._work = StorePaths(path / WORK_DIRECTORY)
         self._ready = ReadySwap(fs, self._paths)
         self._config = config
@@ -199,7 +204,8 @@ class _Rebuild:
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()
         try:
-            self._rebuild(BuildOrder(files, self._work, config, report.queues_rebuilt, report.index_rebuilt))
+            parts = report.queues_rebuilt, report.index_rebuilt
+            self._rebuild(BuildOrder(files, self._work, self._old, config, *parts))
         except BaseException:
             self._ready.give_up()
             raise
@@ -302,6 +308,7 @@ def rebuild_store(
     queues: bool = True,
     index: bool = True,
     given: Collection[str] = (),
+    old: str | Path | None = None,
     fs: FileSystem | None = None,
     build: Build = build_here,
     progress: Progress | None = None,
@@ -309,9 +316,10 @@ def rebuild_store(
     """Make consume queues and index files of the store at ``path`` anew; arguments as with ``MessageStore.open``.
 
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
-    it. ``build`` makes the new files. Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could
-    not be opened), AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it
-    was, or the next to open it finishes what was begun.
+    it. ``old`` is the store whose queues say where they began, this one unless told. ``build`` makes the new files.
+    Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could not be opened),
+    AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it was, or the next
+    to open it finishes what was begun.
     """
     fs, path = fs or RealFileSystem(), Path(path)
     require_store(fs, path)
@@ -319,7 +327,7 @@ def rebuild_store(
     report = RebuildReport(queues, index and config.message_index_enable)
     lock = fs.lock(StorePaths(path).lock, LOCK_TEXT)
     try:
-        _Rebuild(fs, path, config, given, build, progress, report).run()
+        _Rebuild(fs, path, Path(old or path), config, given, build, progress, report).run()
     finally:
         lock.release()
     return report

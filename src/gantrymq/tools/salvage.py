@@ -3,8 +3,9 @@
 Records keep their physical offsets and their queue offsets: message ids, half messages and consumers' offsets stay
 true (:mod:`gantrymq.tools.log_copy` says what stands in the gaps). Queues and index are made anew from the copy; the
 slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint are not
-believed, with one exception: a queue of which the log has no record keeps its last file where that is sound, for it
-knows the queue's next offset. The JSON of ``config/`` comes along where it can be read.
+believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound, for it
+knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's first
+unit leads to it, its topic was made anew there. The JSON of ``config/`` comes along where it can be read.
 """
 
 from __future__ import annotations
@@ -103,7 +104,13 @@ class _Salvage:
         self._copy_log(files, sizes.mapped_file_size_commit_log)
         self._copy_config()
         rebuilt = rebuild_store(
-            self._target.root, sizes, given=_SIZE_KEYS, fs=self._fs, build=self._build, progress=self._progress
+            self._target.root,
+            sizes,
+            given=_SIZE_KEYS,
+            old=self._source.root,
+            fs=self._fs,
+            build=self._build,
+            progress=self._progress,
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
