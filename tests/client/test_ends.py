@@ -178,20 +178,16 @@ def test_a_poller_s_close_that_was_cancelled_comes_to_its_end(broker: EmbeddedBr
     assert is_left(broker, "impatient-lite")
 
 
-@pytest.mark.parametrize("is_limited", [False, True], ids=["", "limited"])
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
-def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str, is_limited: bool) -> None:
-    """Also in a task of its own, as asyncio.wait_for makes before Python 3.12."""
-    group = f"enough-{way}-{is_limited}"
-
+def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> None:
     async def scenario() -> None:
         closed = asyncio.Event()
 
         async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
-            await (asyncio.create_task(consumer.close()) if is_limited else consumer.close())
+            await consumer.close()
             closed.set()
 
-        async with push(broker, group) as consumer:
+        async with push(broker, f"enough-{way}") as consumer:
             consumer.subscribe("Enough")
             getattr(consumer, way)(listen)
             await consumer.start()
@@ -203,7 +199,37 @@ def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str, is_
     with Producer(broker.namesrv) as producer:
         producer.send(Message("Enough", b"last"))
     asyncio.run(scenario())
-    assert is_left(broker, group)
+    assert is_left(broker, f"enough-{way}")
+
+
+def test_a_close_that_a_listener_begins_beside_itself_waits_for_it(broker: EmbeddedBroker) -> None:
+    """What it was at would come again else, and its queue would be another member's meanwhile."""
+
+    async def scenario() -> None:
+        closings: list[asyncio.Task[None]] = []
+        done: list[bool] = []
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            closings.append(asyncio.create_task(consumer.close()))
+            await asyncio.wait(closings, timeout=0.2)
+            done.append(not closings[0].done())
+
+        async with push(broker, "beside") as consumer:
+            consumer.subscribe("Beside")
+            consumer.listen(listen)
+            await consumer.start()
+            async with asyncio.timeout(5):
+                while not closings:
+                    await asyncio.sleep(0.01)
+                await closings[0]
+            assert done == [True]
+        await others_ended()
+
+    broker.create_topic("Beside", 1)
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("Beside", b"last"))
+    asyncio.run(scenario())
+    assert broker.consumer_offsets("beside", "Beside") == {0: 1}
 
 
 def test_what_a_listener_fails_with_once_its_consumer_is_closed_comes_again(broker: EmbeddedBroker) -> None:

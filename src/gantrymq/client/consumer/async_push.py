@@ -153,8 +153,8 @@ class AsyncPushConsumer:
     async def close(self) -> None:
         """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once.
 
-        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may call it,
-        under a time limit too: its own call is not waited for then.
+        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may await it
+        directly: its own call is not waited for then. Begun in another task, it waits for that call as for any other.
         """
         if self._work is not None:
             self._work.consumption.excuse()

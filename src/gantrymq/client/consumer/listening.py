@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -29,9 +28,6 @@ S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.01
-
-# The task of the listener's call that what runs belongs to: tasks it makes, as a time limit does, inherit it.
-_LISTENER: ContextVar[asyncio.Task[Any] | None] = ContextVar("listener", default=None)
 
 # Told what the listener returned, or what it raised.
 Done = Callable[[S | None, BaseException | None], None]
@@ -49,7 +45,7 @@ class Listening(Protocol[C_contra, S_co]):
         ...
 
     def excuse(self) -> None:
-        """Where a call of the listener, or a task it made, calls this, that call is not waited for at the end."""
+        """Where the listener's own task calls this, it is not waited for at the end: it waits for that itself."""
         ...
 
     async def close(self, timeout_s: float) -> bool:
@@ -152,8 +148,11 @@ class CoroutineListening(Generic[C, S]):
         task.add_done_callback(self._tasks.discard)
 
     def excuse(self) -> None:
-        """The listener's call that this is a part of, if it is one, is not waited for: it waits itself."""
-        self._tasks -= {_LISTENER.get()}
+        """The current task, where it is the listener's, is not waited for.
+
+        Not a task that it made: nothing tells whether the listener waits for that one, or works beside it.
+        """
+        self._tasks -= {asyncio.current_task()}
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; those that do not end in time are cancelled."""
@@ -171,7 +170,6 @@ class CoroutineListening(Generic[C, S]):
     async def _work(
         self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]
     ) -> None:
-        _LISTENER.set(asyncio.current_task())
         async with self._room:
             if self._closing or not begin():
                 return
