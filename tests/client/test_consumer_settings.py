@@ -1,6 +1,7 @@
 """Settings and subscriptions of consumers, with RocketMQ's bounds."""
 
 import re
+import sys
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQClientError
-from gantrymq.model.java import string_hash
+from gantrymq.model.java import LONG_MAX, string_hash
 from gantrymq.remoting.codes import SerializeType
 
 
@@ -86,6 +87,28 @@ def test_the_settings_of_lite_pull_fit_each_other() -> None:
     assert LitePullConsumerConfig("a:1", consumer_group="g").pull_batch_size == 10
     with pytest.raises(ConfigError, match="consumerTimeoutMillisWhenSuspend"):
         LitePullConsumerConfig("a:1", consumer_group="g", broker_suspend_max_time_ms=40_000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "suspend_current_queue_time_ms",
+        "await_termination_ms_when_shutdown",
+        "pull_time_delay_ms_when_exception",
+        "pull_threshold_for_all",
+        "poll_timeout_ms",
+        "consumer_timeout_ms_when_suspend",
+        "topic_metadata_check_interval_ms",
+    ],
+)
+def test_what_is_a_long_in_java_may_be_for_ever(name: str) -> None:
+    kinds: list[type[ClientConfig]] = [PushConsumerConfig, LitePullConsumerConfig]
+    for config in [one for one in kinds if name in one.__dataclass_fields__]:
+        for most in (LONG_MAX, sys.maxsize):
+            given: Any = {"consumer_group": "g", name: most}
+            assert getattr(config("a:1", **given), name) == most
+        with pytest.raises(ConfigError, match=f"at most {LONG_MAX}"):
+            config("a:1", **(given | {name: LONG_MAX + 1}))
 
 
 def test_a_time_to_begin_at() -> None:

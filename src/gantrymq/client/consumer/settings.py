@@ -13,6 +13,7 @@ from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely, A
 from gantrymq.client.settings import ClientConfig
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
+from gantrymq.model.java import LONG_MAX
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
@@ -91,10 +92,10 @@ class PushConsumerConfig(ConsumerConfig):
     pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024)
     post_subscription_when_pull: bool = key("postSubscriptionWhenPull", False)
     max_reconsume_times: int = key("maxReconsumeTimes", -1, least=-1)
-    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000)
+    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000, most=LONG_MAX)
     consume_timeout_minutes: int = key("consumeTimeout", 15, least=1)
-    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000)
+    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000, most=LONG_MAX)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000, most=LONG_MAX)
 
     def __post_init__(self) -> None:
         super(PushConsumerConfig, self).__post_init__()
@@ -109,15 +110,15 @@ class LitePullConsumerConfig(ConsumerConfig):
     """A lite-pull consumer's settings."""
 
     pull_batch_size: int = key("pullBatchSize", 10, least=1, most=1024)
-    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000)
+    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000, most=LONG_MAX)
     consume_max_span: int = key("consumeMaxSpan", 2000, least=1, most=65_535)
-    poll_timeout_ms: int = key("pollTimeoutMillis", 5000)
+    poll_timeout_ms: int = key("pollTimeoutMillis", 5000, most=LONG_MAX)
     auto_commit: bool = key("autoCommit", True)
     auto_commit_interval_ms: int = key("autoCommitIntervalMillis", 5000, least=1000)
-    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000)
-    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000)
-    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000)
+    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000, most=LONG_MAX)
+    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000, most=LONG_MAX)
+    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000, most=LONG_MAX)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000, most=LONG_MAX)
 
     def __post_init__(self) -> None:
         super(LitePullConsumerConfig, self).__post_init__()
