@@ -6,6 +6,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gantrymq.client.compression import CompressionType
@@ -81,6 +82,28 @@ def test_an_item_of_an_enum_may_be_given_by_its_text() -> None:
     producer: Any = {"compression_type": "LZ4", "serialize_type": "ROCKETMQ"}
     made = ProducerConfig("a:1", **producer)
     assert (made.compression_type, made.serialize_type) == (CompressionType.LZ4, SerializeType.ROCKETMQ)
+
+
+def test_what_other_libraries_give_is_taken_for_what_it_means() -> None:
+    class Address(str):
+        """As numpy and enums of texts have their own."""
+
+    given: Any = {"send_msg_timeout_ms": np.int64(5000), "default_topic_queue_nums": np.uint8(8)}
+    config = ProducerConfig(Address("a:1"), **given)
+    assert config.name_server_list == ["a:1"]
+    assert [type(config.send_msg_timeout_ms), config.send_msg_timeout_ms] == [int, 5000]
+    assert [type(config.default_topic_queue_nums), config.default_topic_queue_nums] == [int, 8]
+    for wrong in (np.float64(5000), np.bool_(True), np.array([1, 2])):
+        with pytest.raises(ConfigError, match=r"sendMsgTimeout=.* is not allowed: a whole number"):
+            ProducerConfig("a:1", send_msg_timeout_ms=wrong)  # type: ignore[arg-type]
+
+
+def test_no_credentials_and_no_namespace_may_be_none() -> None:
+    nothing: Any = dict.fromkeys(("access_key", "secret_key", "security_token", "namespace"))
+    config = ClientConfig("a:1", **nothing)
+    assert (config.access_key, config.namespace, config.credentials) == ("", "", None)
+    with pytest.raises(ConfigError, match="producerGroup=None is not allowed: a text"):
+        ProducerConfig("a:1", producer_group=None)  # type: ignore[arg-type]
 
 
 def test_the_settings_of_lite_pull_fit_each_other() -> None:

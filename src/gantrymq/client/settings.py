@@ -34,7 +34,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         check_types(self)
         check_numbers(self)
-        if type(self.name_servers) is not str or not self.name_server_list:
+        if not isinstance(cast(object, self.name_servers), str) or not self.name_server_list:
             raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")

@@ -4,8 +4,10 @@ A class declares its fields by :func:`key` and calls :func:`check_numbers` in it
 :func:`check_types` where programs make it.
 """
 
+import operator
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import Field, field, fields
 from enum import Enum
 from typing import Any
@@ -45,15 +47,13 @@ def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
 def check_types(config: Any) -> None:
     """Check that every value of a settings object is of its default's type; raises ConfigError.
 
-    An item of an enum may be given by its text, and takes the text's place.
+    An item of an enum may be given by its text, a whole number as another library has them, and no text as None:
+    what is meant takes their place.
     """
     for name, spec in fields_by_key(config).items():
         value, default = getattr(config, spec.name), spec.default
-        if isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool):
-            continue
-        if not isinstance(default, Enum):
-            raise ConfigError(name, value, _ALLOWED[type(default)])
-        object.__setattr__(config, spec.name, _item(name, default, value))  # frozen for all others
+        if not isinstance(value, type(default)) or isinstance(value, bool) != isinstance(default, bool):
+            object.__setattr__(config, spec.name, _meant(name, default, value))  # frozen for all others
 
 
 def check_numbers(config: Any) -> None:
@@ -107,6 +107,17 @@ def _parse(name: str, spec: "Field[Any]", text: str) -> Any:
             raise ConfigError(name, text, _ALLOWED[int])
         return int(number[1])
     return text
+
+
+def _meant(name: str, default: Any, given: Any) -> Any:
+    if isinstance(default, Enum):
+        return _item(name, default, given)
+    if default == "" and given is None:
+        return ""
+    if type(default) is int and not isinstance(given, bool):
+        with suppress(TypeError):
+            return operator.index(given)
+    raise ConfigError(name, given, _ALLOWED[type(default)])
 
 
 def _item(name: str, default: Enum, given: object) -> Enum:
