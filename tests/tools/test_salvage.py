@@ -305,17 +305,6 @@ def test_a_crc_of_records_that_have_one_each_is_believed(changed: set[int], tmp_
     assert {one.queue_offset for one in findings if one.kind is Kind.RECORD_CRC} == changed
 
 
-def test_a_crc_of_the_only_record_in_a_file_is_believed(tmp_path: Path, rng: random.Random) -> None:
-    config = replace(SMALL, enabled_append_prop_crc=True)
-    half = b"b" * (SMALL.mapped_file_size_commit_log // 2)
-    store = Damaged(
-        tmp_path / "store", rng, [Message("orders", half, properties={"amount": "1000"})] * 3, config=config
-    )
-    store.write(store.place_of(store.results[1], b"1000"), b"9")
-    findings = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
-    assert [one.queue_offset for one in findings if one.kind is Kind.RECORD_CRC] == [1]
-
-
 def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Path, rng: random.Random) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
     store = Damaged(tmp_path / "store", rng, [Message("orders", b"x" * 50) for _ in range(20)], config=config)

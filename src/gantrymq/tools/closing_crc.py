@@ -55,13 +55,9 @@ def mark_by_closing_crc(batch: RecordBatch) -> None:
 
 
 def _among_closed(rows: NDArray[np.intp], others: NDArray[np.intp], closes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of ``rows`` stand beside one of ``others`` that closes so; all of those that do are right.
-
-    Where there are no others one row counts, as the only record of a file, but not several: that they all came with
-    such a CRC is likelier than that all are damaged.
-    """
+    """Which of ``rows`` stand beside one of ``others`` that closes so; all of those that do are right."""
     if not len(others):
-        return np.full(len(rows), len(rows) == 1)
+        return np.zeros(len(rows), np.bool_)
     behind = np.searchsorted(others, rows)
     nearest = others[np.maximum(behind - 1, 0)], others[np.minimum(behind, len(others) - 1)]
     beside: NDArray[np.bool_] = closes[nearest[0]] | closes[nearest[1]]
