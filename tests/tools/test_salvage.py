@@ -16,12 +16,10 @@ from gantrymq.clock import ManualClock
 from gantrymq.errors import StoreError
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.message import PROPERTY_CRC32, Message, StoredMessage
+from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import outgoing
 from gantrymq.store.append import PutMessageResult
 from gantrymq.tools.findings import Kind, Level
-from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
@@ -277,32 +275,6 @@ def test_what_its_own_crc_tells_is_lost(force: bool, moved: bool, tmp_path: Path
     out, report = salvaged(store.path)
     assert ([(one.start, one.end) for one in report.lost], report.mended) == ([(lost.phy_offset, lost.end_offset)], 0)
     assert_holds(out, store.without(lost))
-
-
-@pytest.mark.parametrize("stale", [{0}, {4}, {2, 3}, set(range(9))])
-def test_a_crc_that_came_with_a_message_says_nothing_of_its_record(
-    stale: set[int], tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outgoing, "PROPERTY_CRC32", "is kept, as RocketMQ does without enabledAppendPropCRC")
-    crc = {PROPERTY_CRC32: "0123456789"}
-    messages = [Message("orders", b"%d" % number, properties=crc if number in stale else {}) for number in range(9)]
-    store = Damaged(tmp_path / "store", rng, messages)
-    assert list(verify_store(store.path, SMALL, given=GEOMETRY_KEYS)) == []
-    assert rebuild_store(store.path, SMALL, given=GEOMETRY_KEYS).lost == []
-    out, report = salvaged(store.path)
-    assert report.lost == []
-    assert_holds(out, store.content)
-
-
-@pytest.mark.parametrize("changed", [{0}, {4}, {2, 3}, {8}])
-def test_a_crc_of_records_that_have_one_each_is_believed(changed: set[int], tmp_path: Path, rng: random.Random) -> None:
-    config = replace(SMALL, enabled_append_prop_crc=True)
-    messages = [Message("orders", b"%d" % number, properties={"amount": "1000"}) for number in range(9)]
-    store = Damaged(tmp_path / "store", rng, messages, config=config)
-    for number in changed:
-        store.write(store.place_of(store.results[number], b"1000"), b"9")
-    findings = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
-    assert {one.queue_offset for one in findings if one.kind is Kind.RECORD_CRC} == changed
 
 
 def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Path, rng: random.Random) -> None:

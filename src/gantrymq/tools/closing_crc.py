@@ -1,8 +1,6 @@
 """Judging records by the CRC that closes them, of all their bytes, where enabledAppendPropCRC has written one.
 
-Each record is asked, not the settings: they may have been others when it was written. So are those beside it: without
-that key RocketMQ keeps a ``__CRC32#`` that came with a message, one of another store, and where it stands last the
-record looks like one whose bytes have changed.
+Each record is asked, not the settings: they may have been others when it was written.
 
 Thread rule: plain functions; a batch belongs to one thread.
 """
@@ -35,7 +33,7 @@ def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
 
 
 def mark_by_closing_crc(batch: RecordBatch) -> None:
-    """Mark in CRC_OK what is not what its closing CRC says, if records beside it are; the records follow each other.
+    """Mark in CRC_OK what is not what its closing CRC says; the records follow each other.
 
     One that says that it lies elsewhere is right where its CRC is that of either place: a bit of the place has flipped,
     or all of it was written for another one.
@@ -46,22 +44,10 @@ def mark_by_closing_crc(batch: RecordBatch) -> None:
     whole, begin, end = new_columns(batch.count), int(batch.columns[codes.POS, 0]), batch.end_offset - batch.base
     scan(batch.buffer, begin, end, end, codes.CHECK_MARK_WHOLE_RECORD, whole)
     whole = whole[:, : batch.count]
-    closes &= whole[codes.PROPERTIES_LENGTH] >= CRC_PROPERTY_SIZE
-    wrong = closes & (whole[codes.CRC_OK] == 0)
-    wrong[wrong] = _among_closed(np.flatnonzero(wrong), np.flatnonzero(~wrong), closes)
+    wrong = closes & (whole[codes.PROPERTIES_LENGTH] >= CRC_PROPERTY_SIZE) & (whole[codes.CRC_OK] == 0)
     for row in np.flatnonzero(wrong).tolist():
         wrong[row] = not _is_right_here(batch, row)
     batch.columns[codes.CRC_OK, : batch.count][wrong] = 0
-
-
-def _among_closed(rows: NDArray[np.intp], others: NDArray[np.intp], closes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of ``rows`` stand beside one of ``others`` that closes so; all of those that do are right."""
-    if not len(others):
-        return np.zeros(len(rows), np.bool_)
-    behind = np.searchsorted(others, rows)
-    nearest = others[np.maximum(behind - 1, 0)], others[np.minimum(behind, len(others) - 1)]
-    beside: NDArray[np.bool_] = closes[nearest[0]] | closes[nearest[1]]
-    return beside
 
 
 def _is_right_here(batch: RecordBatch, row: int) -> bool:
