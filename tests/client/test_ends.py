@@ -106,6 +106,32 @@ def test_who_is_closed_while_it_starts_does_not_go_on(broker: EmbeddedBroker, ki
     assert is_left(broker, f"hasty-{kind}")
 
 
+@pytest.mark.parametrize("after_ms", [0, 2, 4, 6, 8, 12])
+def test_who_is_closed_while_it_starts_leaves_its_queues_to_others(broker: EmbeddedBroker, after_ms: int) -> None:
+    """A lock that nobody gives back keeps every other member from its queue for a minute."""
+
+    async def scenario() -> None:
+        group = f"in-order-{after_ms}"
+        consumer = push(broker, group)
+        consumer.subscribe("InOrder")
+        consumer.listen_orderly(lambda messages, context: None)
+        starting = asyncio.ensure_future(consumer.start())
+        await asyncio.sleep(after_ms / 1000)
+        await consumer.close()
+        await asyncio.wait({starting})
+        starting.exception()
+        async with push(broker, group) as other:
+            other.subscribe("InOrder")
+            other.listen_orderly(lambda messages, context: None)
+            await other.start()
+            mine = [queue.queue_id for queue in other.assignment() if queue.topic == "InOrder"]
+        assert mine == list(range(8))
+        await others_ended()
+
+    broker.create_topic("InOrder", 8)
+    asyncio.run(scenario())
+
+
 def test_a_push_consumer_starts_once_whoever_asks(broker: EmbeddedBroker) -> None:
     async def scenario() -> list[BaseException | None]:
         async with push(broker, "twice") as consumer:

@@ -110,6 +110,39 @@ def test_queues_are_taken_over_and_given_up() -> None:
     asyncio.run(scenario())
 
 
+def test_a_lock_that_was_only_asked_for_is_given_back_at_the_end() -> None:
+    """Its broker may have locked the queue already when the start, or the consumer, ends in the midst of asking."""
+
+    class Slow(Locks):
+        async def lock(self, queues: list[ProcessQueue]) -> bool:
+            if queues[0].queue == QUEUES[1]:
+                await asyncio.Event().wait()
+            return True
+
+    async def scenario() -> list[int]:
+        locks = Slow()
+        scene = Scene(locks=locks)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(scene.take_over(0, 1, 2), 0.01)
+        await scene.assigned.close()
+        await scene.assigned.unlock()
+        return sorted(locks.unlocked)
+
+    assert asyncio.run(scenario()) == [0, 1]
+
+
+def test_a_queue_whose_offset_is_not_known_stays_nobody_s() -> None:
+    async def scenario() -> list[int]:
+        locks = Locks()
+        scene = Scene(locks=locks)
+        scene.offsets.unreachable.add(QUEUES[1])
+        assert not await scene.take_over(0, 1)
+        await scene.assigned.close()
+        return locks.unlocked
+
+    assert asyncio.run(scenario()) == [1]
+
+
 def test_new_queues_are_pulled_though_a_listener_fails() -> None:
     async def scenario() -> None:
         scene = Scene()

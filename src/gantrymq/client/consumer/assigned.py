@@ -49,6 +49,7 @@ class AssignedQueues:
         self._pull, self._changed = pull, changed
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
+        self._adopting: set[ProcessQueue] = set()
         self.table: dict[MessageQueue, ProcessQueue] = {}
 
     async def take_over(self, division: Division) -> bool:
@@ -117,19 +118,32 @@ class AssignedQueues:
         """End all pulling. The queues stay in the table: their offsets are persisted after this."""
         await self._tasks.close()
 
+    async def unlock(self) -> None:
+        """Give all locks back at the end, those that were only asked for among them."""
+        if self._locks is not None:
+            await self._locks.unlock([*self.table.values(), *self._adopting])
+
     async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
         queue = ProcessQueue(wanted, self._member.clock.now_ms())
-        try:
-            if self._locks is not None and not await self._locks.lock([queue]):
-                log.info("a queue is locked by another", queue=str(wanted))
-                return None
-            self._offsets.forget(wanted)
-            offset = await starting_offset(self._member, self._offsets, queue.queue)
-        except GantrymqError as error:
-            log.warning("a queue was not taken over", queue=str(wanted), reason=str(error))
+        self._adopting.add(queue)  # who is cancelled in here leaves it there, for its broker may have locked it for us
+        offset = await self._lock_and_begin(queue)
+        if offset is not None:
+            self.table[wanted] = queue
+        self._adopting.remove(queue)
+        return None if offset is None else (queue, offset)
+
+    async def _lock_and_begin(self, queue: ProcessQueue) -> int | None:
+        if self._locks is not None and not await self._locks.lock([queue]):
+            log.info("a queue is locked by another", queue=str(queue.queue))
             return None
-        self.table[wanted] = queue
-        return queue, offset
+        try:
+            self._offsets.forget(queue.queue)
+            return await starting_offset(self._member, self._offsets, queue.queue)
+        except GantrymqError as error:
+            log.warning("a queue was not taken over", queue=str(queue.queue), reason=str(error))
+            if self._locks is not None:
+                await self._locks.unlock([queue])
+            return None
 
     async def _tell(self, division: Division) -> None:
         try:

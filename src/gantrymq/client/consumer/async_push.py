@@ -147,7 +147,7 @@ class AsyncPushConsumer:
         self._work = self._made(*self._make)
         await self._member.heartbeats.beat()
         self._member.heartbeats.start()
-        await self._rebalancing.once()
+        await self._divide_once()
         self._start_services(self._work)
 
     async def close(self) -> None:
@@ -166,8 +166,7 @@ class AsyncPushConsumer:
             await self._work.assigned.close()
             await self._work.consumption.close()
             await self._offsets.persist_at_last(list(self._work.assigned.table))
-            if self._work.locks is not None:
-                await self._work.locks.unlock(self._work.assigned.table.values())
+            await self._work.assigned.unlock()
             await self._work.send_back.close()
         await self._member.close()
 
@@ -227,6 +226,17 @@ class AsyncPushConsumer:
         )  # fmt: skip
         assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
         return _Work(assigned, make(ground, locks), locks, send_back)
+
+    async def _divide_once(self) -> None:
+        """As a task of ours, which a close ends before it gives the locks back."""
+        dividing = self._tasks.start(_done(self._rebalancing.once()))
+        try:
+            await asyncio.wait({dividing})
+        finally:
+            dividing.cancel()
+        if dividing.cancelled():
+            raise MQClientError("the client was closed meanwhile")
+        dividing.result()
 
     def _start_services(self, work: _Work) -> None:
         self._tasks.start(self._rebalancing.run())
