@@ -2,16 +2,19 @@
 
 import re
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantrymq.config.amended import amended
+from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
+from gantrymq.namesrv.settings import NamesrvConfig
 
 # The text
 
@@ -144,6 +147,27 @@ def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(key: str, value: 
     assert str(refused.value.value) == value
     assert allowed in refused.value.allowed
     assert "\n" not in str(refused.value)
+
+
+def test_a_program_s_text_is_the_item_that_it_means() -> None:
+    """Else a store that was told SYNC_FLUSH would acknowledge before its bytes are on the disk."""
+    config = MessageStoreConfig(flush_disk_type="SYNC_FLUSH", recover_rule="4.x")  # type: ignore[arg-type]
+    assert (config.flush_disk_type, config.recover_rule) == (FlushDiskType.SYNC_FLUSH, RecoverRule.V4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        (MessageStoreConfig, {"flush_disk_type": "SYNC"}, "flushDiskType"),
+        (MessageStoreConfig, {"check_crc_on_recover": "false"}, "checkCRCOnRecover"),
+        (MessageStoreConfig, {"delete_when": 4}, "deleteWhen"),
+        (BrokerConfig, {"namesrv_addr": ["127.0.0.1:9876"]}, "namesrvAddr"),
+        (NamesrvConfig, {"wait_seconds_for_service": "45"}, "waitSecondsForService"),
+    ],
+)
+def test_a_program_s_value_of_a_wrong_type_is_named(kind: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        kind(**settings)
 
 
 # Keys

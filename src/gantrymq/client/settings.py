@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
-from gantrymq.config.keys import check_numbers, check_types, key
+from gantrymq.config.keys import check_values, key
 from gantrymq.errors import ConfigError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
@@ -32,8 +32,7 @@ class ClientConfig:
     serialize_type: SerializeType = key("rocketmq.serialize.type", SerializeType.JSON)
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_numbers(self)
+        check_values(self)
         if not isinstance(cast(object, self.name_servers), str) or not self.name_server_list:
             raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
         if bool(self.access_key) != bool(self.secret_key):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields, require_same_at_start, write_fields
+from gantrymq.config.keys import check_values, fields_by_key, key, read_fields, require_same_at_start, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
@@ -86,8 +86,8 @@ class BrokerConfig:
     config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
 
     def __post_init__(self) -> None:
-        """Check every number against what its field allows, and the addresses: none that is wrong ever answers."""
-        check_numbers(self)
+        """Check every value against what its field allows, and the addresses: none that is wrong ever answers."""
+        check_values(self)
         for address in self.name_servers:
             found = _ADDRESS.fullmatch(address)
             if found is None or int(found[1]) > _LAST_PORT:

@@ -1,7 +1,6 @@
 """Settings classes whose fields carry RocketMQ's keys: how one is declared, checked, read from text and written.
 
-A class declares its fields by :func:`key` and calls :func:`check_numbers` in its ``__post_init__``, after
-:func:`check_types` where programs make it.
+A class declares its fields by :func:`key` and calls :func:`check_values` in its ``__post_init__``.
 """
 
 import operator
@@ -44,8 +43,8 @@ def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
     return {spec.metadata["key"]: spec for spec in fields(kind) if "key" in spec.metadata}
 
 
-def check_types(config: Any) -> None:
-    """Check that every value of a settings object is of its default's type; raises ConfigError.
+def check_values(config: Any) -> None:
+    """Check every value of a settings object: of its default's type, a number within its bounds; raises ConfigError.
 
     An item of an enum may be given by its text, a whole number as another library has them, and no text as None:
     what is meant takes their place.
@@ -53,22 +52,10 @@ def check_types(config: Any) -> None:
     for name, spec in fields_by_key(config).items():
         value, default = getattr(config, spec.name), spec.default
         if not isinstance(value, type(default)) or isinstance(value, bool) != isinstance(default, bool):
-            object.__setattr__(config, spec.name, _meant(name, default, value))  # frozen for all others
-
-
-def check_numbers(config: Any) -> None:
-    """Check every number of a settings object against its bounds; raises ConfigError."""
-    for name, spec in fields_by_key(config).items():
-        value, rules = getattr(config, spec.name), spec.metadata
-        if isinstance(value, bool) or not isinstance(value, int):
-            continue
-        least, most, multiple = rules["least"], rules["most"], rules["multiple"]
-        if least is not None and value < least:
-            raise ConfigError(name, value, f"at least {least}")
-        if value > most:
-            raise ConfigError(name, value, f"at most {most}")
-        if value % multiple:
-            raise ConfigError(name, value, f"a multiple of {multiple}")
+            value = _meant(name, default, value)
+            object.__setattr__(config, spec.name, value)  # frozen for all others
+        if isinstance(value, int) and not isinstance(value, bool):
+            _check_bounds(name, spec, value)
 
 
 def require_same_at_start(running: Any, wanted: Any) -> None:
@@ -91,6 +78,16 @@ def read_fields(kind: Any, entries: Mapping[str, str]) -> dict[str, Any]:
 def write_fields(config: Any) -> dict[str, str]:
     """A settings object as text entries under RocketMQ's keys, in the order of its fields."""
     return {name: _show(getattr(config, spec.name)) for name, spec in fields_by_key(config).items()}
+
+
+def _check_bounds(name: str, spec: "Field[Any]", number: int) -> None:
+    least, most, multiple = (spec.metadata[bound] for bound in ("least", "most", "multiple"))
+    if least is not None and number < least:
+        raise ConfigError(name, number, f"at least {least}")
+    if number > most:
+        raise ConfigError(name, number, f"at most {most}")
+    if number % multiple:
+        raise ConfigError(name, number, f"a multiple of {multiple}")
 
 
 def _parse(name: str, spec: "Field[Any]", text: str) -> Any:

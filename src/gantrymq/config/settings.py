@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from gantrymq.config.keys import check_numbers, key
+from gantrymq.config.keys import check_values, key
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 
@@ -102,8 +102,8 @@ class MessageStoreConfig:
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
 
     def __post_init__(self) -> None:
-        """Check every number against what its field allows, and the texts that are lists."""
-        check_numbers(self)
+        """Check every value against what its field allows, and the texts that are lists."""
+        check_values(self)
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         hours = self.delete_when.rstrip(";").split(";")  # Java's split drops empty parts at the end

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gantrymq.config.keys import check_numbers, fields_by_key, key, read_fields
+from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
 from gantrymq.model.java import LONG_MAX
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
@@ -64,8 +64,8 @@ class NamesrvConfig:
     config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath")
 
     def __post_init__(self) -> None:
-        """Check every number."""
-        check_numbers(self)
+        """Check every value."""
+        check_values(self)
 
     def with_home(self, home: Path) -> "NamesrvConfig":
         """The same with files in ``home`` where no path was given."""
