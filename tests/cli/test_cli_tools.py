@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cli_cases import Run
 
+from gantrymq.format.record import QUEUE_OFFSET_AT
 from golden_stores import unpack
 
 DAY = "--begin=2026-01-01", "--end=2027-01-01T00:00:00+00:00"
@@ -48,6 +49,23 @@ def test_rebuild_and_salvage(gantrymq: Run, store: Path, tmp_path: Path) -> None
     saved = gantrymq("store", "salvage", store, tmp_path / "saved", "--json")
     assert (saved.code, saved.lines[0]["lost"]) == (1, done.lines[0]["lost"])
     assert gantrymq("store", "verify", tmp_path / "saved").code == 0
+
+
+def test_what_is_numbered_anew_is_not_called_passed_over(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+    """A record whose queue offset alone is wrong is in its queue, and is saved."""
+    with min((store / "commitlog").iterdir()).open("r+b") as file:
+        at = queue_offset = 0
+        while queue_offset < 2:
+            file.seek(at)
+            head = file.read(QUEUE_OFFSET_AT + 8)
+            queue_offset = int.from_bytes(head[QUEUE_OFFSET_AT:], "big")
+            place, at = at, at + int.from_bytes(head[:4], "big")
+        file.seek(place + QUEUE_OFFSET_AT)
+        file.write(b"\x40")
+    rebuilt = gantrymq("store", "rebuild", store)
+    assert (rebuilt.code, "passed over" in rebuilt.text) == (1, False)
+    assert f"numbered anew  offset {place}," in rebuilt.text
+    assert "1 record that said to lie elsewhere, or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
 
 
 def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:

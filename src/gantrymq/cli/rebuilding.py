@@ -96,7 +96,10 @@ def _print(path: Path, report: RebuildReport) -> None:
         pairs.append(
             ("index", f"{count_text(report.index_entries, 'entry')} in {count_text(report.index_files, 'file')}")
         )
-    pairs += [("passed over", f"offset {one.start}, {one.end - one.start} bytes: {one.reason}") for one in report.lost]
+    numbered = {one.phy_offset for one in report.renumbered}  # these are in their queues
+    for one in report.lost:
+        label = "numbered anew" if one.start in numbered else "passed over"
+        pairs.append((label, f"offset {one.start}, {one.end - one.start} bytes: {one.reason}"))
     if report.lost:
         pairs.append(("", "the log is damaged there: gantrymq store verify says how, salvage makes a sound store"))
     if not report.last_exit_ok:

@@ -107,7 +107,8 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
         ("", f"at offsets {report.min_phy_offset} to {report.max_phy_offset}, as before"),
     ]
     if report.mended:
-        pairs.append(("mended", f"{count_text(report.mended, 'record')} that said to lie elsewhere"))
+        mended = count_text(report.mended, "record")
+        pairs.append(("mended", f"{mended} that said to lie elsewhere, or to have another queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
     pairs += [
