@@ -8,6 +8,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -25,10 +26,12 @@ import org.apache.rocketmq.common.message.Message;
  */
 final class LoadLatency {
     private static final long ARRIVE_WITHIN_S = 30;
+    private static final String UNCONSUMED = "not being consumed within " + ARRIVE_WITHIN_S + " s of the last send";
 
     private final AtomicLongArray nanos;
     private final AtomicInteger arrived = new AtomicInteger();
     private final AtomicLong failed = new AtomicLong();
+    private final AtomicReference<String> failure = new AtomicReference<>(UNCONSUMED);
     private final CountDownLatch ready = new CountDownLatch(1);
     private volatile long countsFrom = Long.MAX_VALUE;
 
@@ -100,6 +103,7 @@ final class LoadLatency {
                 @Override
                 public void onException(Throwable e) {
                     failed.incrementAndGet();
+                    failure.compareAndSet(UNCONSUMED, e.toString());
                 }
             });
         }
@@ -123,6 +127,7 @@ final class LoadLatency {
         }
         Arrays.sort(sorted);
         return Map.of("mode", "latency", "messages", count, "p50Micros", sorted[count / 2] / 1e3,
-            "p99Micros", sorted[(int) (count * 0.99)] / 1e3, "failed", failed.get() + nanos.length() - count);
+            "p99Micros", sorted[(int) (count * 0.99)] / 1e3, "failed", failed.get() + nanos.length() - count,
+            "failure", failure.get());
     }
 }
