@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,6 +154,12 @@ def test_a_program_s_text_is_the_item_that_it_means() -> None:
     """Else a store that was told SYNC_FLUSH would acknowledge before its bytes are on the disk."""
     config = MessageStoreConfig(flush_disk_type="SYNC_FLUSH", recover_rule="4.x")  # type: ignore[arg-type]
     assert (config.flush_disk_type, config.recover_rule) == (FlushDiskType.SYNC_FLUSH, RecoverRule.V4)
+
+
+def test_a_program_s_path_is_its_text() -> None:
+    acl_file, kv_file = Path("plain_acl.yml"), Path("kvConfig.json")
+    assert BrokerConfig(acl_plain_file=acl_file).acl_plain_file == "plain_acl.yml"  # type: ignore[arg-type]
+    assert NamesrvConfig(kv_config_path=kv_file).kv_config_path == "kvConfig.json"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
 def check_values(config: Any) -> None:
     """Check every value of a settings object: of its default's type, a number within its bounds; raises ConfigError.
 
-    An item of an enum may be given by its text, a whole number as another library has them, and no text as None:
-    what is meant takes their place.
+    An item of an enum may be given by its text, a whole number as another library has them, a file's name as a path,
+    and no text as None: what is meant takes their place.
     """
     for name, spec in fields_by_key(config).items():
         value, default = getattr(config, spec.name), spec.default
@@ -111,6 +111,10 @@ def _meant(name: str, default: Any, given: Any) -> Any:
         return _item(name, default, given)
     if default == "" and given is None:
         return ""
+    if isinstance(default, str) and hasattr(given, "__fspath__"):
+        given = given.__fspath__()
+        if isinstance(given, str):  # a path may be bytes
+            return given
     if type(default) is int and not isinstance(given, bool):
         with suppress(TypeError):
             return operator.index(given)
