@@ -10,7 +10,7 @@ import pytest
 
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.async_producer import AsyncProducer
-from gantrymq.client.compression import CompressionType, compress, decompress
+from gantrymq.client.compression import CompressionType, compress
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.publish_routes import PublishRoutes
@@ -27,6 +27,7 @@ from gantrymq.errors import (
     RemotingTooMuchRequestError,
 )
 from gantrymq.format.names import offset_name
+from gantrymq.format.packed_body import decompress
 from gantrymq.model import flags
 from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue
@@ -270,7 +271,7 @@ def test_an_unknown_compression_is_said_so() -> None:
 
 def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: Path) -> None:
     """RocketMQ's client drops it without a word, and with it everything behind it in the same pull."""
-    bodies = [b"one", compress(b"two" * 1000, CompressionType.LZ4, 5), b"not zlib at all", b"four"]
+    bodies = [b"one", compress(b"two" * 2000, CompressionType.LZ4, 5), b"not zlib at all", b"four"]
     sys_flags = [0, flags.COMPRESSED | flags.COMPRESSION_LZ4, flags.COMPRESSED, 0]
     with MessageStore.open(tmp_path / "store") as store:
         for body, sys_flag in zip(bodies, sys_flags, strict=True):
@@ -278,8 +279,11 @@ def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: P
         end = store.max_phy_offset
     records = (tmp_path / "store" / "commitlog" / offset_name(0)).read_bytes()[:end]
     pulled = list(decode_records(records))
-    assert [message.body for message in pulled] == [b"one", b"two" * 1000, b"not zlib at all", b"four"]
+    assert [message.body for message in pulled] == [b"one", b"two" * 2000, b"not zlib at all", b"four"]
     assert [message.sys_flag & flags.COMPRESSED for message in pulled] == [0, 0, flags.COMPRESSED, 0]
+    limited = list(decode_records(records, max_decompressed_body_size=5_999))
+    assert [message.body for message in limited] == bodies
+    assert len(list(decode_records(records, max_decompressed_body_size=6_000))[1].body) == 6_000
 
 
 def test_what_is_no_record_is_said_so() -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from gantrymq.client.compression import CompressionType, decompress
+from gantrymq.client.compression import CompressionType
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.outgoing import prepare, prepare_batch
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, MQClientError
+from gantrymq.format.packed_body import decompress
 from gantrymq.format.properties import decode_properties
 from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue

@@ -29,6 +29,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreLockedError
 from gantrymq.fs.mortal import MortalFileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.flags import COMPRESSED
 
 DELAY_LEVEL_18_MS = 2 * 3_600_000
 
@@ -57,7 +58,24 @@ def test_it_serves_what_it_was_sent(broker: EmbeddedBroker) -> None:
 def test_bodies_are_as_they_were_sent(broker: EmbeddedBroker) -> None:
     send(broker, "long", b"x" * 10_000)
     assert broker.bodies("long") == [b"x" * 10_000]
-    assert len(broker.messages("long")[0].body) < 10_000
+
+
+def test_messages_have_bodies_and_flags_as_a_consumer_gets_them(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, settings={"maxDecompressedBodySize": 20_000}) as broker:
+        send(broker, "long", b"x" * 10_000)
+        [message] = broker.messages("long")
+        assert message.body == b"x" * 10_000
+        assert message.sys_flag & COMPRESSED == 0
+        assert broker.wait_for_messages("long", 1) == [message]
+        send(broker, "longer", b"x" * 30_000)
+        [larger] = broker.messages("longer")
+        assert larger.sys_flag & COMPRESSED
+        assert len(larger.body) < 1_000
+        with pytest.raises(ValueError, match="more than 20000 bytes"):
+            broker.bodies("longer")
+        broker.kill()
+        assert broker.messages("long") == [message]  # read from the files
+        assert broker.messages("longer") == [larger]
 
 
 def test_what_is_missing_is_shown(broker: EmbeddedBroker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import shutil
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -359,6 +360,18 @@ def test_a_packed_body_that_is_cut_short(golden: Callable[[str], Path], tmp_path
         store.put(Message("orders", packed[:-3], sys_flag=1 | kind))
     with pytest.raises(CorruptRecordError, match="cannot be decompressed"):
         rows_of(tmp_path)
+
+
+def test_a_body_over_the_limit_cannot_be_decompressed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, housekeeping=False) as store:
+        for size in (10_000, 10_001):
+            store.put(Message("orders", zlib.compress(bytes(size)), sys_flag=1))
+    with pytest.raises(CorruptRecordError, match="more than 10000 bytes"):
+        rows_of(tmp_path, maxDecompressedBodySize=10_000)
+    read = rows_of(tmp_path, maxDecompressedBodySize=10_000, failOnDataLoss=False)
+    assert bodies(read) == [bytes(10_000)]
+    assert bodies(rows_of(tmp_path)) == [bytes(10_000), bytes(10_001)]
+    assert len(rows_of(tmp_path, maxDecompressedBodySize=10_000, decompress=False)) == 2
 
 
 def test_batches_are_not_written_over(store: Path) -> None:

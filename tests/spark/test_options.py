@@ -68,6 +68,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("messageIndexEnable", "false", "message_index_enable", False, {"off": "true or false"}),
     ("includeProperties", "false", "include_properties", False, {"0": "true or false"}),
     ("decompress", "FALSE", "decompress", False, {"yes": "true or false"}),
+    ("maxDecompressedBodySize", "1000", "max_decompressed_body_size", 1000, {"0": "at least 1", "1MB": "at least 1"}),
     ("verifyCRC", "true", "verify_crc", True, {"on": "true or false"}),
     ("namespace", "ns", "namespace", "ns", {"": "not empty"}),
     ("brokerName", "a", "broker_name", ("a",), {"": "names separated by commas"}),

@@ -303,6 +303,20 @@ def test_bodies_that_grow_a_thousandfold(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(sizes) < 1_500_000
 
 
+def test_a_body_over_the_limit_is_left_out_and_told(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(RealFileSystem(), store, SMALL) as opened:
+        large = opened.put(Message("orders", zlib.compress(bytes(10_001)), sys_flag=1))
+        opened.put(Message("orders", zlib.compress(bytes(10_000)), sys_flag=1))
+        opened.put(Message("orders", bytes(2_000)))
+    limited = replace(SMALL, max_decompressed_body_size_bytes=10_000)
+    report = export_store(store, tmp_path / "out", config=limited)
+    assert [len(row["body"]) for row in rows_of(tmp_path / "out").values()] == [10_000, 2_000]
+    [text] = report.undecodable
+    assert f"offset {large.phy_offset}: its body cannot be decompressed: it has more than 10000 bytes" in text
+    assert export_store(store, tmp_path / "all", config=SMALL).rows == 3
+
+
 def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:

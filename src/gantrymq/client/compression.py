@@ -1,11 +1,10 @@
-"""Bodies compressed as sysFlag says: zlib, LZ4 frames or Zstandard.
+"""Compressing bodies with zlib, as LZ4 frames or with Zstandard; :mod:`gantrymq.format.packed_body` is the inverse.
 
 Source: CompressionType, ZlibCompressor, Lz4Compressor, ZstdCompressor.
 """
 
 from enum import Enum
 
-from gantrymq.format.packed_body import UNPACKERS
 from gantrymq.model import flags
 
 
@@ -31,15 +30,3 @@ def compress(body: bytes, kind: CompressionType, level: int) -> bytes:
     import zlib
 
     return zlib.compress(body, level)
-
-
-def decompress(body: bytes, sys_flag: int) -> bytes:
-    """A body, decompressed; no type in ``sys_flag`` means zlib. Raises ValueError saying what is wrong."""
-    kind = sys_flag & flags.COMPRESSION_MASK
-    unpack = UNPACKERS.get(kind)
-    if unpack is None:
-        raise ValueError(f"compression type {kind >> 8} is not known")
-    try:
-        return unpack(body)
-    except Exception as error:  # each library has errors of its own
-        raise ValueError(f"its body cannot be decompressed: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 
 from gantrymq.config.keys import check_values, key
 from gantrymq.errors import ConfigError
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
 
@@ -19,6 +20,7 @@ class ClientConfig:
 
     With ``access_key`` and ``secret_key`` every request is signed. ``tls`` holds keys of tls.properties
     (``tls.enable``, ``tls.client.trustCertPath``, …). ``request_timeout_ms`` (mqClientApiTimeout) is for one answer.
+    A body that has more than ``max_decompressed_body_size`` bytes when decompressed is delivered as it is stored.
     """
 
     name_servers: str
@@ -30,6 +32,7 @@ class ClientConfig:
     connect_timeout_ms: int = key("connectTimeoutMillis", 3000)
     request_timeout_ms: int = key("mqClientApiTimeout", 3000)
     serialize_type: SerializeType = key("rocketmq.serialize.type", SerializeType.JSON)
+    max_decompressed_body_size: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
 
     def __post_init__(self) -> None:
         check_values(self)

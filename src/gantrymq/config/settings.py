@@ -11,6 +11,7 @@ from functools import cached_property
 from gantrymq.config.keys import check_values, key
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
 _GIB = 1 << 30
 _UNIT_SIZE = 20
@@ -78,6 +79,8 @@ class MessageStoreConfig:
     redelete_hanged_file_interval_ms: int = key("redeleteHangedFileInterval", 120_000, least=0)
     delete_file_batch_max: int = key("deleteFileBatchMax", 10, least=1)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
+    # Ours: a body that is larger when decompressed counts as one that cannot be decompressed.
+    max_decompressed_body_size_bytes: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, least=1)
     max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
     enabled_append_prop_crc: bool = key("enabledAppendPropCRC", False, at_start=True)

@@ -148,14 +148,21 @@ class EmbeddedBroker:
     def messages(self, topic: str) -> list[StoredMessage]:
         """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed.
 
+        Bodies are decompressed, and ``sys_flag`` then lacks the COMPRESSED bit, as a consumer gets them. A body that
+        cannot be decompressed, or that is larger than maxDecompressedBodySize then, is as it is stored.
+
         A fork's copy reads the files, as of a killed one: nothing moves in its copy of the store.
         """
         store = self._life.store if os.getpid() == self._pid else None
-        return stored.messages_of(store, topic) if store is not None else stored.read_messages(self.store_path, topic)
+        limit = self._life.max_decompressed_body_size
+        if store is not None:
+            return stored.messages_of(store, topic, limit)
+        return stored.read_messages(self.store_path, topic, limit)
 
     def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of :meth:`messages` as they were sent: decompressed where the producer compressed them."""
-        return [stored.body_of(message) for message in self.messages(topic)]
+        """The bodies of :meth:`messages`. Raises ValueError where one cannot be decompressed."""
+        limit = self._life.max_decompressed_body_size
+        return [stored.body_of(message, limit) for message in self.messages(topic)]
 
     def wait_for_messages(self, topic: str, count: int, *, timeout_s: float = 10) -> list[StoredMessage]:
         """Wait until ``count`` messages are stored under a topic, and no more; raises AssertionError showing them."""

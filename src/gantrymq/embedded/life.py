@@ -70,6 +70,11 @@ class BrokerLife:
         return self._pair
 
     @property
+    def max_decompressed_body_size(self) -> int:
+        """How large a body may be when it is decompressed, in bytes."""
+        return self._config().store.max_decompressed_body_size_bytes
+
+    @property
     def store(self) -> MessageStore | None:
         """The store that is open; None between two lives."""
         return self._pair.broker.store if self._pair is not None else None

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gantrymq.client.compression import decompress
+from gantrymq.client.records import or_as_stored
 from gantrymq.errors import NotAStoreError
-from gantrymq.model.flags import COMPRESSED
+from gantrymq.format.packed_body import with_decompressed_body
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
@@ -19,31 +19,34 @@ _SHOWN = 20
 _BODY_SHOWN = 60
 
 
-def messages_of(store: MessageStore, topic: str) -> list[StoredMessage]:
-    """All messages of a topic in a store that is open, those included that were put a moment ago."""
+def messages_of(store: MessageStore, topic: str, max_decompressed_body_size: int) -> list[StoredMessage]:
+    """All messages of a topic in a store that is open, those included that were put a moment ago.
+
+    Their bodies are decompressed, as a consumer gets them.
+    """
     while store.dispatch_behind_bytes and not store.failures:
         time.sleep(_CATCH_UP_S)
     found: list[StoredMessage] = []
     for name, queue_id, offset, max_offset in store.queues():
         while name == topic and offset < max_offset:
             result = store.get(topic, queue_id, offset, max_msgs=_MESSAGES_A_READ)
-            found += result.messages
+            found += [or_as_stored(message, max_decompressed_body_size) for message in result.messages]
             offset = max(result.next_begin_offset, offset + 1)
     return found
 
 
-def read_messages(store: Path, topic: str) -> list[StoredMessage]:
+def read_messages(store: Path, topic: str, max_decompressed_body_size: int) -> list[StoredMessage]:
     """The same of a store that nobody has open, or whose broker was killed: what a recovery would leave."""
     try:
         with StoreReader.open(store) as reader:
-            return list(reader.messages(topic))
+            return [or_as_stored(message, max_decompressed_body_size) for message in reader.messages(topic)]
     except NotAStoreError:
         return []
 
 
-def body_of(message: StoredMessage) -> bytes:
-    """The body as it was sent: decompressed where the producer compressed it. Raises ValueError where it cannot be."""
-    return decompress(message.body, message.sys_flag) if message.sys_flag & COMPRESSED else message.body
+def body_of(message: StoredMessage, max_decompressed_body_size: int) -> bytes:
+    """The body of one of these messages as it was sent. Raises ValueError where it could not be decompressed."""
+    return with_decompressed_body(message, max_decompressed_body_size).body
 
 
 def table(messages: Sequence[StoredMessage]) -> str:

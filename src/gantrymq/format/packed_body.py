@@ -1,46 +1,108 @@
-"""Bodies as their producer packed them: zlib, LZ4 frames or Zstandard; the libraries are imported on first use.
+"""Bodies that a producer compressed with zlib, as LZ4 frames or with Zstandard.
 
-Source: Compressor and CompressionType of RocketMQ 5.5.0.
+A body of 96 KB may stand for 3 GB. So no size that a frame declares is believed, and decompression stops at a limit:
+what is in memory is never more than the limit and a few MiB. As in Java, LZ4 and Zstandard frames may follow each
+other in one body, and bytes behind a zlib stream are ignored. The libraries are imported on first use.
+
+Source: Compressor, CompressionType, ZlibCompressor, Lz4Compressor and ZstdCompressor of RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from gantrymq.model import flags
+from gantrymq.model.message import StoredMessage
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
+
+LIMIT_KEY = "maxDecompressedBodySize"
+_CHUNK_BYTES = 128 << 10
+_ZSTD_BLOCK_BYTES = 128 << 10  # the most that one block decompresses to
+_ZSTD_LEAST_BLOCK_BYTES = 4  # of a block that decompresses to that much
+_ZSTD_LEAST_STEP_BYTES = 128
 
 
-def _zlib(body: bytes) -> bytes:
+def _zlib(body: bytes, limit: int) -> Iterator[bytes]:
     from isal import isal_zlib
 
-    return isal_zlib.decompress(body)
+    stream = isal_zlib.decompressobj()
+    yield stream.decompress(body, limit + 1)  # it grows as bytes come, by doubling
+    if not stream.eof:
+        raise ValueError("the zlib stream is cut short")
 
 
-def _lz4(body: bytes) -> bytes:
-    import lz4.frame
+def _lz4(body: bytes, limit: int) -> Iterator[bytes]:
+    # Not lz4.frame.decompress(): it allocates what the frame's header declares.
+    from lz4.frame import LZ4FrameDecompressor
 
-    unpacked: bytes = lz4.frame.decompress(body)
-    return unpacked
+    while body:
+        stream = LZ4FrameDecompressor()
+        yield stream.decompress(body, _CHUNK_BYTES)
+        while not stream.eof:
+            if stream.needs_input:
+                raise ValueError("the LZ4 frame is cut short")
+            yield stream.decompress(b"", _CHUNK_BYTES)
+        body = stream.unused_data or b""
 
 
-def _zstd(body: bytes) -> bytes:
+def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
+    # Not zstandard.decompress(): it allocates what the frame's header declares. A decompressobj() has no bound for its
+    # output, so it is given only as many bytes at a time as cannot decompress to much more than is still allowed.
     import zstandard
 
-    # Not zstandard.decompress(): that believes a size in the frame's header, and takes the memory at once.
-    parts = []
-    while body:
+    room, position = limit, 0
+    while position < len(body):
         frame = zstandard.ZstdDecompressor().decompressobj()
-        parts.append(frame.decompress(body))
-        if not frame.eof:
-            raise ValueError("its Zstandard frame is cut short")
-        body = frame.unused_data
-    return b"".join(parts)
+        while not frame.eof:
+            if position == len(body):
+                raise ValueError("the Zstandard frame is cut short")
+            step = max(room // _ZSTD_BLOCK_BYTES * _ZSTD_LEAST_BLOCK_BYTES, _ZSTD_LEAST_STEP_BYTES)
+            piece = body[position : position + step]
+            unpacked = frame.decompress(piece)
+            position += len(piece)
+            room = max(room - len(unpacked), 0)
+            yield unpacked
+        position -= len(frame.unused_data)
 
 
 # By the compression bits of sysFlag. Each raises an error of its library where the body is no such stream.
-UNPACKERS: dict[int, Callable[[bytes], bytes]] = {
+_STREAMS: dict[int, Callable[[bytes, int], Iterator[bytes]]] = {
     0: _zlib,
     flags.COMPRESSION_ZLIB: _zlib,
     flags.COMPRESSION_LZ4: _lz4,
     flags.COMPRESSION_ZSTD: _zstd,
 }
+
+
+def decompress(body: bytes, sys_flag: int, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> bytes:
+    """A body, decompressed as the compression bits of ``sys_flag`` say; no type means zlib.
+
+    Raises ValueError saying what is wrong, also where the body has more than ``limit`` bytes when decompressed.
+    """
+    kind = sys_flag & flags.COMPRESSION_MASK
+    chunks = _STREAMS.get(kind)
+    if chunks is None:
+        raise ValueError(f"compression type {kind >> 8} is not known")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        for chunk in chunks(body, limit):
+            size += len(chunk)
+            if size > limit:
+                raise ValueError(f"it has more than {limit} bytes ({LIMIT_KEY})")
+            parts.append(chunk)
+    except Exception as error:  # each library has errors of its own
+        raise ValueError(f"its body cannot be decompressed: {error}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def with_decompressed_body(message: StoredMessage, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> StoredMessage:
+    """The message as its producer made it: where its body was compressed, decompressed and without that flag.
+
+    Raises ValueError as :func:`decompress` does.
+    """
+    if not message.sys_flag & flags.COMPRESSED:
+        return message
+    body = decompress(message.body, message.sys_flag, limit)
+    return replace(message, body=body, sys_flag=message.sys_flag & ~flags.COMPRESSED)

@@ -1,5 +1,6 @@
 """Sizes as people read them."""
 
+MAX_DECOMPRESSED_BODY_SIZE = 64 << 20  # bytes; the default of the setting maxDecompressedBodySize
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

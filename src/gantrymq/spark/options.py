@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gantrymq.errors import ConfigError
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.spark import option_texts as texts
 from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues
 from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
@@ -43,6 +44,7 @@ class ReadOptions:
     message_index_enable: bool = True
     include_properties: bool = True
     decompress: bool = True
+    max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE
     verify_crc: bool = False
     namespace: str | None = None
     access_key: str | None = None
@@ -179,6 +181,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("messageIndexEnable", "message_index_enable", texts.truth),
     ("includeProperties", "include_properties", texts.truth),
     ("decompress", "decompress", texts.truth),
+    ("maxDecompressedBodySize", "max_decompressed_body_size", texts.count),
     ("verifyCRC", "verify_crc", texts.truth),
     ("namespace", "namespace", texts.plain),
     ("accessKey", "access_key", texts.plain),

@@ -39,6 +39,7 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
         decompress=options.decompress,
         broker_name=run.broker,
         refuse=None if options.fail_on_data_loss else _pass_over,
+        max_decompressed_body_size=options.max_decompressed_body_size,
     )
     for batch in _log_batches(run, options):
         yield from arrow.convert(batch)

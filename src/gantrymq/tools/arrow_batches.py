@@ -17,6 +17,7 @@ from gantrymq.kernels.api import find_property, gather, gather_text, hosts_text,
 from gantrymq.kernels.arrays import Int64s, new_scratch, read_only
 from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.tools.bodies import Refuse, with_bodies
 from gantrymq.tools.buffers import ValueBuffer, byte_buffer, numbers_array, offset_buffer, texts_array, validity
 from gantrymq.tools.log_batch import LogBatch
@@ -44,11 +45,18 @@ class ArrowBatches:
     """Makes record batches of ``schema``, whose fields are columns of ``gantrymq.spark.schema``."""
 
     def __init__(
-        self, schema: pa.Schema, *, decompress: bool, broker_name: str | None, refuse: Refuse | None = None
+        self,
+        schema: pa.Schema,
+        *,
+        decompress: bool,
+        broker_name: str | None,
+        refuse: Refuse | None = None,
+        max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE,
     ) -> None:
         """``refuse`` is told of each record whose body cannot be decompressed; without it :meth:`convert` raises."""
         self._schema = schema
         self._decompress = decompress
+        self._body_limit = max_decompressed_body_size
         self._refuse = refuse or _raise
         self._broker_name = broker_name
         self._scratch = new_scratch() if "properties" in schema.names else None
@@ -58,7 +66,7 @@ class ArrowBatches:
         """The rows of ``batch``, in its order, and some at a time where bodies grow; raises CorruptRecordError."""
         parts: Iterable[tuple[LogBatch, pa.Array | None]] = [(batch, None)]
         if None in self._builders:
-            parts = with_bodies(batch, self._refuse, decompress=self._decompress)
+            parts = with_bodies(batch, self._refuse, decompress=self._decompress, limit=self._body_limit)
         for part, bodies in parts:
             columns = [bodies if build is None else build(part) for build in self._builders]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

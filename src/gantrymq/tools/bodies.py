@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.errors import CorruptRecordError
-from gantrymq.format.packed_body import UNPACKERS
+from gantrymq.format.packed_body import decompress as decompress_body
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import gather
 from gantrymq.model import flags
@@ -29,8 +29,13 @@ _PART_BYTES = 64 << 20  # of decompressed bodies; those that are stored as they 
 Refuse = Callable[[CorruptRecordError], None]
 
 
-def with_bodies(batch: LogBatch, refuse: Refuse, *, decompress: bool) -> Iterator[tuple[LogBatch, pa.Array]]:
-    """``batch`` in parts, each with its bodies; records whose body cannot be decompressed are told, and in no part."""
+def with_bodies(
+    batch: LogBatch, refuse: Refuse, *, decompress: bool, limit: int
+) -> Iterator[tuple[LogBatch, pa.Array]]:
+    """``batch`` in parts, each with its bodies. Records whose body cannot be decompressed are told, and in no part.
+
+    So are those whose body has more than ``limit`` bytes when decompressed.
+    """
     compressed = batch.row(codes.SYS_FLAG) & flags.COMPRESSED != 0
     if not decompress or not compressed.any():
         yield batch, _gathered(batch)
@@ -39,7 +44,7 @@ def with_bodies(batch: LogBatch, refuse: Refuse, *, decompress: bool) -> Iterato
     begin, unpacked_bytes, whole = 0, 0, np.ones(batch.count, np.bool_)
     for row in np.flatnonzero(compressed).tolist():
         try:
-            body = _decompressed(batch, row)
+            body = _decompressed(batch, row, limit)
         except CorruptRecordError as error:
             refuse(error)
             whole[row] = False
@@ -92,17 +97,12 @@ def _offset(batch: LogBatch, row: int) -> int:
     return int(batch.row(codes.PHY_OFFSET)[row])
 
 
-def _decompressed(batch: LogBatch, row: int) -> bytes:
+def _decompressed(batch: LogBatch, row: int, limit: int) -> bytes:
     at, length = int(batch.row(codes.BODY_AT)[row]), int(batch.row(codes.BODY_LENGTH)[row])
-    kind = int(batch.row(codes.SYS_FLAG)[row]) & flags.COMPRESSION_MASK
-    unpack = UNPACKERS.get(kind)
-    if unpack is None:
-        raise CorruptRecordError(batch.path, _offset(batch, row), f"compression type {kind >> 8} is not known")
+    room = _MOST_BYTES - len(batch.buffer)  # the rest is for the stored ones of its part
     try:
-        body = unpack(batch.buffer[at : at + length].tobytes())
-    except Exception as error:
-        reason = f"its body cannot be decompressed ({error}); decompress=false gives it as it is stored"
+        body = batch.buffer[at : at + length].tobytes()
+        return decompress_body(body, int(batch.row(codes.SYS_FLAG)[row]), min(limit, room))
+    except ValueError as error:
+        reason = f"{error}; decompress=false gives it as it is stored"
         raise CorruptRecordError(batch.path, _offset(batch, row), reason) from error
-    if len(body) > _MOST_BYTES - len(batch.buffer):  # room for the stored ones of its part
-        raise CorruptRecordError(batch.path, _offset(batch, row), f"its body has {len(body)} bytes, decompressed")
-    return body

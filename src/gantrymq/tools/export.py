@@ -102,6 +102,7 @@ class ExportPlan:
     selection: ExportSelection
     missing_topics: list[str]
     decompress: bool
+    max_decompressed_body_size: int
 
 
 def plan_export(reader: StoreReader, selection: ExportSelection, *, decompress: bool) -> ExportPlan:
@@ -112,7 +113,8 @@ def plan_export(reader: StoreReader, selection: ExportSelection, *, decompress: 
     files = [file for file in _files(reader, selection) if file.end > begin and file.base < end]
     firsts = [(one, _extent(reader, one, 0)) for one in queues if one.min_offset == 0]
     begins = {(queue.topic, queue.queue_id): first[0] for queue, first in firsts if first}
-    return ExportPlan(reader.log.queue.directory, files, end, begins, selection, missing, decompress)
+    directory, limit = reader.log.queue.directory, reader.config.max_decompressed_body_size_bytes
+    return ExportPlan(directory, files, end, begins, selection, missing, decompress, limit)
 
 
 def _bounds(reader: StoreReader, selection: ExportSelection, queues: list[ConsumeQueue]) -> tuple[int, int]:
@@ -170,7 +172,13 @@ class RecordExport:
         self._plan = plan
         self._parts = parts
         self._report = report
-        self._arrow = ArrowBatches(MESSAGE_SCHEMA, decompress=plan.decompress, broker_name=None, refuse=self._refuse)
+        self._arrow = ArrowBatches(
+            MESSAGE_SCHEMA,
+            decompress=plan.decompress,
+            broker_name=None,
+            refuse=self._refuse,
+            max_decompressed_body_size=plan.max_decompressed_body_size,
+        )
         self._numbers = QueueNumbers()
         self._topics: list[str] = []  # of each queue number
         self._topic_ids: list[int] = []  # the first queue number of that topic

@@ -90,7 +90,7 @@ class MessageAdmin(AdminGround):
         nothing = PullResult(PullStatus.FOUND, 0, 0, 0, 0, b"")
         messages = [
             received(stored, MessageQueue(stored.topic, broker_name, stored.queue_id), nothing)
-            for stored in decode_records(records)
+            for stored in decode_records(records, max_decompressed_body_size=self.config.max_decompressed_body_size)
         ]
         for message in messages:
             message.topic = without_namespace(self.config.namespace, message.topic)

@@ -80,7 +80,7 @@ class AsyncPushConsumer:
         self._started_ms = 0
         answers = Answers(
             self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
-            self._reset, self._directly,
+            self._reset, self._directly, self._member.config.max_decompressed_body_size,
         )  # fmt: skip
         BrokerRequests(answers).register(dispatcher)
 

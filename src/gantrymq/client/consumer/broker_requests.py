@@ -16,6 +16,7 @@ from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.records import decode_records
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.bodies.group import GetConsumerStatusBody, ResetOffsetBody
 from gantrymq.remoting.body import by_queue, decode_body, keyed
@@ -36,7 +37,10 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a consumer can do for its brokers; None: not with this kind of consumer."""
+    """What a consumer can do for its brokers; None: not with this kind of consumer.
+
+    A message that a broker sends is decompressed up to ``max_decompressed_body_size`` bytes.
+    """
 
     group: str
     rebalance: Callable[[], None]
@@ -44,6 +48,7 @@ class Answers:
     offsets: Callable[[], dict[MessageQueue, int]]
     reset: Callable[[str, dict[MessageQueue, int]], Awaitable[None]] | None = None
     directly: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]] | None = None
+    max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE
 
 
 class BrokerRequests:
@@ -97,7 +102,8 @@ class BrokerRequests:
         header = request.read(ConsumeMessageDirectlyResultRequestHeader)
         if header.consumer_group != self._answers.group or self._answers.directly is None:
             return self._unknown(request, header.consumer_group)
-        for stored in decode_records(request.body):
+        limit = self._answers.max_decompressed_body_size
+        for stored in decode_records(request.body, max_decompressed_body_size=limit):
             queue = MessageQueue(stored.topic, header.broker_name or "", stored.queue_id)
             message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
             response = request.response(ResponseCode.SUCCESS)

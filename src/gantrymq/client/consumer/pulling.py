@@ -92,7 +92,8 @@ class Puller:
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=pulled.next_begin_offset)
             return pulled.next_begin_offset if await self._owner.moved(queue, pulled.next_begin_offset) else None
-        messages = list(pulled_messages(pulled, queue.queue, wanted))
+        limit = self._member.config.max_decompressed_body_size
+        messages = list(pulled_messages(pulled, queue.queue, wanted, limit))
         if messages:
             queue.put(messages, pulled.next_begin_offset)
             self._owner.deliver(queue, messages, self._member.clock.monotonic_s() - began_s)

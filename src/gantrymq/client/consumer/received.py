@@ -56,13 +56,15 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
     )
 
 
-def pulled_messages(pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData) -> Iterator[ReceivedMessage]:
+def pulled_messages(
+    pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, max_decompressed_body_size: int
+) -> Iterator[ReceivedMessage]:
     """The messages of a pull that the subscription wants: the broker compares only hashes of tags.
 
     Raises RemotingCommandError where the bytes are no records.
     """
     tags = frozenset(wanted.tags_set)
-    for message in decode_records(pulled.records):
+    for message in decode_records(pulled.records, max_decompressed_body_size=max_decompressed_body_size):
         if not tags or message.tags in tags:
             yield received(message, queue, pulled)
 
