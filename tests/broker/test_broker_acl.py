@@ -9,17 +9,28 @@ import pytest
 from broker_cases import BrokerCase, messages_of
 from structlog.testing import capture_logs
 
+from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.acl.accounts import PUB, SUB, parse_accounts
 from gantrymq.broker.acl.addresses import address_rule
-from gantrymq.broker.acl.needs import ADMIN_CODES, Need, needs
+from gantrymq.broker.acl.permissions import ANY_ACCOUNT, Need
+from gantrymq.broker.processors.route import Route
+from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.errors import ConfigError
+from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.acl import SessionCredentials
-from gantrymq.remoting.bodies.client import LockBatchRequestBody, UnlockBatchRequestBody
+from gantrymq.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+    UnlockBatchRequestBody,
+)
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
-from gantrymq.remoting.headers.pull import QueryMessageRequestHeader
+from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 
 ACL = """
@@ -105,33 +116,159 @@ def test_what_is_not_said_is_denied() -> None:
     assert "ordersSecret" not in repr(account)
 
 
-@pytest.mark.parametrize(
-    ("code", "fields", "body"),
-    [
+@pytest.mark.asyncio
+async def test_what_is_a_groups_own_needs_that_group(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    about_other: list[tuple[int, dict[str, str], bytes]] = [
         (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other", client_id="c").encode()),
         (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other", client_id="c").encode()),
-        (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""),
-        (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "orders", "group": "other"}, b""),
-        (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "orders", "compareGroup": "other"}, b""),
+        (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other", "clientId": "c"}, b""),
+        (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "bills", "group": "other"}, b""),
         (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "other"}, b""),
         (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "other"}, b""),
+        (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "other"}, b""),
         (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "other"}, b""),
-        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "orders", "group": "other"}, b""),
-        (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "orders", "group": "other"}, b""),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "bills", "group": "other"}, b""),
+        (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "bills", "group": "other"}, b""),
         (RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "other"}, b""),
-        (RequestCode.GET_MAX_OFFSET, {"topic": "%RETRY%other"}, b""),
-    ],
+        (RequestCode.GET_MAX_OFFSET, {"topic": "%RETRY%other", "queueId": "0"}, b""),
+        (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "other"}, b""),
+        (RequestCode.CHECK_CLIENT_CONFIG, {}, CheckClientRequestBody(client_id="c", group="other").encode()),
+        (RequestCode.ACK_MESSAGE, {"consumerGroup": "other", "topic": "bills", "queueId": "0", "extraInfo": "x",
+                                   "offset": "0"}, b""),
+    ]  # fmt: skip
+    routes = routes_of(broker)
+    for code, fields, body in about_other:
+        request = RemotingCommand.request(code, body)
+        request.ext_fields.update(fields)
+        needs = routes[code].permission.needs
+        assert needs is not None
+        assert Need("other", SUB, is_group=True) in list(needs(request)), RequestCode(code)
+        refused = await ask(broker, code, ORDERS, body, **fields)
+        assert (refused.code, refused.remark) == (
+            ResponseCode.NO_PERMISSION, "No default permission for other (a group)",
+        ), RequestCode(code)  # fmt: skip
+    await broker.stop()
+
+
+def routes_of(broker: BrokerCase) -> dict[int, Route]:
+    """The table of a broker that runs."""
+    return broker.server.routes
+
+
+@pytest.mark.asyncio
+async def test_a_code_that_no_table_lists_is_for_administrators(tmp_path: Path) -> None:
+    """Access control fails closed: an account that may read and write everything gets no further with it."""
+    broker = await case(tmp_path, ACL.replace("DENY", "PUB|SUB"))
+    listed = routes_of(broker)
+    unlisted = [code for code in RequestCode if int(code) not in listed]
+    assert {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.EXCHANGE_BROKER_HA_INFO} <= set(unlisted)
+    for code in [*unlisted, 0, -1, 9_999, 31_000, 1 << 30]:
+        refused = await ask(broker, code, ORDERS, topic="orders", consumerGroup="billing")
+        assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
+        asked = await ask(broker, code, ADMIN, topic="orders", consumerGroup="billing")
+        assert asked.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_every_registered_code_has_a_permission(tmp_path: Path) -> None:
+    """An account without any gets nothing but what is the same for every account."""
+    broker = await case(tmp_path, ACL.replace("[orders=PUB, bills=SUB]", "[]").replace("[billing=SUB]", "[]"))
+    permissions = {code: route.permission for code, route in routes_of(broker).items()}
+    assert set(permissions) == set(broker.server.dispatcher._processors)
+    assert [code for code, one in permissions.items() if one is ANY_ACCOUNT] == [
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+    ]
+    fields = dict.fromkeys(FIELDS, "1")
+    queues = [MessageQueue("1", "broker-a", 0)]
+    bodies = {
+        RequestCode.HEART_BEAT: heart_beat("1", "1"),
+        RequestCode.CHECK_CLIENT_CONFIG: CheckClientRequestBody(group="1").encode(),
+        RequestCode.QUERY_ASSIGNMENT: QueryAssignmentRequestBody(
+            topic="1", consumer_group="1", client_id="1", strategy_name="AVG", message_model="CLUSTERING"
+        ).encode(),
+        RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody(consumer_group="1", client_id="c", mq_set=queues).encode(),
+        RequestCode.UNLOCK_BATCH_MQ: UnlockBatchRequestBody(consumer_group="1", client_id="c", mq_set=queues).encode(),
+    }
+    for code, permission in permissions.items():
+        refused = await ask(broker, code, ORDERS, bodies.get(RequestCode(code), b""), **fields)
+        wanted = ResponseCode.NO_PERMISSION if permission is not ANY_ACCOUNT else ResponseCode.SUCCESS
+        assert refused.code == wanted, (RequestCode(code), refused.remark)
+        if permission is not ANY_ACCOUNT:
+            assert str(refused.remark).startswith(("No default permission for 1", "Need admin permission"))
+    await broker.stop()
+
+
+# Every field that a header of these requests has to have.
+FIELDS = (
+    *("topic", "queueId", "consumerGroup", "group", "compareGroup", "producerGroup", "offset", "delayLevel"),
+    *("clientID", "clientId", "key", "maxNum", "beginTimestamp", "endTimestamp", "timestamp", "commitOffset"),
+    *("queueOffset", "maxMsgNums", "sysFlag", "suspendTimeoutMillis", "subVersion", "defaultTopic", "flag"),
+    *("defaultTopicQueueNums", "bornTimestamp", "extraInfo", "invisibleTime", "msgId", "commitLogOffset"),
+    *("tranStateTableOffset", "commitOrRollback", "recallHandle", *"abcdefgh"),
 )
-def test_what_is_a_groups_own_needs_that_group(code: int, fields: dict[str, str], body: bytes) -> None:
-    request = RemotingCommand.request(code, body)
-    request.ext_fields.update(fields)
-    assert Need("other", SUB, is_group=True) in needs(request, lambda offset: None)
+
+
+def heart_beat(group: str, topic: str) -> bytes:
+    subscription = build_subscription(topic, "*", "TAG", 1)
+    consumer = ConsumerData(
+        group_name=group, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET", subscription_data_set=[subscription],
+    )  # fmt: skip
+    return HeartbeatData(client_id="c", consumer_data_set=[consumer]).encode()
+
+
+@pytest.mark.asyncio
+async def test_every_topic_of_a_request_counts(tmp_path: Path) -> None:
+    """Of several topics in one request the last is looked at like the first."""
+    broker = await case(tmp_path)
+    allowed, secret = MessageQueue("bills", "broker-a", 0), MessageQueue("secret", "broker-a", 0)
+    for code, body in (
+        (RequestCode.LOCK_BATCH_MQ, LockBatchRequestBody),
+        (RequestCode.UNLOCK_BATCH_MQ, UnlockBatchRequestBody),
+    ):
+        mine = body(consumer_group="billing", client_id="c", mq_set=[allowed]).encode()
+        assert (await ask(broker, code, ORDERS, mine)).code == ResponseCode.SUCCESS
+        both = body(consumer_group="billing", client_id="c", mq_set=[allowed, secret]).encode()
+        assert (await ask(broker, code, ORDERS, both)).code == ResponseCode.NO_PERMISSION
+    assert (await ask(broker, RequestCode.HEART_BEAT, ORDERS, heart_beat("billing", "bills"))).code == 0
+    hidden = await ask(broker, RequestCode.HEART_BEAT, ORDERS, heart_beat("billing", "secret"))
+    assert hidden.code == ResponseCode.NO_PERMISSION
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_default_permission_opens_no_topic_that_holds_others_messages(tmp_path: Path) -> None:
+    text = ACL.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace("bills=SUB", "secret=DENY")
+    broker = await case(tmp_path, text)
+    await send(broker, "secret", ADMIN)
+
+    async def may_read(topic: str) -> bool:
+        answer = await ask(broker, pull_of(topic), ORDERS)
+        return answer.code != ResponseCode.NO_PERMISSION
+
+    assert await may_read("orders") is False  # listed, PUB alone
+    assert await may_read("anything") is True
+    for topic in [*sorted(names.MIXED_TOPICS), "DefaultCluster_REPLY_TOPIC", "%DLQ%other", "%RETRY%other", "secret"]:
+        assert await may_read(topic) is False, topic
+    for topic in ("%DLQ%billing", "%RETRY%billing"):
+        assert await may_read(topic) is True, topic
+    assert (await send(broker, "%DLQ%other", ORDERS))[0] == ResponseCode.NO_PERMISSION
+    assert (await send(broker, "%RETRY%other", ORDERS))[0] == ResponseCode.NO_PERMISSION
+    await broker.stop()
+
+
+def pull_of(topic: str) -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(
+        consumer_group="billing", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=4,
+        commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
 
 
 ABOUT_A_TOPIC = [
     *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
     *(RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO),
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
 ]
 
 
@@ -154,17 +291,19 @@ async def test_what_is_not_ones_own_is_not_looked_into(tmp_path: Path) -> None:
     await broker.stop()
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+@pytest.mark.asyncio
+async def test_what_is_of_the_whole_broker_is_for_administrators(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    for code in (
         *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_PRODUCER_CONNECTION_LIST),
         *(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_HA_STATUS),
         *(RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.VIEW_BROKER_STATS_DATA),
-    ],
-)
-def test_what_is_of_the_whole_broker_is_for_administrators(code: int) -> None:
-    assert code in ADMIN_CODES
+        *(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_CORRECTION_OFFSET),  # name or show other groups
+    ):
+        refused = await ask(broker, code, ORDERS, topic="orders", compareGroup="billing")
+        assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
+    await broker.stop()
 
 
 async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:
@@ -278,7 +417,7 @@ async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) ->
 def test_what_cannot_be_read_is_reported_once_a_change(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)
-    control = AccessControl(file, lambda offset: None)
+    control = AccessControl(file)
 
     def reports() -> list[str]:
         """What three looks at the file say."""

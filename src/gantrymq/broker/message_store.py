@@ -184,6 +184,11 @@ class BrokerMessageStore(MessageStore):
         """When the first message of a queue was stored; -1 where there is none."""
         return self.store_timestamp_ms(topic, queue_id, self.min_offset_in_queue(topic, queue_id))
 
+    def topic_at(self, phy_offset: int) -> str | None:
+        """The topic of what stands at a physical offset, or None where no record does."""
+        message = self.message_at(phy_offset)
+        return message.topic if message is not None else None
+
     def record_at(self, phy_offset: int) -> memoryview | None:
         """The bytes of the record at a physical offset, or None."""
         message = self.message_at(phy_offset)

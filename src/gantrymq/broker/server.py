@@ -33,7 +33,7 @@ from gantrymq.broker.persistence import (
     KeptTable,
 )
 from gantrymq.broker.processors.parts import Parts
-from gantrymq.broker.processors.table import dispatcher
+from gantrymq.broker.processors.table import dispatcher, routes, send_processor
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
@@ -132,12 +132,11 @@ class BrokerServer:
 
     def _make_tables(self) -> None:
         config, clock = self.config, self._clock
-        self._acl = None
+        self._acl: AccessControl | None = None
         if config.broker.acl_enable:
             given = config.broker.acl_plain_file
             path = Path(given) if given else self._path / "config" / "plain_acl.yml"
-            self._acl = AccessControl(path, self._topic_at)
-            self._hooks = (*self._hooks, self._acl.check)
+            self._acl = AccessControl(path)
         self.topics = TopicConfigManager(config, clock, self._topics_changed)
         self.groups = SubscriptionGroupManager(config, clock)
         self.offsets = ConsumerOffsetManager(config, clock)
@@ -176,10 +175,6 @@ class BrokerServer:
         assert isinstance(store, BrokerMessageStore)
         return store
 
-    def _topic_at(self, phy_offset: int) -> str | None:
-        message = self.store.message_at(phy_offset)
-        return message.topic if message is not None else None
-
     def _make_parts(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)
         parts = Parts(
@@ -201,7 +196,12 @@ class BrokerServer:
             address=self.address,
             answer=self._answer,
         )
-        self.dispatcher = dispatcher(parts, self._hooks, self._channel_closed)
+        send = send_processor(parts)
+        self.routes = routes(parts, send)
+        hooks = self._hooks
+        if self._acl is not None:
+            hooks = (*hooks, self._acl.hook({code: route.permission for code, route in self.routes.items()}))
+        self.dispatcher = dispatcher(parts, self.routes, send, hooks, self._channel_closed)
         self._server = RemotingServer(
             self.dispatcher, tls=self._tls, find_run=FindSendRun(), idle_seconds=self.config.broker.idle_seconds
         )

@@ -86,7 +86,7 @@ class TopicConfigManager:
         yield _topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
         if broker.trace_topic_enable:
             yield _topic(broker.msg_trace_topic_name, 1)
-        yield _topic(f"{broker.broker_cluster_name}_REPLY_TOPIC", 1)
+        yield _topic(broker.broker_cluster_name + names.REPLY_TOPIC_SUFFIX, 1)
         yield _topic(names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name, broker.revive_queue_num)
         yield _topic(names.SYNC_MEMBER_PREFIX + broker.broker_name, 1, PERM_INHERIT)
         yield _topic(names.TRANS_HALF_TOPIC, 1)

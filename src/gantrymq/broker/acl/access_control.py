@@ -5,17 +5,18 @@ Source: PlainAccessValidator, PlainPermissionManager, FileWatchService.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from gantrymq.broker.acl.accounts import Account, Accounts, parse_accounts
-from gantrymq.broker.acl.needs import ADMIN_CODES, needs
+from gantrymq.broker.acl.permissions import ADMINISTRATORS, Permission
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestHook
 
 WATCH_INTERVAL_MS = 500
 _State = tuple[int, int]
@@ -26,12 +27,11 @@ log = get_logger()
 class AccessControl:
     """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
 
-    ``topic_at`` is the topic of the message at an offset of the log, None where there is none. Raises ConfigError where
-    the file cannot be read: without accounts nobody may do anything.
+    Raises ConfigError where the file cannot be read: without accounts nobody may do anything.
     """
 
-    def __init__(self, path: Path, topic_at: Callable[[int], str | None]) -> None:
-        self._path, self._topic_at = path, topic_at
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._accounts = self._read()
         self._trouble: tuple[_State | None, str] | None = None  # what was reported last, while it lasts
 
@@ -51,12 +51,20 @@ class AccessControl:
                     log.error("access control not reloaded", file=str(self._path), reason=str(error))
         self._trouble = trouble
 
-    def check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """The refusal, or None where the request may go on."""
-        wrong = self._wrong(channel.address, request)
-        return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+    def hook(self, permissions: Mapping[int, Permission]) -> RequestHook:
+        """The check of every request, by the permission of its code; a code that is not there is for administrators.
 
-    def _wrong(self, address: str, request: RemotingCommand) -> str | None:
+        A hook answers with the refusal, or with None where the request may go on.
+        """
+
+        def check(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+            permission = permissions.get(request.code, ADMINISTRATORS)
+            wrong = self._wrong(channel.address, request, permission)
+            return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+
+        return check
+
+    def _wrong(self, address: str, request: RemotingCommand, permission: Permission) -> str | None:
         accounts, ip = self._accounts, address.rpartition(":")[0].strip("[]")
         if accounts.is_white(ip):
             return None
@@ -70,18 +78,7 @@ class AccessControl:
             return None
         if not signature_matches(request, account.secret_key):
             return f"Check signature failed for accessKey={key}"
-        return self._lacks(account, request)
-
-    def _lacks(self, account: Account, request: RemotingCommand) -> str | None:
-        if account.admin:
-            return None
-        if request.code in ADMIN_CODES:
-            return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
-        for need in needs(request, self._topic_at):
-            if not account.may(need.name, need.permission, group=need.is_group):
-                kind = "group" if need.is_group else "topic"
-                return f"No default permission for {need.name} (a {kind})"
-        return None
+        return _lacks(account, request, permission)
 
     def _read(self) -> Accounts:
         state = self._state()
@@ -99,3 +96,16 @@ class AccessControl:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size
+
+
+def _lacks(account: Account, request: RemotingCommand, permission: Permission) -> str | None:
+    """What the account would need for the request and does not have, in words; None where it lacks nothing."""
+    if account.admin:
+        return None
+    if permission.needs is None:
+        return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
+    for need in permission.needs(request):
+        if not account.may(need.name, need.permission, group=need.is_group):
+            kind = "group" if need.is_group else "topic"
+            return f"No default permission for {need.name} (a {kind})"
+    return None

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from gantrymq.broker import names
 from gantrymq.broker.acl.addresses import AddressRule, address_rule
 from gantrymq.errors import ConfigError
 
@@ -49,8 +50,23 @@ class Account:
         if self.admin:
             return True
         listed = (self.groups if group else self.topics).get(name)
-        held = (self.default_group if group else self.default_topic) if listed is None else listed
-        return held & wanted != 0
+        if listed is not None:
+            return listed & wanted != 0
+        if group:
+            return self.default_group & wanted != 0
+        return self._default_topic(name) & wanted != 0
+
+    def _default_topic(self, name: str) -> int:
+        """The permission on a topic that is not listed.
+
+        A system topic that holds messages of other topics is read only by accounts that list it, and the dead letters
+        of a group only by accounts that may consume as that group.
+        """
+        if name.startswith(names.DLQ_PREFIX):
+            return self.default_topic if self.may(name[len(names.DLQ_PREFIX) :], SUB, group=True) else 0
+        if name in names.MIXED_TOPICS or name.endswith(names.REPLY_TOPIC_SUFFIX):
+            return self.default_topic & ~SUB
+        return self.default_topic
 
 
 @dataclass(frozen=True)

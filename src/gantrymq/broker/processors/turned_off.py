@@ -5,11 +5,23 @@ Source: AdminBrokerProcessor, PopMessageProcessor, EndTransactionProcessor, Reca
 
 from __future__ import annotations
 
+from gantrymq.broker.acl.permissions import ADMINISTRATORS, END_TRANSACTION, consume, send
+from gantrymq.broker.processors.route import Route
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.header import CommandHeader
+from gantrymq.remoting.headers.lite import PopLiteMessageRequestHeader
+from gantrymq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PopMessageRequestHeader,
+)
+from gantrymq.remoting.headers.send import RecallMessageRequestHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import Processor
 
 _ANSWERS = {
     RequestCode.GET_TIMER_CHECK_POINT: (ResponseCode.SYSTEM_ERROR, "The checkpoint is null"),
@@ -27,11 +39,16 @@ _ANSWERS = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: (ResponseCode.SUCCESS, None),
     RequestCode.POP_ROLLBACK: (ResponseCode.SUCCESS, None),
 }
-_POP = (
-    *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
-    *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
-    RequestCode.POP_LITE_MESSAGE,
-)
+# Refused whatever they ask for. The permissions are those that the same requests need where POP is on.
+_POP: dict[RequestCode, type[CommandHeader]] = {
+    RequestCode.POP_MESSAGE: PopMessageRequestHeader,
+    RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
+    RequestCode.NOTIFICATION: NotificationRequestHeader,
+    RequestCode.POLLING_INFO: PollingInfoRequestHeader,
+    RequestCode.ACK_MESSAGE: AckMessageRequestHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
+    RequestCode.POP_LITE_MESSAGE: PopLiteMessageRequestHeader,
+}
 _BODIES = {
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: (
@@ -41,7 +58,7 @@ _BODIES = {
 }
 
 
-def turned_off(config: LiveConfig) -> dict[int, Processor]:
+def turned_off(config: LiveConfig) -> dict[int, Route]:
     """A processor for each of these codes."""
 
     def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -55,8 +72,12 @@ def turned_off(config: LiveConfig) -> dict[int, Processor]:
     def give_empty(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(ResponseCode.SUCCESS, body=_BODIES[RequestCode(request.code)])
 
+    pop = {int(code): Route(refuse_pop, consume(header, topics=("topic",))) for code, header in _POP.items()}
     return {
-        **dict.fromkeys(map(int, _ANSWERS), refuse),
-        **dict.fromkeys(map(int, _POP), refuse_pop),
-        **dict.fromkeys(map(int, _BODIES), give_empty),
+        **dict.fromkeys(map(int, _ANSWERS), Route(refuse, ADMINISTRATORS)),
+        **dict.fromkeys(map(int, _BODIES), Route(give_empty, ADMINISTRATORS)),
+        **pop,
+        RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),  # its body, which names groups, is not read
+        RequestCode.END_TRANSACTION: Route(refuse, END_TRANSACTION),
+        RequestCode.RECALL_MESSAGE: Route(refuse, send(RecallMessageRequestHeader)),
     }
