@@ -356,10 +356,37 @@ async def test_a_group_gets_nothing_back_that_it_may_not_read(tmp_path: Path) ->
     await broker.stop()
 
 
-async def stored_at(broker: BrokerCase, topic: str) -> int:
-    """The offset in the log of a message that the administrator has sent."""
+@pytest.mark.asyncio
+async def test_a_forged_record_gives_no_message_of_another_topic(tmp_path: Path) -> None:
+    """The head of a record in a body says: topic orders, and a body that reaches over the next message in the log."""
+    broker = await case(tmp_path, ACL.replace("orders=PUB", "orders=PUB|SUB"))
+    store = broker.server.store
+    first = await stored_at(broker, "orders")
+    record = store.record_of(store.message_at(first))
+    head = bytes(record)[: bytes(record).index(b"x")]  # up to a body of one byte
+    filler, secret = b"f" * 4000, b"the secret"
+    at = await stored_at(broker, "orders", filler, ORDERS)
+    real = store.record_of(store.message_at(at))
+    offset = store.max_phy_offset + bytes(real).index(filler)
+    tail = bytes([6]) + b"orders" + b"\0\0"
+    forged = bytearray(head.ljust(4000 - len(tail), b"f") + tail)
+    forged[0:4], forged[28:36] = len(forged).to_bytes(4), offset.to_bytes(8)
+    forged[len(head) - 4 : len(head)] = (len(forged) - len(head) - len(tail)).to_bytes(4)
+    await stored_at(broker, "orders", bytes(forged), ORDERS)
+    await stored_at(broker, "secret", secret)
+    assert store.message_at(offset).topic == "orders"
+    assert await send_back(broker, offset) == ResponseCode.SYSTEM_ERROR
+    assert store.max_offset_in_queue("%DLQ%billing", 0) == 0
+    assert await send_back(broker, at) == ResponseCode.SUCCESS
+    await broker.stop()
+
+
+async def stored_at(broker: BrokerCase, topic: str, body: bytes = b"x", sender: SessionCredentials = ADMIN) -> int:
+    """The offset in the log of a message that was just sent, and is in its queue."""
     offset = broker.server.store.max_phy_offset
-    assert (await send(broker, topic, ADMIN))[0] == ResponseCode.SUCCESS
+    assert (await send(broker, topic, sender, body))[0] == ResponseCode.SUCCESS
+    while broker.server.store.dispatch_behind_bytes:
+        await asyncio.sleep(0.001)
     return offset
 
 

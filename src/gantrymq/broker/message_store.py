@@ -20,13 +20,16 @@ from gantrymq.broker.wire_batch import WireRecords
 from gantrymq.errors import DiskFullError, StoreBehindError, StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
+from gantrymq.kernels.codes import CHECK_OFF
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.outgoing import OutgoingMessage, prepare
+from gantrymq.store.record_scan import RecordScan
 
 _UNITS_A_READ = 512
 _CATCH_UP_S = 5.0
@@ -189,10 +192,15 @@ class BrokerMessageStore(MessageStore):
         message = self.message_at(phy_offset)
         return message.topic if message is not None else None
 
-    def record_at(self, phy_offset: int) -> memoryview | None:
-        """The bytes of the record at a physical offset, or None."""
-        message = self.message_at(phy_offset)
-        return self.record_of(message) if message is not None else None
+    def is_record_start(self, phy_offset: int) -> bool:
+        """Whether the records of a log file, from its front, lead to this offset. It reads that much of the file."""
+        file = self._log.queue.find(phy_offset)
+        if file is None:
+            return False
+        scanner = LogScanner(self._log, file.file_from_offset, phy_offset, RecordScan(CHECK_OFF))
+        for _ in scanner:
+            pass
+        return scanner.offset == phy_offset and scanner.stop is None
 
     def record_of(self, message: StoredMessage) -> memoryview | None:
         """The bytes of a message's record, or None where it is gone."""

@@ -41,6 +41,7 @@ from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.send_run import FindSendRun
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
 from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock, SystemClock
@@ -181,6 +182,7 @@ class BrokerServer:
             config=self.config,
             clock=self._clock,
             store=self.store,
+            records=StoredRecords(self.store),
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,

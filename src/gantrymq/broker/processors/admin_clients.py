@@ -12,6 +12,7 @@ from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.config.broker_settings import LiveConfig
@@ -53,6 +54,7 @@ class ClientAdminProcessor:
         self,
         config: LiveConfig,
         store: BrokerMessageStore,
+        records: StoredRecords,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
@@ -60,7 +62,7 @@ class ClientAdminProcessor:
         offsets: ConsumerOffsetManager,
         address: str,
     ) -> None:
-        self._config, self._store, self._topics, self._groups = config, store, topics, groups
+        self._config, self._store, self._records, self._topics, self._groups = config, store, records, topics, groups
         self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
 
     # Who is there
@@ -144,9 +146,10 @@ class ClientAdminProcessor:
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         try:
-            record = self._store.record_at(parse_message_id(asked.msg_id or "")[1])
+            message = await self._records.find(parse_message_id(asked.msg_id or "")[1])
         except ValueError as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        record = self._store.record_of(message) if message is not None else None
         if record is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {asked.msg_id}")
         return await self._call(request, bytes(record), asked.consumer_group, asked.client_id or "")

@@ -101,8 +101,8 @@ def _groups(parts: Parts) -> dict[int, Route]:
 
 def _clients(parts: Parts) -> dict[int, Route]:
     clients = ClientAdminProcessor(
-        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.producers, parts.offsets,
-        parts.address,
+        parts.config, parts.store, parts.records, parts.topics, parts.groups, parts.consumers, parts.producers,
+        parts.offsets, parts.address,
     )  # fmt: skip
     return {
         RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(
@@ -148,9 +148,9 @@ def _numbers(parts: Parts) -> dict[int, Route]:
 
 def _messages(parts: Parts) -> dict[int, Route]:
     caught_up = DispatchCatchUp(parts.store)
-    query = QueryMessageProcessor(parts.config, parts.store, parts.consumers)
+    query = QueryMessageProcessor(parts.config, parts.store, parts.records, parts.consumers)
     return {
         RequestCode.QUERY_MESSAGE: Route(caught_up.before(query.query), read(QueryMessageRequestHeader)),
-        RequestCode.VIEW_MESSAGE_BY_ID: Route(query.view, ADMINISTRATORS),
+        RequestCode.VIEW_MESSAGE_BY_ID: Route(caught_up.before(query.view), ADMINISTRATORS),
         RequestCode.QUERY_CONSUME_QUEUE: Route(caught_up.before(query.queue), ADMINISTRATORS),
     }

@@ -16,6 +16,7 @@ from gantrymq.broker.put_queue import PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock
@@ -30,6 +31,7 @@ class Parts:
     config: LiveConfig
     clock: Clock
     store: BrokerMessageStore
+    records: StoredRecords
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager

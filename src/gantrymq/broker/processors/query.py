@@ -9,6 +9,7 @@ from typing import cast
 
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import StoredMessage
 from gantrymq.remoting.bodies.broker import ConsumeQueueData, QueryConsumeQueueResponseBody
@@ -30,8 +31,10 @@ _MOST_ANSWER_BYTES = 8 << 20
 class QueryMessageProcessor:
     """Messages by key and by place, and the units of a queue."""
 
-    def __init__(self, config: LiveConfig, store: BrokerMessageStore, consumers: ConsumerManager) -> None:
-        self._config, self._store, self._consumers = config, store, consumers
+    def __init__(
+        self, config: LiveConfig, store: BrokerMessageStore, records: StoredRecords, consumers: ConsumerManager
+    ) -> None:
+        self._config, self._store, self._records, self._consumers = config, store, records, consumers
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log.
@@ -53,17 +56,18 @@ class QueryMessageProcessor:
         header = QueryMessageResponseHeader(
             index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=phy_offset
         )
-        pieces = self._records(found)
+        pieces = self._pieces(found)
         if not pieces:
             remark = "can not find message, maybe time range not correct"
             return request.response(ResponseCode.QUERY_NOT_FOUND, remark, header=header)
         _send(channel, request.response(ResponseCode.SUCCESS, header=header), pieces)
         return None
 
-    def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    async def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """VIEW_MESSAGE_BY_ID: the message at a physical offset."""
         offset = request.read(ViewMessageRequestHeader).offset
-        record = self._store.record_at(offset)
+        message = await self._records.find(offset)
+        record = self._store.record_of(message) if message is not None else None
         if record is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         _send(channel, request.response(ResponseCode.SUCCESS), [record])
@@ -95,7 +99,7 @@ class QueryMessageProcessor:
         ]
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
-    def _records(self, found: list[StoredMessage]) -> list[memoryview]:
+    def _pieces(self, found: list[StoredMessage]) -> list[memoryview]:
         pieces: list[memoryview] = []
         size_bytes = 0
         for message in sorted(found, key=lambda one: one.phy_offset):

@@ -30,20 +30,23 @@ _FIRST_LEVEL = 3
 
 
 class ConsumerSendMsgBackProcessor:
-    """Puts what comes back into the group's retry topic, or its dead letters."""
+    """Puts what comes back into the group's retry topic, or its dead letters.
+
+    ``queued_at`` is the message at an offset of the log to which its queue points, None where there is none.
+    """
 
     def __init__(
         self,
         config: LiveConfig,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
-        message_at: Callable[[int], StoredMessage | None],
+        queued_at: Callable[[int], StoredMessage | None],
         puts: PutQueue,
         stats: BrokerStatsManager,
         answer: Callable[[Channel, bytes, str], None],
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
-        self._message_at, self._puts, self._stats, self._answer = message_at, puts, stats, answer
+        self._queued_at, self._puts, self._stats, self._answer = queued_at, puts, stats, answer
 
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer when the message is stored anew."""
@@ -63,7 +66,7 @@ class ConsumerSendMsgBackProcessor:
         topic = self._topics.create_for_group(retry, group.retry_queue_nums, sys_flag=sys_flag)
         if not topic.perm & PERM_WRITE:
             return request.response(ResponseCode.NO_PERMISSION, f"the topic[{retry}] sending message is forbidden")
-        message = self._message_at(asked.offset)
+        message = self._queued_at(asked.offset)
         if message is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.offset}")
         most = group.retry_max_times

@@ -71,7 +71,7 @@ def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
         parts.config, parts.clock, parts.producers, parts.puts, send.check, parts.address
     ).reply
     back = ConsumerSendMsgBackProcessor(
-        parts.config, parts.topics, parts.groups, parts.store.message_at, parts.puts, parts.stats, parts.answer
+        parts.config, parts.topics, parts.groups, parts.records.queued, parts.puts, parts.stats, parts.answer
     )
     pull = PullMessageProcessor(
         parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets,
