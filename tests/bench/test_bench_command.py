@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.bench import process, report
+from gantrymq.bench.process import JavaSide
+from gantrymq.bench.race import OURS, Outcome, Row
+from gantrymq.bench.result import Result
+from gantrymq.cli import bench
+
 COMMAND = [str(Path(sys.executable).with_name("gantrymq")), "bench"]
 
 
@@ -20,7 +26,7 @@ COMMAND = [str(Path(sys.executable).with_name("gantrymq")), "bench"]
         (["put", "--growth", "1,x"], "'1,x' is no list of numbers like 1,2,10"),
         (["put", "--scale", "nan"], "nan is no amount of work"),
         (["put", "--scale", "inf"], "inf is no amount of work"),
-        (["put", "--java-jar", "/nowhere.jar"], "/nowhere.jar is not there, or no java is"),
+        (["put", "--java-jar", "/nowhere.jar"], "/nowhere.jar is not there; `make interop`"),
     ],
 )
 def test_a_wrong_word_is_said_before_anything_is_raced(words: list[str], said: str) -> None:
@@ -58,6 +64,32 @@ def test_what_cannot_be_written_is_said_before_anything_is_raced(
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == f"gantrymq: {tmp_path / named}: {said}\n"
+
+
+def test_what_is_missing_for_a_race_against_rocketmq_is_said_in_one_line_before_and_below_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "_CHECKOUT_JAR", tmp_path / "interop.jar")
+    said = f"no RocketMQ to race against: {tmp_path}/interop.jar is not there; `make interop` in a checkout builds it"
+    assert bench._one_sided(JavaSide.missing, None, ours_only=False).startswith(said)
+    assert capsys.readouterr().err.startswith(f"gantrymq: warning: {said}")
+    outcomes = [Outcome(Row("put", "perSecond", "messages/s"), {OURS: [1.0]})]
+    Result({"oneSided": said, "limits": {}}, outcomes).print()
+    assert capsys.readouterr().out.count(said) == 1
+    described = {"when": "now", "commit": "0", "scale": 1, "rounds": 1, "oneSided": said}
+    assert report.markdown(described, outcomes, []).count(said) == 1
+
+
+def test_a_half_built_java_side_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jar alone starts nothing: its libraries stand beside it."""
+    jar = tmp_path / "interop.jar"
+    jar.touch()
+    assert JavaSide.find(jar) is None
+    assert f"{tmp_path}/lib has no RocketMQ beside interop.jar; `make interop`" in JavaSide.missing(jar)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "rocketmq-store-5.5.0.jar").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert JavaSide.missing(jar) == "no java is on the PATH; install Java 17 or newer"
 
 
 def test_words_are_found_in_any_case() -> None:

@@ -27,6 +27,7 @@ from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.spark.option_texts import addresses
 
 SMALL = ("--set", "mappedFileSizeCommitLog=16777216", "--set", "maxHashSlotNum=1000", "--set", "maxIndexNum=4000")
 FREE = ("--listen-port", 0)
@@ -190,7 +191,7 @@ def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path)
     assert gantrymq("serve", "--listen-port", "70000").code == 2
 
 
-@pytest.mark.parametrize("bad", ["bad", "ns1:9876;bad", "ns1:9876,ns2:9876", "ns1:99999", ":9876", "http://ns1:9876"])
+@pytest.mark.parametrize("bad", ["bad", "ns1:9876;bad", "ns1:99999", ":9876", "ftp://ns1:9876", "http://ns1"])
 def test_an_address_that_is_none_is_a_usage_error(gantrymq: Run, tmp_path: Path, bad: str) -> None:
     """As in RocketMQ, whose broker does not start either."""
     store = ("--store", tmp_path / "store", "--listen-port", 0)
@@ -206,3 +207,19 @@ def test_an_address_that_is_none_is_a_usage_error(gantrymq: Run, tmp_path: Path,
 )
 def test_an_address_is_a_host_and_a_port(right: str) -> None:
     assert BrokerConfig(namesrv_addr=right).name_servers == [one.strip() for one in right.split(";") if one.strip()]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("http://ns1:9876", ["ns1:9876"]),
+        ("http://ns1:9876/", ["ns1:9876"]),
+        ("HTTPS://[::1]:9876 ", ["[::1]:9876"]),
+        ("http://ns1:9876;ns2:9876", ["ns1:9876", "ns2:9876"]),
+        ("ns1:9876, http://ns2:9876,", ["ns1:9876", "ns2:9876"]),
+    ],
+)
+def test_an_endpoint_url_names_the_same_name_server_to_broker_client_and_spark(written: str, meant: list[str]) -> None:
+    assert BrokerConfig(namesrv_addr=written).name_servers == meant
+    assert ClientConfig(written).name_server_list == meant
+    assert addresses("nameserver", written) == ";".join(meant)

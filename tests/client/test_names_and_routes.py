@@ -247,8 +247,9 @@ def test_many_brokers_have_many_queues() -> None:
 
 def test_settings_are_checked() -> None:
     assert ClientConfig("a:1; b:2").name_server_list == ["a:1", "b:2"]
-    with pytest.raises(ConfigError, match="namesrvAddr"):
-        ClientConfig(" ; ")
+    for wrong in (" ; ", "localhost", "a:1;b", "a:1 b:2", "http://a", "http://a:1/path", "a:70000", ":1"):
+        with pytest.raises(ConfigError, match=r"namesrvAddr=.* is not allowed: host:port"):
+            ClientConfig(wrong)
     with pytest.raises(ConfigError, match="accessKey"):
         ClientConfig("a:1", access_key="x")
     assert "hush" not in repr(ClientConfig("a:1", access_key="x", secret_key="hush"))

@@ -1,6 +1,8 @@
 """What a producer does to a message before it leaves, without any broker."""
 
+import os
 import re
+import zlib
 from datetime import datetime
 from typing import Any
 
@@ -63,6 +65,35 @@ def test_large_bodies_are_compressed(kind: CompressionType) -> None:
     assert (small.sys_flag, small.body) == (0, b"x" * 4095)
     assert large.sys_flag == 1 | kind.value
     assert decompress(large.body, large.sys_flag) == b"x" * 4096
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+def test_a_body_that_compression_does_not_shrink_is_sent_as_it_is(kind: CompressionType) -> None:
+    """Of just maxMessageSize, zlib would make it too large for the broker."""
+    config = ProducerConfig("a:1", compression_type=kind)
+    for size in (4096, 4 << 20):
+        body = os.urandom(size)
+        outgoing = prepare(Message("T", body), "ID", config)
+        assert (outgoing.sys_flag, outgoing.body == body) == (0, True)
+
+
+def test_a_body_that_is_compressed_already_is_not_compressed_twice() -> None:
+    """Readers decompress once."""
+    body = zlib.compress(bytes(10_000_000))
+    outgoing = prepare(Message("T", body, sys_flag=1), "ID", CONFIG)
+    assert len(body) > 4096
+    assert (outgoing.sys_flag, outgoing.body) == (1, body)
+    assert decompress(outgoing.body, outgoing.sys_flag) == bytes(10_000_000)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_body_may_be_any_buffer_of_bytes_and_is_what_it_was_when_it_was_given(kind: Any) -> None:
+    given = bytearray(b"before")
+    message = Message("T", given if kind is bytearray else kind(given))
+    outgoing, batch = prepare(message, "ID", CONFIG), prepare_batch([message], ["ID", "IDS"], CONFIG)
+    given[:] = b"behind"
+    assert outgoing.body == b"before"
+    assert [one.body for one in decode_batch(batch.body)] == [b"before"]
 
 
 def test_a_namespace_is_put_in_front() -> None:

@@ -34,9 +34,14 @@ def find_java(jar: Path | None) -> JavaSide | None:
     return JavaSide.find(jar)
 
 
-def track(java: JavaSide | None, scale: float) -> Track:
-    """What every race is built with."""
-    return Track(java, scale)
+def missing_java(jar: Path | None) -> str:
+    """Why :func:`find_java` finds nothing, and what helps, as one line."""
+    return JavaSide.missing(jar)
+
+
+def track(java: JavaSide | None, scale: float, one_sided: str) -> Track:
+    """What every race is built with; ``one_sided`` says why RocketMQ is left out, where it is."""
+    return Track(java, scale, one_sided)
 
 
 def programme(on: Track, words: tuple[str, ...]) -> list[Race]:

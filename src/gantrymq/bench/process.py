@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
+_CHECKOUT_JAR = Path(__file__).parents[3] / "interop" / "target" / "interop.jar"
 _KILLED = 137
 _SAID = 300
 _PATIENCE_S = 3600
@@ -32,10 +33,21 @@ class JavaSide:
 
     @classmethod
     def find(cls, jar: Path | None) -> JavaSide | None:
-        """The jar that is named, or that of the checkout this package lies in; None where there is none, or no java."""
-        checkout = Path(__file__).parents[3] / "interop" / "target" / "interop.jar"
-        found = jar or checkout
-        return cls(found) if found.exists() and shutil.which("java") else None
+        """The jar that is named, or that of the checkout this package lies in; None where anything of it is missing."""
+        return None if cls.missing(jar) else cls(jar or _CHECKOUT_JAR)
+
+    @staticmethod
+    def missing(jar: Path | None) -> str:
+        """What stands in the way of running it, and what helps, as one line; empty where nothing does."""
+        found = jar or _CHECKOUT_JAR
+        built = "`make interop` in a checkout builds it (needs Maven and a JDK)"
+        if not found.is_file():
+            return f"{found} is not there; {built}, or name another with --java-jar"
+        if not any((found.parent / "lib").glob("rocketmq-store-[0-9]*.jar")):
+            return f"{found.parent / 'lib'} has no RocketMQ beside {found.name}; {built}"
+        if shutil.which("java") is None:
+            return "no java is on the PATH; install Java 17 or newer"
+        return ""
 
     @property
     def version(self) -> str:

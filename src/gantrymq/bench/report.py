@@ -80,6 +80,8 @@ def markdown(machine: dict[str, Any], outcomes: Sequence[Outcome], growth: Seque
         lines += [f"| race | {' | '.join(_HEADS)} |", "|---|" + "---:|" * len(_HEADS)]
         lines += [f"| {' | '.join(cells)} |" for cells in _rows(outcomes)]
         lines += ["", *(f"- {line}" for line in remarks(outcomes)), ""]
+    if machine.get("oneSided"):
+        lines += [machine["oneSided"], ""]
     if growth:
         measured = _measured(growth)
         lines += [f"| {' | '.join(_GROWTH[name] for name in measured)} |", "|" + "---:|" * len(measured)]

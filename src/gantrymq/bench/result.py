@@ -41,6 +41,8 @@ class Result:
                 console.print(line, highlight=False, markup=False)
         if self.growth:
             console.print(report.growth_table(self.growth))
+        if self.described["oneSided"]:
+            console.print(self.described["oneSided"], highlight=False, markup=False, soft_wrap=True)
         limits = ", ".join(f"{name} {value:g}" for name, value in self.described["limits"].items())
         console.print(f"The hardware: {limits}")
 

@@ -78,6 +78,7 @@ class Session:
         java = self.track.java
         described = machine.describe(self.scratch) | {
             "rocketmq": java.version if java else "",
+            "oneSided": self.track.one_sided,
             "scale": self.track.scale,
             "rounds": self.rounds,
             "limits": machine.limits(self.scratch),

@@ -17,10 +17,11 @@ _SETTLES_WITHIN_S, _QUICK_SYNCS, _QUICK_S = 10.0, 20, 0.01
 
 @dataclass(frozen=True)
 class Track:
-    """``java`` is None where only our side runs; ``scale`` multiplies every amount of work."""
+    """``java`` is None where only our side runs; ``one_sided`` says why. ``scale`` multiplies all amounts of work."""
 
     java: JavaSide | None
     scale: float = 1.0
+    one_sided: str = ""
 
     def amount(self, full: int) -> int:
         """So many messages of ``full``, a thousand at least."""

@@ -91,7 +91,7 @@ def read_properties(text: str | None) -> dict[str, str]:
     return properties
 
 
-def is_illegal(body: bytes, names: Container[str], sys_flag: int) -> bool:
+def is_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_flag: int) -> bool:
     """Whether it is nothing to store: an empty body, or an inner batch, for which no topic here has a queue.
 
     (HookUtils.checkBeforePutMessage and checkInnerBatch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -56,10 +56,11 @@ def bench(
     if not isfinite(scale):
         raise typer.BadParameter(f"{scale} is no amount of work", param_hint="--scale")
     main = import_module("gantrymq.bench.main")
-    track = main.track(_java(main.find_java, java_jar, ours_only=ours_only), scale)
+    one_sided = _one_sided(main.missing_java, java_jar, ours_only=ours_only)
+    track = main.track(None if one_sided else main.find_java(java_jar), scale, one_sided)
     programme, sizes = main.programme(track, tuple(races or ())), _sizes(growth)
     if not programme and not sizes:
-        raise typer.BadParameter(f"no race's name holds {' or '.join(map(repr, races or ()))}; --list names them all")
+        raise _no_race(races or [], one_sided)
     if names:
         print("\n".join(row.name for race in programme for row in race.rows))
         return
@@ -87,16 +88,26 @@ def _end(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _java(find: Callable[[Path | None], Any], jar: Path | None, *, ours_only: bool) -> Any:
-    """The real RocketMQ; None where it is left out, or is not here, which is said."""
+def _no_race(words: list[str], one_sided: str) -> typer.BadParameter:
+    among = " among those that run without RocketMQ" if one_sided else ""
+    return typer.BadParameter(f"no race's name holds {' or '.join(map(repr, words))}{among}; --list names them all")
+
+
+def _one_sided(missing: Callable[[Path | None], str], jar: Path | None, *, ours_only: bool) -> str:
+    """Why RocketMQ does not race, as one line that is printed here and below the table; empty where it does."""
     if ours_only:
-        return None
-    found = find(jar)
-    if found is None and jar is not None:
-        raise typer.BadParameter(f"{jar} is not there, or no java is", param_hint="--java-jar")
-    if found is None:
-        warn("no RocketMQ to race against: run `make interop` in a checkout with Java, or give --java-jar")
-    return found
+        return "RocketMQ was left out (--ours-only): there are no ratios"
+    reason = missing(jar)
+    if not reason:
+        return ""
+    if jar is not None:
+        raise typer.BadParameter(reason, param_hint="--java-jar")
+    line = (
+        f"no RocketMQ to race against: {reason}. Only gantrymq runs; the races of recovery, the broker and Spark "
+        "need RocketMQ and are left out, and there are no ratios"
+    )
+    warn(line)
+    return line
 
 
 def _ratios(load: Callable[[Path], dict[str, float]], path: Path | None) -> dict[str, float]:

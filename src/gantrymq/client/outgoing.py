@@ -85,10 +85,7 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     """One message; raises MQClientError with RocketMQ's words for what it does not send."""
     _check(message, config)
     properties = _properties(message, unique_id, config)
-    body, sys_flag = message.body, message.sys_flag
-    if len(body) >= config.compress_msg_body_over_howmuch:
-        body = compress(body, config.compression_type, config.compression_level)
-        sys_flag |= flags.COMPRESSED | config.compression_type.value
+    body, sys_flag = _packed(bytes(message.body), message.sys_flag, config)
     topic = wrap_namespace(config.namespace, message.topic)
     times, most = _reconsume_times(topic, properties, message.reconsume_times)
     return OutgoingMessage(
@@ -111,7 +108,7 @@ def prepare_batch(messages: Sequence[Message], unique_ids: Sequence[str], config
         _check_batched(first, message)
         properties = _properties(message, unique_id, config)
         ids.append(properties[PROPERTY_UNIQ_KEY])
-        parts.append(BatchedMessage(message.flag, message.body, _encoded(properties)))
+        parts.append(BatchedMessage(message.flag, bytes(message.body), _encoded(properties)))
     body = encode_batch(parts)
     if len(body) > config.max_message_size:
         raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
@@ -119,6 +116,20 @@ def prepare_batch(messages: Sequence[Message], unique_ids: Sequence[str], config
     return OutgoingMessage(
         wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0, is_batch=True
     )
+
+
+def _packed(body: bytes, sys_flag: int, config: ProducerConfig) -> tuple[bytes, int]:
+    """A body compressed, where that makes it smaller, and the sysFlag that says so.
+
+    RocketMQ's client sends what compressing made larger, too; a body of just ``maxMessageSize`` is then refused. A body
+    that its sysFlag calls compressed stays as it is: readers decompress once.
+    """
+    if len(body) < config.compress_msg_body_over_howmuch or sys_flag & flags.COMPRESSED:
+        return body, sys_flag
+    packed = compress(body, config.compression_type, config.compression_level)
+    if len(packed) >= len(body):
+        return body, sys_flag
+    return packed, sys_flag | flags.COMPRESSED | config.compression_type.value
 
 
 def _check_batched(first: Message, message: Message) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from gantrymq.config.keys import check_values, key
+from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.remoting.acl import SessionCredentials
@@ -16,7 +17,7 @@ from gantrymq.remoting.codes import SerializeType
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """``name_servers`` as RocketMQ writes them: ``host:port;host:port``.
+    """``name_servers`` as RocketMQ writes them: ``host:port;host:port``, also ``http://host:port``.
 
     With ``access_key`` and ``secret_key`` every request is signed. ``tls`` holds keys of tls.properties
     (``tls.enable``, ``tls.client.trustCertPath``, …). ``request_timeout_ms`` (mqClientApiTimeout) is for one answer.
@@ -37,7 +38,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         check_values(self)
         if not isinstance(cast(object, self.name_servers), str) or not self.name_server_list:
-            raise ConfigError("namesrvAddr", self.name_servers, "host:port, several joined by semicolons")
+            raise ConfigError("namesrvAddr", self.name_servers, ALLOWED)
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")
 
@@ -52,7 +53,7 @@ class ClientConfig:
     @property
     def name_server_list(self) -> list[str]:
         """The addresses one by one."""
-        return [address.strip() for address in self.name_servers.replace(",", ";").split(";") if address.strip()]
+        return name_server_addresses("namesrvAddr", self.name_servers)
 
     @property
     def credentials(self) -> SessionCredentials | None:

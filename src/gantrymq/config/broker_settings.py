@@ -3,19 +3,16 @@
 Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup makes of them.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields, require_same_at_start, write_fields
 from gantrymq.config.known_keys import KNOWN_KEYS
+from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
-_ADDRESS = re.compile(r"[^\s,/]+:([0-9]{1,5})")
-_LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -88,15 +85,12 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         """Check every value against what its field allows, and the addresses: none that is wrong ever answers."""
         check_values(self)
-        for address in self.name_servers:
-            found = _ADDRESS.fullmatch(address)
-            if found is None or int(found[1]) > _LAST_PORT:
-                raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port, several joined by semicolons")
+        name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
     def name_servers(self) -> list[str]:
         """Where the broker registers: namesrvAddr, address by address."""
-        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+        return name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
     def is_writable(self) -> bool:

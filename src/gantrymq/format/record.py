@@ -101,7 +101,7 @@ class Layout:
     properties_length: int
 
 
-def body_crc(body: bytes | memoryview) -> int:
+def body_crc(body: bytes | bytearray | memoryview) -> int:
     """The CRC of a body as a record holds it: 31 bits (UtilAll.crc32)."""
     return crc32(body) & 0x7FFFFFFF
 
@@ -140,7 +140,7 @@ class Around(NamedTuple):
         store_timestamp_ms: int,
         reconsume_times: int,
         prepared_transaction_offset: int,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         properties: bytes,
         room: int = 0,
     ) -> bytes:

@@ -33,7 +33,7 @@ class Message:
     """
 
     topic: str
-    body: bytes
+    body: bytes | bytearray | memoryview
     queue_id: int = 0
     tags: str = ""
     keys: tuple[str, ...] | list[str] = ()

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
 from gantrymq.spark.writer_names import has_file_name, is_made_up
 
@@ -87,10 +88,10 @@ def writer(name: str, text: str) -> str:
 
 def addresses(name: str, text: str) -> str:
     """Name servers as RocketMQ writes them: ``host:port``, several joined by semicolons."""
-    parts = [part.strip() for part in re.split("[;,]", text) if part.strip()]
-    if not parts or not all(re.fullmatch(r"\S+:[0-9]{1,5}", part) for part in parts):
-        raise ConfigError(name, text, "host:port, several joined by semicolons")
-    return ";".join(parts)
+    found = name_server_addresses(name, text)
+    if not found:
+        raise ConfigError(name, text, ALLOWED)
+    return ";".join(found)
 
 
 def number(name: str, text: str, what: str = "") -> int:
