@@ -19,7 +19,6 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.tools.findings import Kind, Level
-from gantrymq.tools.intact_records import LostRange
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
@@ -238,7 +237,8 @@ def test_a_record_that_says_another_queue_offset_gets_its_unit_and_is_told(tmp_p
         file.seek(wrong.phy_offset % file_size + QUEUE_OFFSET_AT)
         file.write(b"\x40")
     report = rebuild(store)
-    assert report.lost == [LostRange(path, wrong.phy_offset, wrong.end_offset, "another queue offset than 140")]
+    assert (report.lost, report.account.messages) == ([], [])
+    assert [(one.queue_offset, one.phy_offset) for one in report.account.repaired] == [(140, wrong.phy_offset)]
     assert queue_files(store) == before
 
 

@@ -7,17 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gantrymq.tools.intact_records import LostRange
+    from gantrymq.tools.loss import LostRange
 
 
 def lost_rows(store: Path, lost: Sequence[LostRange]) -> list[dict[str, Any]]:
     """One object for each; paths are relative to the store."""
-    return [
-        {
-            "path": str(one.path.relative_to(store)),
-            "phyOffset": one.start,
-            "bytes": one.end - one.start,
-            "reason": one.reason,
-        }
-        for one in lost
-    ]
+    return [one.as_json(store) for one in lost]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import DONE, FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.tools.rebuild import RebuildReport
 
+_SHOWN = 50
 _WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
 
 
@@ -56,7 +56,7 @@ def rebuild_store(
             out.write(_fields(store, engine, report))
     else:
         _print(store, report)
-    return FINDINGS if report.lost else DONE
+    return DONE if report.account.is_empty else FINDINGS
 
 
 def _fields(path: Path, engine: str, report: RebuildReport) -> dict[str, object]:
@@ -75,7 +75,7 @@ def _fields(path: Path, engine: str, report: RebuildReport) -> dict[str, object]
         "indexFiles": report.index_files,
         "indexEntries": report.index_entries,
         "removedFiles": report.removed_files,
-        "lost": lost_rows(path, report.lost),
+        **report.account.as_json(path),
         "stepsMs": report.steps_ms,
         "totalMs": round(sum(report.steps_ms.values()), 3),
     }
@@ -96,12 +96,9 @@ def _print(path: Path, report: RebuildReport) -> None:
         pairs.append(
             ("index", f"{count_text(report.index_entries, 'entry')} in {count_text(report.index_files, 'file')}")
         )
-    numbered = {one.phy_offset for one in report.renumbered}  # these are in their queues
-    for one in report.lost:
-        label = "numbered anew" if one.start in numbered else "passed over"
-        pairs.append((label, f"offset {one.start}, {one.end - one.start} bytes: {one.reason}"))
-    if report.lost:
-        pairs.append(("", "the log is damaged there: gantrymq store verify says how, salvage makes a sound store"))
+    pairs += report.account.lines(path, _SHOWN)
+    if not report.account.is_empty:
+        pairs.append(("", f"gantrymq store verify {path} says what is wrong, salvage makes a sound store"))
     if not report.last_exit_ok:
         pairs.append(("state", "it was not closed, and still is not: the next open recovers it"))
     pairs.append(("took", span_text(sum(report.steps_ms.values()))))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
@@ -52,7 +51,7 @@ def salvage(
             lines.write(_fields(store, out, engine, report))
     else:
         _print(store, out, report)
-    if report.lost or report.skipped_files or report.lost_queues or report.broken_config_files:
+    if not report.is_whole:
         raise typer.Exit(FINDINGS)
 
 
@@ -81,7 +80,7 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
         "recordBytes": report.record_bytes,
         "mendedRecords": report.mended,
         "lostBytes": report.lost_bytes,
-        "lost": lost_rows(store, report.lost),
+        **report.account.as_json(store),
         "tailBytes": report.tail_bytes,
         "skippedFiles": [_name(store, path) for path in report.skipped_files],
         "queues": report.queues,
@@ -111,12 +110,7 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
         pairs.append(("mended", f"{mended} that said to lie elsewhere, or to have another queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
-    pairs += [
-        ("", f"{_name(store, one.path)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}")
-        for one in report.lost[:_SHOWN]
-    ]
-    if len(report.lost) > _SHOWN:
-        pairs.append(("", f"… and {count_text(len(report.lost) - _SHOWN, 'place')} more (--json prints all)"))
+    pairs += report.account.lines(store, _SHOWN)
     pairs += [("skipped", f"{_name(store, path)}: its name is no offset of a file") for path in report.skipped_files]
     units = count_text(report.queue_units, "entry")
     pairs.append(("made anew", f"{units} in {count_text(report.queues, 'queue')}"))

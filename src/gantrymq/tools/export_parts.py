@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from gantrymq.tools.export_files import ExportFile, ExportFormat
-from gantrymq.tools.intact_records import LostRange
+from gantrymq.tools.loss import LostRange
 
 _WAITING_BYTES = 256 << 20  # rows of all topics together
 _WORTH_WRITING_BYTES = 32 << 20  # rows of one topic: a row group

@@ -10,10 +10,9 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import UNIT_SIZE
@@ -22,7 +21,8 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.intact_records import FoundRecords, LostRange
+from gantrymq.tools.intact_records import FoundRecords
+from gantrymq.tools.queue_account import LostPlaces
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 
 
@@ -35,7 +35,7 @@ def keep_given_out(
     """
     if not (ranges := found.lost()):
         return 0
-    lost, added = _Lost(ranges), 0
+    lost, added = LostPlaces(ranges), 0
     for root in roots:
         queues = ConsumeQueues(fs, root, config)
         for topic, queue_id, _ in queue_directories(fs, root.consume_queue)[0]:
@@ -55,7 +55,7 @@ def keep_given_out(
     return added
 
 
-def _append(queue: ConsumeQueue, files: QueueFiles, lost: _Lost) -> None:
+def _append(queue: ConsumeQueue, files: QueueFiles, lost: LostPlaces) -> None:
     begin = queue.max_offset
     units = as_units(files.units(begin, _unbroken_end(files, begin)))
     for row in np.flatnonzero(lost.has(units["phy_offset"].astype(np.int64))).tolist():
@@ -74,17 +74,3 @@ def _unbroken_end(files: QueueFiles, begin: int) -> int:
     while base in files.sizes:
         base += files.file_size
     return max(min(files.end, base // UNIT_SIZE), begin)
-
-
-class _Lost:
-    """The ranges, which may overlap, as two arrays: where each begins, and the furthest end so far."""
-
-    def __init__(self, ranges: Sequence[LostRange]) -> None:
-        ordered = sorted(ranges, key=lambda one: one.start)
-        self._starts = np.array([one.start for one in ordered], np.int64)
-        self._ends = np.maximum.accumulate(np.array([one.end for one in ordered], np.int64))
-
-    def has(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the places lie in one of them."""
-        at = np.searchsorted(self._starts, offsets, side="right") - 1
-        return (at >= 0) & (offsets < self._ends[at])

@@ -20,16 +20,7 @@ from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.store.torn import first_torn
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
-
-
-@dataclass(frozen=True, slots=True)
-class LostRange:
-    """[start, end) of the log where no whole record lies; ``reason`` is for people."""
-
-    path: Path
-    start: int
-    end: int
-    reason: str
+from gantrymq.tools.loss import LostRange
 
 
 @dataclass(slots=True)

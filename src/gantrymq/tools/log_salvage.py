@@ -23,9 +23,10 @@ from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.queue_units import Renumbered
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_copy import LogCopy
 from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.loss import LostRange
 
 STEP = "Salvaging"
 _CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"

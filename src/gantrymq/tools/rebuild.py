@@ -17,7 +17,7 @@ Thread rule: one rebuild of a store at a time, which its lock sees to. Several t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,19 +48,24 @@ from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.given_out import keep_given_out
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords, LostRange
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
+from gantrymq.tools.loss_account import take_account
+from gantrymq.tools.queue_account import LogExtent
 from gantrymq.tools.queue_files import begin_of
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
+ANOTHER_OFFSET = "that it has another queue offset"
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was made of what. ``lost`` are the places of the log where no whole record lies, but for its end.
+    """What was made of what, and the ``account`` of what is not in it.
 
-    The ``renumbered`` records are among them: all is whole but the queue offset that they say, and they have units.
+    The ``renumbered`` records are whole but for the queue offset that they say: they have units, and the account names
+    them as repaired.
     """
 
     queues_rebuilt: bool
@@ -75,9 +80,14 @@ class RebuildReport:
     index_files: int = 0
     index_entries: int = 0
     removed_files: int = 0
-    lost: list[LostRange] = field(default_factory=list)
+    account: LossAccount = field(default_factory=LossAccount)
     renumbered: list[Renumbered] = field(default_factory=list)
     steps_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> list[LostRange]:
+        """The places of the log without a whole record, also behind its end where something says it reached further."""
+        return self.account.ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +126,7 @@ class Built:
     queued_timestamp_ms: int = 0
     queued_phy_offset: int = 0
     index_timestamp_ms: int = 0
-    renumbered: list[Renumbered] = field(default_factory=list)
+    renumbered: list[tuple[str, int, Renumbered]] = field(default_factory=list)
 
 
 Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
@@ -156,7 +166,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         queues.close()
         built.index_files = len(index.files)
         index.close()
-    built.renumbered = [one for queue in queues for one in queue.renumbered]
+    built.renumbered = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.renumbered]
     built.queues, built.queue_units, built.index_entries = len(queues), dispatcher.added, indexer.added
     built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
     built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
@@ -177,6 +187,7 @@ class _Rebuild:
         build: Build,
         progress: Progress | None,
         report: RebuildReport,
+        lost: Sequence[LostRange],
     ) -> None:
         self._fs = fs
         self._paths = StorePaths(path)
@@ -188,6 +199,7 @@ class _Rebuild:
         self._build = build
         self._progress = progress
         self._report = report
+        self._lost = lost
         self._clock = SystemClock()
 
     def run(self) -> None:
@@ -217,6 +229,7 @@ class _Rebuild:
             built = self._build(self._fs, order, self._progress)
             if report.queues_rebuilt:
                 built.queue_units += keep_given_out(self._fs, self._paths, built.roots, order.config, built.found)
+            report.account = self._account(order, built)
         self._note(built)
         if not report.last_exit_ok:
             self._sync_log(order.files)
@@ -242,16 +255,20 @@ class _Rebuild:
     def _note(self, built: Built) -> None:
         report, found = self._report, built.found
         report.min_phy_offset, report.max_phy_offset = found.min_offset, found.end_offset
-        report.records, report.renumbered = found.records, sorted(built.renumbered)
-        report.lost = sorted([*found.lost(), *self._wrong(report.renumbered)], key=lambda one: one.start)
+        report.records, report.renumbered = found.records, sorted(one for _, _, one in built.renumbered)
         report.queues, report.queue_units = built.queues, built.queue_units
         report.index_files, report.index_entries = built.index_files, built.index_entries
 
-    def _wrong(self, records: list[Renumbered]) -> Iterator[LostRange]:
-        files = log_files(self._fs, self._paths.commit_log)[0] if records else []
-        for place, size_bytes, queue_offset in records:
-            path = next(file.path for file in files if file.base <= place < file.end)
-            yield LostRange(path, place, place + size_bytes, f"another queue offset than {queue_offset}")
+    def _account(self, order: BuildOrder, built: Built) -> LossAccount:
+        """What the old queues, checkpoint and index said was there, and what is wrong with what is there."""
+        found, roots = built.found, built.roots if order.queues else [self._paths]
+        extent = LogExtent(found.min_offset, found.end_offset, [*found.lost(), *self._lost])
+        account = take_account(self._fs, self._old, order.config, extent, roots)
+        account.repaired = [
+            RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
+            for topic, queue_id, one in sorted(built.renumbered, key=lambda renumbered: renumbered[-1])
+        ]
+        return account
 
     # Into it
 
@@ -312,11 +329,13 @@ def rebuild_store(
     fs: FileSystem | None = None,
     build: Build = build_here,
     progress: Progress | None = None,
+    lost: Sequence[LostRange] = (),
 ) -> RebuildReport:
     """Make consume queues and index files of the store at ``path`` anew; arguments as with ``MessageStore.open``.
 
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
-    it. ``old`` is the store whose queues say where they began, this one unless told. ``build`` makes the new files.
+    it. ``old`` is the store whose queues say where they began and what was there, this one unless told; ``lost`` are
+    places of its log that are known to be lost. ``build`` makes the new files.
     Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could not be opened),
     AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it was, or the next
     to open it finishes what was begun.
@@ -327,7 +346,7 @@ def rebuild_store(
     report = RebuildReport(queues, index and config.message_index_enable)
     lock = fs.lock(StorePaths(path).lock, LOCK_TEXT)
     try:
-        _Rebuild(fs, path, Path(old or path), config, given, build, progress, report).run()
+        _Rebuild(fs, path, Path(old or path), config, given, build, progress, report, lost).run()
     finally:
         lock.release()
     return report

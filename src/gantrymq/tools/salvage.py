@@ -29,9 +29,10 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
-from gantrymq.tools.intact_records import IntactRecords, LostRange
+from gantrymq.tools.intact_records import IntactRecords
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
+from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
 from gantrymq.tools.small_files_check import read_small
@@ -42,7 +43,7 @@ _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KE
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What was saved and what was not. ``lost`` are the places of the log, but for its end, that held no whole record.
+    """What was saved, and the ``account`` of what was not.
 
     ``mended`` counts records that said that they lay elsewhere in the log, or in their queue (with both it is two);
     ``kept_queues`` those without a record whose last file was taken over, ``lost_queues`` (topic, queue id) those that
@@ -58,7 +59,7 @@ class SalvageReport:
     max_phy_offset: int = 0
     tail_bytes: int = 0
     skipped_files: list[Path] = field(default_factory=list)
-    lost: list[LostRange] = field(default_factory=list)
+    account: LossAccount = field(default_factory=LossAccount)
     queues: int = 0
     queue_units: int = 0
     index_entries: int = 0
@@ -66,6 +67,18 @@ class SalvageReport:
     lost_queues: list[tuple[str, int]] = field(default_factory=list)
     config_files: int = 0
     broken_config_files: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> list[LostRange]:
+        """The places of the log without a whole record, also behind its end where something says it reached further."""
+        return self.account.ranges
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the result has everything: exit code 0. A repaired phyOffset or queue offset is no loss."""
+        account = self.account
+        is_lost = account.ranges or account.messages or account.short_queues
+        return not (is_lost or self.skipped_files or self.lost_queues or self.broken_config_files)
 
     @property
     def lost_bytes(self) -> int:
@@ -111,6 +124,7 @@ class _Salvage:
             fs=self._fs,
             build=self._build,
             progress=self._progress,
+            lost=self._report.lost,
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
@@ -172,12 +186,13 @@ class _Salvage:
         report = self._report
         report.records, report.record_bytes, report.mended = copied.records, copied.record_bytes, copied.mended
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
-        report.lost = sorted([*copied.dropped, *found.lost()], key=lambda one: one.start)
+        report.account.ranges = sorted([*copied.dropped, *found.lost()], key=lambda one: one.start)
         report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != "zeros")
 
     # What stands around it
 
     def _note_rebuilt(self, rebuilt: RebuildReport) -> None:
+        self._report.account = rebuilt.account
         self._report.queues, self._report.queue_units = rebuilt.queues, rebuilt.queue_units
         self._report.index_entries = rebuilt.index_entries
         self._report.mended += len(rebuilt.renumbered)

@@ -62,7 +62,7 @@ class _QueuesWritten:
     root: StorePaths
     queues: int
     units: int
-    renumbered: list[Renumbered]
+    renumbered: list[tuple[str, int, Renumbered]]
 
 
 def rebuild_on_spark(
@@ -132,14 +132,14 @@ def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
 def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWritten]:
     fs, root = RealFileSystem(), StorePaths(order.work.root / f"queues-{uuid.uuid4().hex}")
     begin_of, count, units = order.begin_of(fs), 0, 0
-    renumbered: list[Renumbered] = []
+    renumbered: list[tuple[str, int, Renumbered]] = []
     for topic, queue_id, batches in queues:
         opened = ConsumeQueues(fs, root, order.config)
         queue = opened.get_or_create(topic, queue_id)
         for grouped in batches:
             append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
-        renumbered += queue.renumbered
+        renumbered += [(topic, queue_id, one) for one in queue.renumbered]
         count += 1
         opened.flush()
         opened.close()

@@ -1,0 +1,192 @@
+"""The account of loss: what a store said it had, against what the result of a tool has.
+
+``salvage``, ``rebuild``, ``recover`` and ``export`` all report one :class:`LossAccount`, whichever engine does the
+work. :mod:`gantrymq.tools.queue_account` fills it from the consume queues, :mod:`gantrymq.tools.log_claims` from the
+checkpoint and the index.
+
+Thread rule: plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """[start, end) of the log where no whole record lies; ``reason`` is for people."""
+
+    path: Path
+    start: int
+    end: int
+    reason: str
+
+    def as_json(self, store: Path) -> dict[str, Any]:
+        """The object that ``--json`` prints; the path is relative to the store."""
+        path = str(self.path.relative_to(store))
+        return {"path": path, "phyOffset": self.start, "bytes": self.end - self.start, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class LostMessages:
+    """The messages [begin, end) of one queue, by queue offset, that the result does not have.
+
+    The first of them lay at ``phy_offset``, the last one ended at ``phy_end``; both are -1 where nothing says it.
+    """
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    phy_offset: int
+    phy_end: int
+    reason: str
+
+    @property
+    def count(self) -> int:
+        """How many messages these are."""
+        return self.end - self.begin
+
+    @property
+    def name(self) -> str:
+        """The messages as people read them: TOPIC/QUEUE and the first and last queue offset."""
+        last = f" to {self.end - 1}" if self.count > 1 else ""
+        return f"{self.topic}/{self.queue_id} offset {self.begin}{last}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints; ``to`` is the last offset."""
+        return {
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "from": self.begin,
+            "to": self.end - 1,
+            "count": self.count,
+            "phyOffset": self.phy_offset if self.phy_offset >= 0 else None,
+            "phyEnd": self.phy_end if self.phy_end >= 0 else None,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedRecord:
+    """A record with a wrong field that is in the result all the same, at ``queue_offset`` of its queue.
+
+    ``said`` is what the record says of itself, with the value.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size_bytes: int
+    said: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints."""
+        return {
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "phyOffset": self.phy_offset,
+            "bytes": self.size_bytes,
+            "reason": self.said,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ShortQueue:
+    """A queue that ended at offset ``was_end`` and ends at ``end``: offsets between are given out again."""
+
+    topic: str
+    queue_id: int
+    was_end: int
+    end: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints."""
+        return {"topic": self.topic, "queueId": self.queue_id, "wasMaxOffset": self.was_end, "maxOffset": self.end}
+
+
+@dataclass(frozen=True, slots=True)
+class FilledSlots:
+    """The slots [begin, end) of a queue that lead to no message, and did not lead to none before."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints; ``to`` is the last offset."""
+        count = self.end - self.begin
+        return {"topic": self.topic, "queueId": self.queue_id, "from": self.begin, "to": self.end - 1, "count": count}
+
+
+@dataclass(slots=True)
+class LossAccount:
+    """Everything that a store said it had and the result does not have, and what was repaired.
+
+    ``ranges`` are places of the log, ``messages`` the messages that are known to have been lost; one loss may be in
+    both. A message is in neither only where the result has it.
+    """
+
+    ranges: list[LostRange] = field(default_factory=list)
+    messages: list[LostMessages] = field(default_factory=list)
+    repaired: list[RepairedRecord] = field(default_factory=list)
+    short_queues: list[ShortQueue] = field(default_factory=list)
+    filled: list[FilledSlots] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was lost and nothing had to be repaired: exit code 0."""
+        return not (self.ranges or self.messages or self.repaired or self.short_queues)
+
+    @property
+    def message_count(self) -> int:
+        """How many messages are known to be lost."""
+        return sum(one.count for one in self.messages)
+
+    @property
+    def filled_count(self) -> int:
+        """How many slots lead to no message."""
+        return sum(one.end - one.begin for one in self.filled)
+
+    def as_json(self, store: Path) -> dict[str, Any]:
+        """The fields that ``--json`` prints."""
+        return {
+            "lost": [one.as_json(store) for one in self.ranges],
+            "lostMessages": [one.as_json() for one in self.messages],
+            "repaired": [one.as_json() for one in self.repaired],
+            "shortQueues": [one.as_json() for one in self.short_queues],
+            "filledSlots": [one.as_json() for one in self.filled],
+        }
+
+    def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
+        """(label, text) for people, at most ``most`` of each kind."""
+        ranges = [
+            f"{one.path.relative_to(store)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}"
+            for one in self.ranges
+        ]
+        messages = [f"{one.name}: {one.reason}" for one in self.messages]
+        repaired = [
+            f"{one.topic}/{one.queue_id} offset {one.queue_offset}, at offset {one.phy_offset} of the log, "
+            f"said {one.said}"
+            for one in self.repaired
+        ]
+        short = [
+            f"{one.topic}/{one.queue_id}: max offset was {one.was_end}, is {one.end}; offsets from {one.end} on are "
+            "given out again"
+            for one in self.short_queues
+        ]
+        filled = [f"{one.topic}/{one.queue_id}: offsets {one.begin} to {one.end - 1}" for one in self.filled]
+        kinds = {"lost": ranges, "lost message": messages, "repaired": repaired, "shorter": short, "filled": filled}
+        return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]
+
+
+def _shown(label: str, texts: Sequence[str], most: int) -> list[tuple[str, str]]:
+    more = len(texts) - most
+    lines = [(label, text) for text in texts[:most]]
+    return [*lines, ("", f"… and {more} more (--json prints all)")] if more > 0 else lines

@@ -1,0 +1,198 @@
+"""What the consume queues said was there, against what the queues of a result lead to.
+
+A unit of the old queue is a witness: this queue offset had a message, and it lay there. The result has the message
+where its own unit leads to a whole record. Where it does not, the message is lost, unless the log was already without
+it (retention). Slots that no old unit speaks for count by their neighbours: a queue's offsets have no gaps.
+
+Units carry no checksum. One that could not be true (a size no record has, a place behind a place that follows) is no
+witness; and where the log has a record for a slot, the record is believed and not the unit.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.store.light_queues import is_light
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, ShortQueue
+from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+
+_UNITS_AT_ONCE = 1 << 18
+_LARGEST_RECORD = 128 << 20
+_FURTHEST = 1 << 53
+_NOWHERE = "its entry points at no record"
+_BEHIND = "it lay behind the end of the log"
+_NO_RECORD = "the log has no record of it, by those around it"
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """The part of the log that a result was made of: whole records up to ``end``, but for the places in ``lost``.
+
+    In front of ``begin`` retention has removed the log. ``is_from_start`` says that it has removed nothing.
+    """
+
+    begin: int
+    end: int
+    lost: Sequence[LostRange]
+
+    @property
+    def is_from_start(self) -> bool:
+        """Whether the log has its first file, so that a message that is not there is lost and not expired."""
+        return self.begin == 0
+
+
+class LostPlaces:
+    """Ranges of the log, which may overlap, as arrays: where each begins, and the furthest end so far."""
+
+    def __init__(self, ranges: Sequence[LostRange]) -> None:
+        self._ranges = sorted(ranges, key=lambda one: one.start)
+        self._starts = np.array([one.start for one in self._ranges], np.int64)
+        self._ends = np.maximum.accumulate(np.array([one.end for one in self._ranges], np.int64))
+
+    def numbers(self, offsets: Int64s) -> Int64s:
+        """For each place the number of the last range that begins at or in front of it; -1 where it is in none."""
+        if not len(self._starts):
+            return np.full(len(offsets), -1, np.int64)
+        at = np.searchsorted(self._starts, offsets, side="right") - 1
+        return np.where((at >= 0) & (offsets < self._ends[at]), at, -1)
+
+    def has(self, offsets: Int64s) -> NDArray[np.bool_]:
+        """Which of the places lie in one of them."""
+        return self.numbers(offsets) >= 0
+
+    def reason(self, offset: int) -> str | None:
+        """Why the log has no whole record at a place; None where it may have one."""
+        number = int(self.numbers(np.array([offset], np.int64))[0])
+        return next((one.reason for one in self._ranges[number::-1] if offset < one.end), None) if number >= 0 else None
+
+
+class QueueAccount:
+    """Compares the queues of the store at ``old`` with those of a result. Use :meth:`compare` once."""
+
+    def __init__(self, fs: FileSystem, old: StorePaths, queue_file_size: int, extent: LogExtent) -> None:
+        self._fs = fs
+        self._old = old
+        self._file_size = queue_file_size
+        self._extent = extent
+        self._lost = LostPlaces(extent.lost)
+        self._account = LossAccount()
+
+    def compare(self, roots: Sequence[StorePaths]) -> LossAccount:
+        """What the queues below ``roots`` do not have, each queue being below one of them at most."""
+        new = {
+            (topic, queue_id): path
+            for root in roots
+            for topic, queue_id, path in queue_directories(self._fs, root.consume_queue)[0]
+        }
+        old = {(topic, queue_id) for topic, queue_id, _ in queue_directories(self._fs, self._old.consume_queue)[0]}
+        for topic, queue_id in sorted(new.keys() | old):
+            if not is_light(topic):
+                self._compare(topic, queue_id, new.get((topic, queue_id)))
+        return self._account
+
+    def _files(self, directory: Path, topic: str, queue_id: int) -> QueueFiles:
+        files = QueueFiles(self._fs, directory, topic, queue_id, self._file_size)
+        files.load()
+        return files
+
+    def _compare(self, topic: str, queue_id: int, directory: Path | None) -> None:
+        old = self._files(self._old.consume_queue / topic / str(queue_id), topic, queue_id)
+        new = self._files(directory, topic, queue_id) if directory is not None else None
+        account, first_lost = self._account, len(self._account.messages)
+        lows = [files.first for files in (old, new) if files is not None and files.end > files.first]
+        low, high = min(lows, default=0), max(old.end, new.end if new is not None else 0)
+        state = _QueueState(topic, queue_id, new.end if new is not None else 0)
+        for begin in range(low, high, _UNITS_AT_ONCE):
+            end = min(begin + _UNITS_AT_ONCE, high)
+            raw_old = old.units(begin, end)
+            raw_new = new.units(begin, end) if new is not None else np.zeros_like(raw_old)
+            self._see(state, begin, _Units(raw_old), _Units(raw_new))
+        lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.end]
+        if lost_behind:
+            account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.end))
+
+    def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
+        """Some slots of a queue, of the old one and the new one."""
+        has = new.is_real & (new.phy_offsets < self._extent.end) & ~self._lost.has(new.phy_offsets)
+        if has.all():
+            state.has_message = True
+            return
+        seen = np.logical_or.accumulate(has) | state.has_message
+        state.has_message = bool(seen[-1])
+        slots = np.arange(first, first + len(has))
+        witness = np.where(old.is_real, old.phy_offsets, -1)
+        named = ~has & old.is_real & (witness >= self._extent.begin)
+        # Without a unit of the old queue, the messages around the slot say that it had one.
+        is_old_blank = old.is_blank | (old.is_real & (witness < self._extent.begin))
+        unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
+        unnamed |= ~has & ~named & new.is_real & ~is_old_blank
+        for begin, end in _runs(named | unnamed):
+            self._lose(state, first, old, new, begin, end)
+        for begin, end in _runs(new.is_blank & ~old.is_blank & (seen | self._extent.is_from_start)):
+            self._account.filled.append(FilledSlots(state.topic, state.queue_id, first + begin, first + end))
+
+    def _lose(self, state: _QueueState, first: int, old: _Units, new: _Units, begin: int, end: int) -> None:
+        """Name the messages of some consecutive slots, neighbours with one reason as one."""
+        places = np.where(old.is_real, old.phy_offsets, np.where(new.is_real, new.phy_offsets, -1))[begin:end]
+        ends = places + np.where(old.is_real, old.sizes, new.sizes)[begin:end]
+        ranges = self._lost.numbers(places)
+        is_cut = (np.diff(ranges) != 0) | (np.diff(places >= 0)) | (np.diff(places >= self._extent.end))
+        is_cut |= np.diff(places) < 0
+        for start, stop in pairwise([0, *(np.flatnonzero(is_cut) + 1).tolist(), end - begin]):
+            place, phy_end = int(places[start]), int(ends[stop - 1])
+            run = LostMessages(
+                state.topic,
+                state.queue_id,
+                first + begin + start,
+                first + begin + stop,
+                place,
+                phy_end if place >= 0 else -1,
+                self._reason(place),
+            )
+            self._account.messages.append(run)
+
+    def _reason(self, place: int) -> str:
+        if place < 0:
+            return _NO_RECORD
+        return self._lost.reason(place) or (_BEHIND if place >= self._extent.end else _NOWHERE)
+
+
+@dataclass(slots=True)
+class _QueueState:
+    """What is known of a queue up to some slot; ``end`` is that of the new queue."""
+
+    topic: str
+    queue_id: int
+    end: int
+    has_message: bool = False
+
+
+class _Units:
+    """Some units as columns, and what each can be."""
+
+    def __init__(self, raw: NDArray[np.uint8]) -> None:
+        units = as_units(raw)
+        self.phy_offsets = units["phy_offset"].astype(np.int64)
+        self.sizes = units["size"].astype(np.int64)
+        self.is_blank = self.sizes == BLANK_UNIT_SIZE
+        is_size = (self.sizes >= MIN_RECORD_SIZE) & (self.sizes <= _LARGEST_RECORD)
+        self.is_real = is_size & (self.phy_offsets >= 0) & (self.phy_offsets < _FURTHEST)
+
+
+def _runs(mask: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """[begin, end) of each run of True."""
+    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

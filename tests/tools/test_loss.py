@@ -1,0 +1,110 @@
+"""Whatever a damaged store said it had is in the result of salvage and rebuild, or is named in the report."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loss_cases import LOG_FILE, QUEUES, KnownStore, assert_told, read_back
+
+from gantrymq.tools.findings import Level
+from gantrymq.tools.loss import LossAccount
+from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.salvage import salvage_store
+from gantrymq.tools.verify import verify_store
+from store_cases import GEOMETRY_KEYS, SMALL
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    return KnownStore.make(tmp_path_factory.mktemp("whole") / "store")
+
+
+@pytest.fixture
+def store(whole: KnownStore, tmp_path: Path) -> KnownStore:
+    return KnownStore(Path(shutil.copytree(whole.path, tmp_path / "store")), whole.puts)
+
+
+def rebuilt(store: KnownStore) -> tuple[Path, LossAccount]:
+    return store.path, rebuild_store(store.path, SMALL, given=GEOMETRY_KEYS).account
+
+
+def salvaged(store: KnownStore) -> tuple[Path, LossAccount]:
+    """The new store, in which nothing is wrong."""
+    out = store.path.with_name("salvaged")
+    report = salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS)
+    assert [one for one in verify_store(out, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE] == []
+    return out, report.account
+
+
+Tool = Callable[[KnownStore], tuple[Path, LossAccount]]
+both = pytest.mark.parametrize("tool", [rebuilt, salvaged])
+
+
+def end_of(store: KnownStore) -> int:
+    return max(put.phy_offset + put.size_bytes for put in store.puts.values())
+
+
+@both
+def test_a_healthy_store_loses_nothing(tool: Tool, store: KnownStore) -> None:
+    out, account = tool(store)
+    assert account == LossAccount()
+    assert assert_told(store, read_back(out), account) == set()
+
+
+@both
+def test_the_last_log_file_is_gone_and_each_queue_says_what_it_had(tool: Tool, store: KnownStore) -> None:
+    was = {queue: 1 + max(slot.queue_offset for slot in store.puts if slot[:2] == queue) for queue in QUEUES}
+    last = store.log_files[-1]
+    last.unlink()
+    out, account = tool(store)
+    result = read_back(out)
+    lost = assert_told(store, result, account)
+    assert lost == store.victims(int(last.name), end_of(store))
+    assert {(one.topic, one.queue_id): one.was_end for one in account.short_queues} == {
+        queue: was[queue] for queue in {slot[:2] for slot in lost}
+    }
+    assert account.message_count == len(lost)
+
+
+@both
+@pytest.mark.parametrize("how", ["cut", "zeros"])
+def test_the_end_of_the_last_log_file_is_gone(tool: Tool, how: str, store: KnownStore) -> None:
+    last = store.log_files[-1]
+    length = (end_of(store) - int(last.name)) // 2
+    raw = last.read_bytes()
+    last.write_bytes(raw[:length] + (bytes(LOG_FILE - length) if how == "zeros" else b""))
+    if tool is rebuilt and how == "cut":
+        last.write_bytes(raw[:length].ljust(LOG_FILE, b"\0"))  # rebuild opens no file of a wrong size
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == store.victims(int(last.name) + length, end_of(store))
+
+
+@both
+@pytest.mark.parametrize("witness", ["checkpoint", "index"])
+def test_the_checkpoint_or_the_index_alone_says_that_the_log_was_longer(
+    tool: Tool, witness: str, store: KnownStore
+) -> None:
+    store.log_files[-1].unlink()
+    shutil.rmtree(store.path / "consumequeue")
+    if witness == "index":
+        (store.path / "checkpoint").unlink()
+    else:
+        shutil.rmtree(store.path / "index")
+    out, account = tool(store)
+    assert len(assert_told(store, read_back(out), account)) > 10
+    assert witness in account.ranges[-1].reason
+
+
+@both
+def test_damaged_queues_over_a_whole_log_are_no_loss(tool: Tool, store: KnownStore) -> None:
+    for number, path in enumerate(sorted(store.path.glob("consumequeue/*/*/*"))):
+        raw = bytearray(path.read_bytes())
+        raw[number * 7 % len(raw)] ^= 1 << number % 8
+        raw[60:80] = (b"\x5a" * 20, bytes(20))[number % 2]
+        path.write_bytes(raw)
+    out, account = tool(store)
+    assert account == LossAccount()
+    assert assert_told(store, read_back(out), account) == set()
