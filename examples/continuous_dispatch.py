@@ -34,13 +34,8 @@ def messages(spark: SparkSession, source: str, subscribe: str | None, per_batch:
     reading = spark.readStream.format("rocketmq").schema(COLUMNS).option(origin, source)
     if subscribe:
         reading = reading.option("subscribe", subscribe)
-    return (
-        reading.option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", per_batch)
-        # A table that should rather stop than miss what retention has deleted leaves this out.
-        .option("failOnDataLoss", "false")
-        .load()
-    )
+    # It stops, and says what is missing, where messages went before they were read: failOnDataLoss stays true.
+    return reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_batch).load()
 
 
 def dispatch(stream: DataFrame, table: str, table_format: str, *, once: bool, interval: str) -> StreamingQuery:

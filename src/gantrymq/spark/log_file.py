@@ -6,6 +6,7 @@ the cache (measured: docs/spark.md), a file that shrinks cannot end the process,
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import lru_cache
 from types import TracebackType
@@ -19,12 +20,21 @@ from gantrymq.spark.places import Place, file_system
 
 _BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
+_SECTOR_BYTES = 4096  # what the kernel gives or refuses as a whole
 _LENGTH_BYTES = 4
 _MOST_RECORD_BYTES = 64 << 20
 
 
 class NotThereError(StoreError):
     """The file, or that much of it, is not there: not any more, or not yet."""
+
+
+class BadSectorError(StoreError):
+    """The disk does not give the bytes at ``position`` of the file; those in front of it were read."""
+
+    def __init__(self, path: str, position: int, error: OSError) -> None:
+        super().__init__(path, f"cannot be read at {position}: {error.strerror or error}")
+        self.position = position
 
 
 class LogFile:
@@ -39,7 +49,7 @@ class LogFile:
                 self._fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
             else:
                 self._remote = file_system(place.uri).open_input_file(place.path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotThereError(self.path, "the file went away after the query was planned (retention?)") from None
         except OSError as error:
             raise StoreError(self.path, f"cannot be opened: {error.strerror or error}") from error
@@ -54,10 +64,31 @@ class LogFile:
             try:
                 count = self._read(view, position)
             except OSError as error:
-                raise StoreError(self.path, f"cannot be read: {error.strerror or error}") from error
+                if error.errno == errno.EIO:
+                    raise BadSectorError(self.path, position, error) from error
+                raise StoreError(self.path, f"cannot be read at {position}: {error.strerror or error}") from error
             if not count:
-                raise NotThereError(self.path, f"ends at {position}, and was longer when the query was planned")
+                raise NotThereError(
+                    self.path, f"ends at {self.size_bytes()}, and was longer when the query was planned"
+                )
             view, position = view[count:], position + count
+
+    def read_readable(self, position: int, size: int) -> bytearray:
+        """``size`` bytes from ``position`` on, fewer where the file ends; zeros for blocks with a bad sector."""
+        data = bytearray(size)
+        at = 0
+        while at < size:
+            try:
+                count = self._read(memoryview(data)[at:], position + at)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise StoreError(self.path, f"cannot be read at {position + at}: {error}") from error
+                count = _SECTOR_BYTES - (position + at) % _SECTOR_BYTES
+            else:
+                if not count:
+                    return data[:at]
+            at += count
+        return data
 
     def _read(self, view: memoryview, position: int) -> int:
         if self._remote is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gantrymq.spark.log_mark import LogEnd, LogMark
 from gantrymq.spark.places import Place
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
@@ -32,13 +33,15 @@ QueueBounds = dict[tuple[str, int], Bounds]
 class LogPiece:
     """The records of one commit log file from ``start`` to ``stop``, physical offsets at which records begin.
 
-    ``base`` is the offset of the file's first byte. ``stop`` may also be the end of the file.
+    ``base`` is the offset of the file's first byte. ``stop`` may also be the end of the file. ``marks`` say what the
+    file held when the piece was planned.
     """
 
     place: Place
     base: int
     start: int
     stop: int
+    marks: tuple[LogMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class LogRun:
     """Pieces to be read one after the other, and which of their records are wanted.
 
     Those of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes. Of these, the
-    ones that pass ``rows``.
+    ones that pass ``rows``. ``log_end`` is where the log ended when the run was planned.
     """
 
     pieces: tuple[LogPiece, ...]
@@ -54,3 +57,4 @@ class LogRun:
     selection: Selection = field(default_factory=Selection)
     bounds: QueueBounds | None = None
     rows: RowFilter | None = None
+    log_end: LogEnd | None = None

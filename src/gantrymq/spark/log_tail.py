@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
-from gantrymq.format.names import offset_name, parse_offset_name
+from gantrymq.format.names import offset_name
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.log_file import LogFile, NotThereError
-from gantrymq.spark.places import Place, entries_of
+from gantrymq.spark.places import Place
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.torn import first_torn
@@ -177,9 +177,3 @@ class LogTail:
             raise error
         queue.parts.append(places)
         queue.count += len(places)
-
-
-def log_files(directory: Place) -> list[int]:
-    """The first offsets of the log's files, in order."""
-    found = (parse_offset_name(entry.base_name) for entry in entries_of(directory) or () if entry.is_file)
-    return sorted(offset for offset in found if offset is not None)

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 from gantrymq.config.properties import parse_properties, read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError, StorePermissionError
-from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK
+from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK, parse_offset_name
 
 _LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
@@ -48,6 +48,11 @@ class Place:
     def __truediv__(self, name: str) -> Place:
         """What lies in it."""
         return Place(f"{self.path.rstrip('/')}/{name}", self.uri)
+
+    @property
+    def parent(self) -> Place:
+        """What it lies in."""
+        return Place(self.path.rstrip("/").rpartition("/")[0] or "/", self.uri)
 
     def __str__(self) -> str:
         """As messages show it."""
@@ -116,6 +121,8 @@ def _meant(text: str) -> list[Place]:
     if "," in text:
         return [place for part in text.split(",") if part.strip() for place in _meant(part.strip())]
     if not (_GLOB_IN_URI if _URI.match(text) else _GLOB).search(text):
+        if whole is not None and _is_file(whole):
+            raise NotAStoreError(str(whole), "is a file, not the directory of a store")
         raise NotAStoreError(text if whole is None else str(whole), "does not exist")
     stores = [place for place in _globbed(text) if _is_store(_readable_names(place))]
     if not stores:
@@ -167,6 +174,19 @@ def entries_of(place: Place) -> list[Any] | None:
     return sorted(entries, key=lambda entry: str(entry.base_name))
 
 
+def log_files(directory: Place) -> list[int]:
+    """The first offsets of the log's files, in order."""
+    found = (parse_offset_name(entry.base_name) for entry in entries_of(directory) or () if entry.is_file)
+    return sorted(offset for offset in found if offset is not None)
+
+
+def _is_file(place: Place) -> bool:
+    try:
+        return bool(file_system(place.uri).get_file_info(place.path).is_file)
+    except OSError:
+        return False
+
+
 def _names(place: Place) -> list[str] | None:
     """The names in a directory, sorted; None where there is no such directory."""
     entries = entries_of(place)
@@ -210,9 +230,8 @@ def index_geometry(place: Place) -> MessageStoreConfig:
 def _broker_confs(place: Place) -> Iterator[dict[str, str]]:
     """What a broker.conf in the store says, and one in the directory above it."""
     yield _properties(content_of(place / _BROKER_CONF))
-    above = Place(place.path.rstrip("/").rpartition("/")[0], place.uri)
     try:
-        yield _properties(content_of(above / _BROKER_CONF))
+        yield _properties(content_of(place.parent / _BROKER_CONF))
     except StorePermissionError:  # who may read the store need not have a right to what is around it
         return
 

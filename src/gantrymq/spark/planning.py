@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from gantrymq.model.message import StoredMessage
+from gantrymq.spark.data_loss import report
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, cut_places
 from gantrymq.spark.log_run import ENDLESS, Bounds, LogRun
@@ -37,11 +38,12 @@ def plan_runs(
     min_partitions: int,
     max_records: int | None,
     use_index: bool,
+    fail_on_data_loss: bool,
 ) -> list[LogRun]:
     """The partitions that hold the ranges ``wanted`` (by topic, as rows show it, and queue id); empty without any.
 
     ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
-    where messages with wanted keys lie.
+    where messages with wanted keys lie. Raises DataLossError where a file of the log is missing or too short.
     """
     begins = {key: _message(view, one.queue, one.low).begin if len(one) else view.begin for key, one in wanted.items()}
     bounds = {key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()}
@@ -61,11 +63,11 @@ def plan_runs(
         else _byte_cuts(view, spans, min_partitions)
     )
     parts = (_within(spans, start, stop) for start, stop in pairwise([span.begin, *cuts, span.end]))
-    return [
-        LogRun(tuple(piece for one in part for piece in view.pieces(*one)), view.broker, selection, bounds, rows)
-        for part in parts
-        if part
-    ]
+    losses: list[str] = []
+    pieces = [tuple(piece for one in part for piece in view.pieces(*one, losses)) for part in parts]
+    report(losses, fail=fail_on_data_loss)
+    log_end = view.log_end()
+    return [LogRun(part, view.broker, selection, bounds, rows, log_end) for part in pieces if part]
 
 
 def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:

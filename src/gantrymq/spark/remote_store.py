@@ -126,6 +126,9 @@ class RemoteStore:
         self._begin = self.min_phy_offset = files[0].begin if files else 0
         self._end = files[-1].begin + files[-1].size_bytes if files else 0
         self.consume_queues = list(self._queues())
+        if files and not self.consume_queues and message_at(place / COMMIT_LOG, self.log.file_size, self._begin):
+            reason = "has no queue, though the log holds messages; copy the store as a whole, or `store rebuild` it"
+            raise StoreError(str(place / CONSUME_QUEUE), reason)
         self.max_phy_offset = self._log_end()
 
     def _queues(self) -> list[RemoteQueue]:

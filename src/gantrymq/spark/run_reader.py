@@ -1,8 +1,10 @@
 """Reading a run of the commit log on an executor: batches of records, whatever the state of the bytes.
 
 Executors read the files that their run names and take no lock. What they read was written before the query was
-planned and never changes. Damage inside the log (where no recovery has judged it) is an error that names file and
-offset; with failOnDataLoss=false it is passed over, record by record, and logged.
+planned and never changes, which the marks of each piece prove. Damage inside the log (where no recovery has judged it)
+and bad sectors are an error that names file and offset; with failOnDataLoss=false they are passed over, record by
+record, and logged. A file that is missing for another reason than retention, that was cut, cannot be opened or is
+another log's is an error in any case.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Bytes, new_columns, read_only
-from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError
+from gantrymq.spark.log_mark import LogEnd, require_retention
 from gantrymq.spark.log_run import ENDLESS, LogPiece, LogRun
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
@@ -49,13 +52,24 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
     queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
     rows = run.rows or RowFilter()
     for piece in run.pieces:
-        reading = _PieceReader(piece, queues, room, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss)
+        reading = _PieceReader(
+            piece, queues, room, run.log_end, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss
+        )
         try:
             for batch in map(rows.apply, reading.batches()):
                 if batch.count:
                     yield batch
         except StoreError as error:
             raise _with_queues(error, run) from None
+
+
+def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, BadSectorError | None]:
+    """What of ``view`` could be filled from ``position`` on, and why no more."""
+    try:
+        file.read_into(view, position)
+    except BadSectorError as error:
+        return view[: error.position - position], error
+    return view, None
 
 
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
@@ -91,9 +105,17 @@ class _PieceReader:
     """Reads one piece; once. Positions are physical offsets."""
 
     def __init__(
-        self, piece: LogPiece, queues: QueueFilter, room: _Room, *, verify_crc: bool, fail_on_data_loss: bool
+        self,
+        piece: LogPiece,
+        queues: QueueFilter,
+        room: _Room,
+        log_end: LogEnd | None,
+        *,
+        verify_crc: bool,
+        fail_on_data_loss: bool,
     ) -> None:
         self._piece = piece
+        self._log_end = log_end
         self._queues = queues
         self._room = room
         self._check = codes.CHECK_BODY if verify_crc else codes.CHECK_OFF
@@ -101,22 +123,37 @@ class _PieceReader:
 
     def batches(self) -> Iterator[LogBatch]:
         """Every readable record that is wanted; a batch lives until the next one."""
-        try:
-            with LogFile(self._piece.place) as file:
+        file = self._opened()
+        if file is not None:
+            with file:
+                for mark in self._piece.marks:
+                    mark.require(file)
                 yield from self._batches(file)
-        except StoreError as error:
+
+    def _opened(self) -> LogFile | None:
+        """The file; None where retention was quicker, which is data loss. All else that is missing is an error."""
+        piece = self._piece
+        try:
+            return LogFile(piece.place)
+        except NotThereError as error:
+            require_retention(error, piece.place.parent, piece.base, self._log_end)
             self._lose(error)
+            return None
 
     def _batches(self, file: LogFile) -> Iterator[LogBatch]:
         piece, position, wanted = self._piece, self._piece.start, CHUNK_BYTES
         while position < piece.stop:
             view = self._room.view(min(wanted, piece.stop - position))
-            file.read_into(view, position - piece.base)
+            view, bad_sector = _read(file, view, position - piece.base)
             chunk = read_only(view)
             count, code, used = scan(chunk, 0, len(chunk), len(chunk), self._check, self._room.columns)
             if count:
                 yield self._selected(chunk, position, count)
             position += used
+            if bad_sector is not None and not used:  # in the record at ``position``
+                self._lose(bad_sector)
+                position, wanted = next_record(piece, position + 1), CHUNK_BYTES
+                continue
             size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
             rest = piece.stop - position
             # A blank is believed where it fills its file: behind any other there may be records.

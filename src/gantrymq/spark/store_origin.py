@@ -119,6 +119,7 @@ class StoreOrigin:
                 view, {key[1:]: one for key, one in ranges.items()}, self._selection, rows,
                 whole=whole, use_index=options.message_index_enable,
                 min_partitions=math.ceil(options.min_partitions * share), max_records=options.max_records_per_partition,
+                fail_on_data_loss=options.fail_on_data_loss,
             )  # fmt: skip
         return runs
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,15 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.errors import WrongFileSizeError
+from gantrymq.errors import StoreError, WrongFileSizeError
 from gantrymq.format.names import COMMIT_LOG, CONSUME_QUEUE, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
-from gantrymq.spark.log_file import LogFile, message_at
+from gantrymq.spark.log_file import LogFile, NotThereError, message_at
+from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
 from gantrymq.spark.log_run import LogPiece
-from gantrymq.spark.log_tail import LogChangedError, LogTail, log_files
-from gantrymq.spark.places import NamedStore, Place
+from gantrymq.spark.log_tail import LogChangedError, LogTail
+from gantrymq.spark.places import NamedStore, Place, log_files
 from gantrymq.spark.record_places import record_at_or_after
 from gantrymq.spark.remote_store import RemoteQueue, RemoteStore, files_in
+from gantrymq.spark.store_presence import require_log
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.reader import StoreReader
 
@@ -123,6 +126,7 @@ class StoreView:
         self.replaced: dict[tuple[str, int], int] = {}
         """Up to which offset the last refresh found other messages in a queue than were there: made anew, or cut."""
         self._log = store.place / COMMIT_LOG
+        self._file_marks: dict[int, LogMark] = {}
         self._files: list[int] = []
         self._open()
 
@@ -145,6 +149,10 @@ class StoreView:
         """Take note of what was appended, and of what retention has deleted."""
         self.replaced = {}
         files = log_files(self._log)
+        if self._files and not files:
+            raise StoreError(
+                str(self._log), "is missing or has no log file, but it was read before; mount the disk of the log"
+            )
         try:
             if files[:1] != self._files[:1] or self._tail.records > _MOST_TAIL_RECORDS:
                 raise LogChangedError(str(self._log), "begins elsewhere now")
@@ -191,6 +199,9 @@ class StoreView:
 
     def _open_once(self) -> None:
         self._files = log_files(self._log)
+        if not self._files:
+            require_log(self.place)
+        self._file_marks.clear()
         self.reader = open_reader(self.place)
         stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
@@ -247,14 +258,64 @@ class StoreView:
             file.read_into(memoryview(behind), end - last.begin)
         return behind != bytes(len(behind))
 
-    def pieces(self, start: int, stop: int) -> tuple[LogPiece, ...]:
-        """The parts of [start, stop) file by file."""
+    def pieces(self, start: int, stop: int, losses: list[str]) -> tuple[LogPiece, ...]:
+        """The parts of [start, stop) file by file, each with its marks.
+
+        What a missing or short file does not give goes to ``losses``, in words. Raises StoreError where a file went
+        away that retention did not delete.
+        """
         size = self.reader.log.file_size
-        return tuple(
-            LogPiece(self._log / offset_name(base), base, max(start, base), min(stop, base + size))
-            for base in range(start - start % size, stop, size)
-            if max(start, base) < min(stop, base + size)
+        found = []
+        for base in range(start - start % size, stop, size):
+            piece = LogPiece(self._log / offset_name(base), base, max(start, base), min(stop, base + size))
+            if piece.start < piece.stop:
+                found += self._marked(piece, losses)
+        return tuple(found)
+
+    def _marked(self, piece: LogPiece, losses: list[str]) -> list[LogPiece]:
+        """The piece with its marks, cut to what its file has."""
+        try:
+            with LogFile(piece.place) as file:
+                stop = min(piece.stop, piece.base + file.size_bytes())
+                if stop < piece.stop:
+                    gone = _unread(max(stop, piece.start), piece)
+                    losses.append(f"{piece.place} ends at {stop - piece.base}: {gone}")
+                if stop <= piece.start:
+                    return []
+                try:
+                    return [replace(piece, stop=stop, marks=self._marks(file, piece, stop))]
+                except StoreError:  # a bad sector, which the executor will come upon
+                    return [replace(piece, stop=stop)]
+        except NotThereError as error:
+            if piece.base in self._files:
+                require_retention(error, self._log, piece.base, None)
+            losses.append(f"{piece.place} is missing: {_unread(piece.start, piece)}")
+            return []
+
+    def _marks(self, file: LogFile, piece: LogPiece, stop: int) -> tuple[LogMark, ...]:
+        """Both ends of a piece; on another file system, where each costs a request, the beginning of its file."""
+        if piece.place.uri is not None:
+            if piece.base not in self._file_marks:
+                self._file_marks[piece.base] = LogMark.read(file, 0, min(MARK_BYTES, stop - piece.base))
+            return (self._file_marks[piece.base],)
+        size = min(MARK_BYTES, stop - piece.start)
+        return (
+            LogMark.read(file, piece.start - piece.base, size),
+            LogMark.read(file, stop - size - piece.base, size),
         )
+
+    def log_end(self) -> LogEnd | None:
+        """How the log ends now; None for an empty one, or one whose end cannot be read."""
+        size = self.reader.log.file_size
+        if not self._files or self.end <= self.begin:
+            return None
+        base = max(self.end - 1, 0) // size * size
+        at = max(self.end - base - MARK_BYTES, 0)
+        try:
+            with LogFile(self._log / offset_name(base)) as file:
+                return LogEnd(base, LogMark.read(file, at, self.end - base - at))
+        except StoreError:
+            return None
 
     def close(self) -> None:
         """Close the files."""
@@ -269,6 +330,10 @@ class StoreView:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _unread(start: int, piece: LogPiece) -> str:
+    return f"the records at physical offsets {start} to {piece.stop - 1} are gone"
 
 
 def open_reader(place: Place) -> StoreReader | RemoteStore:

@@ -1,0 +1,222 @@
+"""An executor or a later look that finds another log than the planned one: an error whatever failOnDataLoss says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+from spark_cases import Row, expected_rows, fields, rows_of
+
+from gantrymq.errors import NotAStoreError, StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.spark import RocketMQDataSource, places
+from gantrymq.spark.places import NamedStore, Place
+from gantrymq.spark.store_view import StoreView
+from store_cases import SMALL, numbered, open_store
+
+FILE_BYTES = SMALL.mapped_file_size_commit_log
+SCHEME = "elsewhere://"
+Read = Callable[[], list[Row]]
+
+
+def make_store(path: Path, count: int = 600, topic: str = "orders") -> None:
+    with open_store(path=path) as store:
+        store.put_batch(numbered(count, topic=topic))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Several log files."""
+    make_store(tmp_path / "broker-a")
+    assert len(list((tmp_path / "broker-a" / "commitlog").iterdir())) > 3
+    return tmp_path / "broker-a"
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that only pyarrow reads."""
+    known = places._opened
+
+    def opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
+        if uri is None or not uri.startswith(SCHEME):
+            return known(uri, path)
+        return fs.LocalFileSystem(), uri.removeprefix(SCHEME)
+
+    monkeypatch.setattr(places, "_opened", opened)
+
+
+def planned(path: Path | str, **options: str) -> Read:
+    """The rows of a lenient batch that is planned now and read, as executors do it, when it is called."""
+    reader = RocketMQDataSource({"path": str(path), "failOnDataLoss": "false", **options}).reader(fields())
+    parts = reader.partitions()
+    return lambda: [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def log_file(store: Path, number: int) -> Path:
+    return sorted((store / "commitlog").iterdir())[number]
+
+
+def empty_mount(store: Path) -> None:
+    shutil.rmtree(store)
+    store.mkdir()
+
+
+def only_an_empty_log(store: Path) -> None:
+    shutil.rmtree(store / "commitlog")
+    (store / "commitlog").mkdir()
+
+
+def swap(store: Path, make: Callable[[Path], None]) -> None:
+    shutil.rmtree(store)
+    make(store)
+
+
+def as_a_file(store: Path) -> None:
+    shutil.rmtree(store)
+    store.write_bytes(b"")
+
+
+def shorten(store: Path) -> None:
+    os.truncate(log_file(store, 1), 100)
+
+
+NOT_MOUNTED = {
+    "no store": shutil.rmtree,
+    "an empty mount": empty_mount,
+    "a file in its place": as_a_file,
+    "no log": lambda store: shutil.rmtree(store / "commitlog"),
+    "an empty log": only_an_empty_log,
+}
+NOT_RETENTION = {
+    "a file gone in the middle": lambda store: log_file(store, 1).unlink(),
+    "the last file gone": lambda store: log_file(store, -1).unlink(),
+    "a file that was cut": shorten,
+    "another store": lambda store: swap(store, lambda path: make_store(path, topic="others")),
+    "a smaller store": lambda store: swap(store, lambda path: make_store(path, 3)),
+    "an empty store": lambda store: swap(store, lambda path: make_store(path, 0)),
+}
+
+
+@pytest.mark.parametrize("harm", NOT_MOUNTED.values(), ids=NOT_MOUNTED)
+@pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
+@pytest.mark.usefixtures("elsewhere")
+def test_an_executor_without_the_store_is_an_error_that_names_its_host(
+    store: Path, harm: Callable[[Path], None], scheme: str
+) -> None:
+    read = planned(f"{scheme}{store}")
+    assert len(read()) == 600
+    harm(store)
+    with pytest.raises(StoreError, match=f"on host {socket.gethostname()} is missing or has no log file"):
+        read()
+
+
+@pytest.mark.parametrize("harm", NOT_RETENTION.values(), ids=NOT_RETENTION)
+@pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
+@pytest.mark.parametrize("most", ["600", "50"], ids=["one run", "many runs"])
+@pytest.mark.usefixtures("elsewhere")
+def test_an_executor_that_has_another_log_is_an_error(
+    store: Path, harm: Callable[[Path], None], scheme: str, most: str
+) -> None:
+    read = planned(f"{scheme}{store}", maxRecordsPerPartition=most)
+    harm(store)
+    with pytest.raises(StoreError, match=r"that the query was planned on|did not delete it|was longer|is missing"):
+        read()
+
+
+def test_retention_that_leaves_a_later_log_of_another_store_is_an_error(store: Path) -> None:
+    """Its first file is behind the planned one, as after retention, but it does not end as the planned log did."""
+    read = planned(store)
+    make_store(store.parent / "other", 2000, topic="others")
+    shutil.rmtree(store)
+    (store.parent / "other").rename(store)
+    log_file(store, 0).unlink()
+    with pytest.raises(StoreError, match="not the file that the query was planned on"):
+        read()
+
+
+def test_retention_while_a_query_runs_is_data_loss_only(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left = [row["queue_offset"] for row in expected_rows(store) if row["phy_offset"] >= FILE_BYTES]
+    read = planned(store)
+    log_file(store, 0).unlink()
+    assert [row["queue_offset"] for row in read()] == left
+    assert f"{offset_name(0)}: the file went away" in caplog.text
+
+
+def test_a_file_that_may_not_be_read_on_an_executor_is_an_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, opened = planned(store), os.open
+
+    def refuses(path: str, *how: Any, **more: Any) -> int:
+        if str(path).endswith(offset_name(FILE_BYTES)):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", refuses)
+    with pytest.raises(StoreError, match="cannot be opened: Permission denied"):
+        read()
+
+
+def test_a_bad_sector_costs_the_messages_in_it_and_is_named(
+    store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = expected_rows(store)
+    bad = range(FILE_BYTES + 4096, FILE_BYTES + 8192)
+    read, preadv = planned(store), os.preadv
+
+    def fails(fd: int, buffers: Any, position: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(offset_name(FILE_BYTES)):
+            at = FILE_BYTES + position
+            if at in bad:
+                raise OSError(errno.EIO, "Input/output error")
+            if at < bad.start:
+                buffers = [buffers[0][: bad.start - at]]
+        return preadv(fd, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", fails)
+    touched = [row for row in rows if row["phy_offset"] < bad.stop and row["phy_offset"] + row["size"] > bad.start]
+    assert len(touched) > 1
+    assert [row["phy_offset"] for row in read()] == [row["phy_offset"] for row in rows if row not in touched]
+    assert f"{offset_name(FILE_BYTES)}: cannot be read at 4096: Input/output error" in caplog.text
+    with pytest.raises(StoreError, match="cannot be read at 4096: Input/output error"):
+        rows_of(store)
+
+
+@pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
+@pytest.mark.usefixtures("elsewhere")
+def test_a_log_that_is_missing_beside_its_queues_is_an_error_for_the_driver(store: Path, scheme: str) -> None:
+    only_an_empty_log(store)
+    with pytest.raises(StoreError, match=r"commitlog.*is missing or has no log file.*mount the disk"):
+        rows_of(f"{scheme}{store}", failOnDataLoss=False)
+    (store / "checkpoint").unlink()
+    with pytest.raises(StoreError, match="consumequeue/orders/0 holds units"):
+        rows_of(f"{scheme}{store}", failOnDataLoss=False)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_remote_store_whose_queues_are_missing_is_an_error(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    with pytest.raises(StoreError, match="has no queue, though the log holds messages"):
+        rows_of(f"{SCHEME}{store}", failOnDataLoss=False)
+
+
+def test_a_short_file_at_planning_is_data_loss_that_names_file_and_offsets(store: Path) -> None:
+    file, losses = log_file(store, 1), list[str]()
+    with StoreView(NamedStore("broker-a", Place(str(store)))) as view:
+        os.truncate(file, 1000)
+        pieces = view.pieces(0, view.end, losses)
+        assert [piece.stop - piece.start for piece in pieces[:2]] == [FILE_BYTES, 1000]
+        assert losses == [
+            f"{file} ends at 1000: the records at physical offsets {FILE_BYTES + 1000} to {2 * FILE_BYTES - 1} are gone"
+        ]
+
+
+def test_a_path_that_is_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotAStoreError, match="is a file, not the directory of a store"):
+        rows_of(tmp_path / "file")
