@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from gantrymq.broker.send_run import FindSendRun
 from gantrymq.broker.server import BrokerServer
@@ -38,6 +38,16 @@ WARM_UP = 20
 
 class Nowhere(asyncio.Transport):
     """A transport whose other end reads everything at once."""
+
+    is_paused = False
+
+    def pause_reading(self) -> None:
+        """The channel has more than it takes in one turn."""
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        """It has taken all."""
+        self.is_paused = False
 
     def write(self, data: Any) -> None:
         """Gone."""
@@ -114,21 +124,25 @@ def works(count: int) -> Iterable[Work]:
         yield Work(f"pull of 32 that came {name}", pulls, QUEUES * PULLED)
 
 
-async def feed(channel: Channel, reads: Iterable[bytes]) -> None:
+async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> None:
     """One read a turn; two turns later the answers have left."""
     for data in reads:
         channel.data_received(data)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        while transport.is_paused:
+            await asyncio.sleep(0)
 
 
-async def measure(server: BrokerServer, channel: Channel, work: Work, profile: cProfile.Profile | None) -> None:
+async def measure(
+    server: BrokerServer, channel: Channel, transport: Nowhere, work: Work, profile: cProfile.Profile | None
+) -> None:
     """Print a line."""
-    await feed(channel, work.reads[:WARM_UP])
+    await feed(channel, transport, work.reads[:WARM_UP])
     loop_s, all_s = time.thread_time(), time.process_time()
     if profile is not None:
         profile.enable()
-    await feed(channel, work.reads[WARM_UP:])
+    await feed(channel, transport, work.reads[WARM_UP:])
     loop_s = time.thread_time() - loop_s
     if profile is not None:
         profile.disable()
@@ -144,16 +158,17 @@ async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
     server = BrokerServer(path, LiveConfig(BrokerConfig(listen_port=0)))
     await server.start()
     channel = Channel(server.dispatcher, server=TlsServer(), find_run=FindSendRun())
-    channel.connection_made(cast(asyncio.Transport, Nowhere()))
+    transport = Nowhere()
+    channel.connection_made(transport)
     subscription = build_subscription("bench", "*", "TAG", 0)
     consumers = ConsumerData(
         group_name="consumers", consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING",
         consume_from_where="CONSUME_FROM_FIRST_OFFSET", subscription_data_set=[subscription], unit_mode=False,
     )  # fmt: skip
     heart_beat = HeartbeatData(client_id="c", consumer_data_set=[consumers], producer_data_set=[]).encode()
-    await feed(channel, [frame(RequestCode.HEART_BEAT, {}, heart_beat)])
+    await feed(channel, transport, [frame(RequestCode.HEART_BEAT, {}, heart_beat)])
     for work in works(count):
-        await measure(server, channel, work, profile)
+        await measure(server, channel, transport, work, profile)
     await server.shutdown()
 
 

@@ -203,6 +203,13 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 45678)})
         self.out = b""
+        self.is_paused = False
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def write(self, data: Any) -> None:
         self.out += data
@@ -259,6 +266,8 @@ async def feed(
         for read in reads:
             channel.data_received(read)
             await asyncio.sleep(0.01 if broken else 0)
+            while wire.is_paused:
+                await asyncio.sleep(0)
             if broken is not None:
                 broken(case.server)
                 broken = None

@@ -33,6 +33,7 @@ from gantrymq.remoting.transport.client import RemotingClient, split_address
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.self_signed import self_signed_context
 from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer, TlsSession, tls_client, tls_server
 
 TLS_ALERT = b"\x15"
@@ -572,7 +573,7 @@ async def ended(one: socket.socket) -> bool:
 
 def test_too_many_connections_and_idle_ones_are_closed(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
-        async with serving(max_connections=2, idle_seconds=0.05) as (server, address):
+        async with serving(limits=ServerLimits(max_connections=2), idle_seconds=0.05) as (server, address):
             sockets = [socket.create_connection(split_address(address)) for _ in range(3)]
             for one in sockets:
                 one.setblocking(False)
@@ -584,20 +585,22 @@ def test_too_many_connections_and_idle_ones_are_closed(run: Callable[[Scenario],
 
 
 def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> None:
+    """Whoever holds much for long goes first; a quick sender of as much stays."""
+
     async def scenario() -> None:
-        async with serving(max_buffered_bytes=1 << 20) as (server, address):
+        async with serving(limits=ServerLimits(max_partial_bytes=1 << 20)) as (server, address):
             frame = encode_command(RemotingCommand(ECHO, body=bytes(1 << 20)))
-            small, large = [await asyncio.open_connection(*split_address(address)) for _ in range(2)]
-            small[1].write(frame[: 600 << 10])
-            large[1].write(frame[: 900 << 10])
-            while sum(one.buffered_bytes for one in server.channels) < 1500 << 10:
+            trickling, quick = [await asyncio.open_connection(*split_address(address)) for _ in range(2)]
+            trickling[1].write(frame[: 700 << 10])
+            while sum(one.buffered_bytes for one in server.channels) < 700 << 10:
                 await asyncio.sleep(0.001)
-            while len(server.channels) > 1:
-                await asyncio.sleep(0.01)
-            [kept] = server.channels
-            assert kept.buffered_bytes == 600 << 10
-            small[1].close()
-            large[1].close()
+            await asyncio.sleep(0.1)
+            quick[1].write(frame[: 800 << 10])
+            assert await trickling[0].read() == b""
+            quick[1].write(frame[800 << 10 :])
+            assert (await quick[0].readexactly(8))[4] == 0
+            for one in (trickling, quick):
+                one[1].close()
 
     run(scenario)
 

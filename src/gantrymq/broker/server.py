@@ -56,6 +56,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.recovery import Progress
 
@@ -204,9 +205,17 @@ class BrokerServer:
         if self._acl is not None:
             hooks = (*hooks, self._acl.hook({code: route.permission for code, route in self.routes.items()}))
         self.dispatcher = dispatcher(parts, self.routes, send, hooks, self._channel_closed)
+        broker = self.config.broker
         self._server = RemotingServer(
-            self.dispatcher, tls=self._tls, find_run=FindSendRun(), idle_seconds=self.config.broker.idle_seconds
-        )
+            self.dispatcher,
+            tls=self._tls,
+            find_run=FindSendRun(),
+            idle_seconds=broker.idle_seconds,
+            limits=ServerLimits(
+                broker.max_connections, broker.max_request_header_bytes, broker.max_partial_request_bytes,
+                broker.max_unread_response_bytes,
+            ),
+        )  # fmt: skip
 
     def _schedule_all(self) -> None:
         config = self.config

@@ -10,13 +10,14 @@ from gantrymq.config.keys import check_values, fields_by_key, key, read_fields, 
 from gantrymq.config.known_keys import KNOWN_KEYS
 from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.config.strangers import StrangerLimits
 from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
 
 @dataclass(frozen=True)
-class BrokerConfig:
+class BrokerConfig(StrangerLimits):
     """The settings of one broker; immutable, checked when made (raises ConfigError).
 
     ``listen_port`` 0 takes a free port. ``bind_address`` is loopback unless told: RocketMQ's is 0.0.0.0.

@@ -34,6 +34,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
 
 log = get_logger()
@@ -68,8 +69,14 @@ class NamesrvServer:
         self._client = RemotingClient(tls=client_tls)
         self._dispatcher = RequestDispatcher(hooks=hooks, when_closed=self._channel_closed)
         self._server = RemotingServer(
-            self._dispatcher, tls=tls, idle_seconds=given.server_channel_max_idle_time_seconds
-        )
+            self._dispatcher,
+            tls=tls,
+            idle_seconds=given.server_channel_max_idle_time_seconds,
+            limits=ServerLimits(
+                given.max_connections, given.max_request_header_bytes, given.max_partial_request_bytes,
+                given.max_unread_response_bytes,
+            ),
+        )  # fmt: skip
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
             self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
+from gantrymq.config.strangers import StrangerLimits
 from gantrymq.model.java import LONG_MAX
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
@@ -38,7 +39,7 @@ WITHOUT_EFFECT = {
 
 
 @dataclass(frozen=True)
-class NamesrvConfig:
+class NamesrvConfig(StrangerLimits):
     """The settings of one name server; immutable, checked when made (raises ConfigError).
 
     An empty ``kv_config_path`` or ``config_store_path`` is a file under ``~/namesrv``.

@@ -12,9 +12,12 @@ from typing import Generic, Protocol, TypeVar
 from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RemotingCommand, decode_command
 from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.other_protocols import other_protocol
 
 T = TypeVar("T")
 
+MAX_HEADER_KEY = "maxRequestHeaderBytes"
+_ALL = 1 << 62
 _MAX_OPAQUE = 0x7FFFFFFF
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
@@ -39,17 +42,24 @@ class Connection:
 
     A chunk that holds whole frames is decoded where it lies. Of a frame that is not complete large chunks are kept
     apart and joined once, so that it costs one copy; small ones are gathered as they come, so that it takes about what
-    ``buffered_bytes`` says, however a stranger cuts it.
+    ``buffered_bytes`` says, however a stranger cuts it. A length is checked as soon as its eight bytes are there.
 
-    ``error`` is set by what can be no frame. The stream has lost its frames then: close it.
+    ``error`` is set by what can be no frame. The stream has lost its frames then: close it. The error has no traceback:
+    one would hold the frame's bytes and this object in a cycle, until a full garbage collection.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, find_run: FindRun | None = None) -> None:
-        self._max_frame_bytes, self._find_run = max_frame_bytes, find_run
+    def __init__(
+        self,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        find_run: FindRun | None = None,
+        max_header_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self._max_frame_bytes, self._max_header_bytes, self._find_run = max_frame_bytes, max_header_bytes, find_run
         self._last_code = -1
         self._chunks: list[bytes | bytearray] = []
         self._have = 0
         self._need = FRAME_HEAD.size
+        self._left, self._left_at = b"", 0  # whole frames that were not asked for yet
         self.error: RemotingCommandError | None = None
 
     @property
@@ -57,37 +67,66 @@ class Connection:
         """How many bytes of a frame that is not complete are held."""
         return self._have
 
-    def receive(self, data: bytes) -> list[RemotingCommand]:
-        """The commands that ``data`` completes, those in front of what can be no frame among them.
+    @property
+    def left_bytes(self) -> int:
+        """How many bytes of whole frames are held that were not asked for yet."""
+        return len(self._left) - self._left_at if self._left else 0
 
-        Raises ``error`` where there are none in front of it.
+    @property
+    def has_more(self) -> bool:
+        """Whether ``receive(b"")`` gives further commands, or an error."""
+        return bool(self._left)
+
+    def receive(self, data: bytes, most: int = _ALL) -> list[RemotingCommand]:
+        """The first ``most`` commands that ``data`` completes; while :attr:`has_more`, ``receive(b"")`` gives the next.
+
+        Raises RemotingCommandError, and sets ``error``, where there are no commands in front of what can be no frame.
         """
-        if self._chunks:
-            self._hold(data)
-            if self._have < self._need:
-                return []
-            data = b"".join(self._chunks)
-            self._chunks.clear()
         commands: list[RemotingCommand] = []
-        try:
-            self._decode(data, commands)
-        except RemotingCommandError as error:
-            self.error = error
+        reason = self._receive(data, most, commands)
+        if reason is not None:
+            self.error = RemotingCommandError(reason)
             if not commands:
-                raise
+                raise RemotingCommandError(reason)
         return commands
 
-    def _decode(self, data: bytes, commands: list[RemotingCommand]) -> None:
-        position, size = 0, len(data)
-        need = FRAME_HEAD.size
+    def _receive(self, data: bytes, most: int, commands: list[RemotingCommand]) -> str | None:
+        """Decode into ``commands``; why the stream goes no further, or None."""
+        position = 0
+        if self._left:
+            data, position = (self._left + data if data else self._left), self._left_at
+            self._left = b""
+        elif self._chunks:
+            self._hold(data)
+            if self._have < self._need:
+                return None
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        try:
+            self._decode(data, position, most, commands)
+        except RemotingCommandError as error:
+            self._have = 0
+            return str(error)
+        return None
+
+    def _decode(self, data: bytes, position: int, most: int, commands: list[RemotingCommand]) -> None:
+        size, need = len(data), FRAME_HEAD.size
         while size - position >= FRAME_HEAD.size:
             length, word = FRAME_HEAD.unpack_from(data, position)
             header_length = word & _HEADER_LENGTH_MASK
-            self._check(length, header_length)
+            if (
+                length + 4 > self._max_frame_bytes
+                or not _SHORTEST <= header_length + _SHORTEST <= length
+                or header_length > self._max_header_bytes
+            ):
+                raise RemotingCommandError(self._wrong_lengths(data, position))
             end = position + 4 + length
             if end > size:
                 need = 4 + length
                 break
+            if len(commands) >= most:
+                self._left, self._left_at, self._have = data, position, 0
+                return
             run = self._run_at(data, position, end)
             if run is not None:
                 commands.append(run)
@@ -107,11 +146,18 @@ class Connection:
             return None
         return find(data, position)
 
-    def _check(self, length: int, header_length: int) -> None:
+    def _wrong_lengths(self, data: bytes, position: int) -> str:
+        """What is wrong with the lengths of a frame, and which other protocol its bytes belong to."""
+        length, word = FRAME_HEAD.unpack_from(data, position)
+        header_length = word & _HEADER_LENGTH_MASK
         if length + 4 > self._max_frame_bytes:
-            raise RemotingCommandError(f"a frame of {length + 4} bytes is larger than {self._max_frame_bytes}")
-        if length < _SHORTEST or header_length > length - _SHORTEST:
-            raise RemotingCommandError(f"a header of {header_length} bytes in a frame of {length + 4}")
+            wrong = f"a frame of {length + 4} bytes is larger than {self._max_frame_bytes}"
+        elif header_length > length - _SHORTEST:
+            wrong = f"a header of {header_length} bytes in a frame of {length + 4}"
+        else:
+            wrong = f"a header of {header_length} bytes is larger than {self._max_header_bytes} ({MAX_HEADER_KEY})"
+        spoken = other_protocol(data[position : position + FRAME_HEAD.size])
+        return f"{spoken} (read as RocketMQ's remoting: {wrong})" if spoken else wrong
 
     def _hold(self, data: bytes) -> None:
         """One more chunk of the frame that is not complete."""

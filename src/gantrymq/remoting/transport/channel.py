@@ -1,8 +1,9 @@
 """One connection, at either end: an asyncio protocol around :class:`gantrymq.remoting.connection.Connection`.
 
 All that is sent within one turn of the event loop leaves in one write. Where the other end does not read, a server
-stops reading its requests, a client waits (:meth:`Channel.writable`), and whoever lets more than ``MAX_UNREAD_BYTES``
-wait is cut off. Thread rule: the event loop's thread.
+stops reading its requests, a client waits (:meth:`Channel.writable`), and a connection on which more than
+``MAX_UNREAD_BYTES`` wait is closed. A server takes the requests of a read in slices, see
+:mod:`gantrymq.remoting.transport.turns`, and reads no more until it has them all. Thread rule: the event loop's thread.
 
 Source: NettyRemotingAbstract, NettyConnectManageHandler.
 """
@@ -24,11 +25,16 @@ from gantrymq.errors import (
 from gantrymq.logs import get_logger
 from gantrymq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
+from gantrymq.remoting.other_protocols import other_protocol
+from gantrymq.remoting.transport.shared import ServerShared
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
+from gantrymq.remoting.transport.turns import SLICE_S
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
+MAX_ANSWERS_UNDER_WAY = 256  # of one connection; further requests of it wait
+_COMMANDS_A_LOOK = 4  # so many are taken before the clock is looked at
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
@@ -73,13 +79,20 @@ class Channel(asyncio.Protocol):
         handler: ChannelHandler,
         *,
         server: TlsServer | None = None,
+        shared: ServerShared | None = None,
         client_tls: ssl.SSLContext | None = None,
         find_run: FindRun | None = None,
     ) -> None:
         self._handler, self._server, self._client_tls = handler, server, client_tls
         self._tls: TlsSession | None = None
         self._spoke = server is None
-        self._connection = Connection(find_run=find_run)
+        self._shared = ServerShared() if server is not None and shared is None else shared
+        if self._shared is None:
+            self._connection = Connection(find_run=find_run)
+        else:
+            self._connection = Connection(find_run=find_run, max_header_bytes=self._shared.limits.max_header_bytes)
+        self._is_greedy = self._is_queued = self._is_paused = self._has_noted = False
+        self._answers_under_way = 0
         self._pending: PendingRequests[_Waiter] = PendingRequests()
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
@@ -95,8 +108,21 @@ class Channel(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of a frame that is not complete this connection holds, and of a TLS record."""
-        return self._connection.buffered_bytes + (self._tls.buffered_bytes if self._tls is not None else 0)
+        """How much it holds of frames that are not complete or not taken yet, and of a TLS record."""
+        connection = self._connection
+        held = connection.buffered_bytes + connection.left_bytes
+        return held + (self._tls.buffered_bytes if self._tls is not None else 0)
+
+    @property
+    def descriptor(self) -> int:
+        """The number of its socket's file descriptor; -1 where there is none."""
+        own = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return own.fileno() if own is not None else -1
+
+    @property
+    def is_shaking_hands(self) -> bool:
+        """Whether a TLS handshake has begun and is not done."""
+        return self._tls is not None and not self._tls.is_established
 
     @property
     def unread_bytes(self) -> int:
@@ -121,25 +147,27 @@ class Channel(asyncio.Protocol):
         """Asyncio: bytes came."""
         self.last_used = self._loop.time()
         self.reads += 1
+        size_bytes = len(data)
         try:
             if not self._spoke:
-                self._first_byte(data[0])
-            commands = self._connection.receive(data if self._tls is None else self._decrypt(self._tls, data))
+                self._first_byte(data)
+            if self._tls is not None:
+                data = self._decrypt(self._tls, data)
         except (RemotingError, ssl.SSLError) as error:
-            self._refuse(error)
+            self._refuse(str(error))
             return
-        requests = [command for command in commands if not command.flag & RESPONSE_FLAG]
-        if len(requests) != len(commands):
-            for command in commands:
-                if command.is_response:
-                    self._answered(command)
-        if requests:
-            self._handler.requests(self, requests)
-        broken = self._connection.error or (self._tls.error if self._tls is not None else None)
-        if broken is not None:
-            self._refuse(broken)
-        elif self._tls is not None and self._tls.is_over:
-            self.close()  # what was answered at once still leaves
+        if self._shared is None:
+            self._take(data)
+            return
+        if self._is_greedy and not self._shared.turns.is_idle:
+            self._take(data, 0)
+            self._go_on()
+        elif self._slice(data):
+            self._is_greedy = True
+            self._wait_for_turn()
+        else:
+            self._is_greedy = False
+        self._note_buffered(size_bytes)
 
     def eof_received(self) -> bool:
         """Asyncio: the other end will say no more; nothing is left to answer."""
@@ -154,22 +182,21 @@ class Channel(asyncio.Protocol):
             if not waiter.future.done():
                 waiter.future.set_exception(RemotingConnectError(self.address, "the connection was closed"))
         self.resume_writing()
+        self._drop_buffers()
         self._handler.closed(self, exc)
 
     def pause_writing(self) -> None:
         """Asyncio: the other end reads too slowly."""
         if self._writable is None:
             self._writable = self._loop.create_future()
-        if self._server is not None and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """Asyncio: the other end caught up."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
-        if self._server is not None and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._go_on()
 
     # What we call
 
@@ -241,8 +268,110 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and not self.is_closed:
             self.is_closed = True  # not only when asyncio says so in its next turn: nobody is to use it until then
             self._transport.abort()
+            self._drop_buffers()
+
+    def begin_answer(self) -> None:
+        """An answer is under way that comes later; while there are many, no further requests are taken."""
+        self._answers_under_way += 1
+
+    def end_answer(self) -> None:
+        """It came."""
+        self._answers_under_way -= 1
+        if self._answers_under_way == MAX_ANSWERS_UNDER_WAY - 1:
+            self._go_on()
 
     # Within
+
+    def _take(self, data: bytes, most: int | None = None) -> None:
+        """Take commands that ``data`` completes, ``most`` of them or all."""
+        try:
+            commands = self._connection.receive(data) if most is None else self._connection.receive(data, most)
+        except RemotingCommandError as error:
+            self._refuse(str(error))
+            return
+        requests = [command for command in commands if not command.flag & RESPONSE_FLAG]
+        if len(requests) != len(commands):
+            for command in commands:
+                if command.is_response:
+                    self._answered(command)
+        if requests:
+            self._handler.requests(self, requests)
+        if self._connection.has_more:
+            return
+        broken = self._connection.error or (self._tls.error if self._tls is not None else None)
+        if broken is not None:
+            self._refuse(str(broken))
+        elif self._tls is not None and self._tls.is_over:
+            self.close()  # what was answered at once still leaves
+
+    def _slice(self, data: bytes = b"") -> bool:
+        """Take requests for a slice of time; whether there are more that can be taken now."""
+        until = self._loop.time() + SLICE_S
+        while True:
+            self._take(data, _COMMANDS_A_LOOK)
+            data = b""
+            if self.is_closed or not self._connection.has_more:
+                return False
+            if self._out_bytes > WRITE_HIGH_WATER_BYTES:
+                self._flush()
+            if self._is_blocked:
+                self._update_reading()
+                return False
+            if self._loop.time() >= until:
+                return True
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether no more requests are taken until answers have left."""
+        return self._writable is not None or self._answers_under_way >= MAX_ANSWERS_UNDER_WAY
+
+    def _turn(self) -> bool:
+        """A slice of what was left over; whether there is more."""
+        if not self.is_closed and not self._is_blocked:
+            if self._slice():
+                return True
+            self._note_buffered()
+        self._is_queued = False
+        self._update_reading()
+        return False
+
+    def _wait_for_turn(self) -> None:
+        if not self._is_queued and not self.is_closed and self._shared is not None:
+            self._is_queued = True
+            self._shared.turns.add(self._turn)
+        self._update_reading()
+
+    def _note_buffered(self, added_bytes: int = 0) -> None:
+        size_bytes = self.buffered_bytes
+        if self._shared is not None and (size_bytes or self._has_noted):
+            self._has_noted = size_bytes > 0
+            self._shared.partial.note(self, size_bytes, added_bytes)
+
+    def _go_on(self) -> None:
+        """What held requests back is over."""
+        if self._connection.has_more and not self._is_blocked:
+            self._wait_for_turn()
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """A server reads on when it has taken all that it has read, and its answers leave."""
+        if self._server is None or self._transport is None or self.is_closed or self._transport.is_closing():
+            return
+        pause = self._connection.has_more or self._is_blocked
+        if pause != self._is_paused:
+            self._is_paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _drop_buffers(self) -> None:
+        """Give up what is held for a connection that is gone, whoever still holds this object."""
+        self._connection = Connection()
+        self._out, self._out_bytes = [], 0
+        self._tls = None
+        if self._shared is not None:
+            self._shared.forget(self)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -260,20 +389,28 @@ class Channel(asyncio.Protocol):
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
         else:
             self._transport.writelines(out)
-        if self.unread_bytes > MAX_UNREAD_BYTES:
-            log.warning("channel cut off: it does not read", address=self.address, unread_bytes=self.unread_bytes)
+        unread_bytes = self.unread_bytes
+        if unread_bytes > MAX_UNREAD_BYTES:
+            said = self._shared.log if self._shared is not None else log
+            said.warning("channel cut off: it does not read", address=self.address, unread_bytes=unread_bytes)
             self.abort()
+        elif self._shared is not None:
+            self._shared.unread.note(self, unread_bytes, out_bytes)
 
-    def _first_byte(self, byte: int) -> None:
+    def _first_byte(self, data: bytes) -> None:
         self._spoke = True
         server = cast(TlsServer, self._server)
-        if byte != HANDSHAKE_BYTE:
+        if data[0] != HANDSHAKE_BYTE:
             if server.mode is TlsMode.ENFORCING:
-                raise RemotingCommandError("plain text, but tls.server.mode=enforcing")
+                spoken = other_protocol(data) or "plain text was spoken"
+                raise RemotingCommandError(f"{spoken}; only TLS is answered here (tls.server.mode=enforcing)")
         else:
             context = server.answering()
             if context is None:
-                raise RemotingCommandError("TLS, which is not answered here")
+                raise RemotingCommandError(
+                    f"TLS was spoken, which is not answered here (tls.server.mode={server.mode.value}, "
+                    f"tls.test.mode.enable, tls.server.certPath)"
+                )
             self._tls = TlsSession(context, server_side=True)
 
     def _decrypt(self, tls: TlsSession, data: bytes) -> bytes:
@@ -288,8 +425,9 @@ class Channel(asyncio.Protocol):
             if self._ending:
                 self.close()
 
-    def _refuse(self, error: Exception) -> None:
-        log.warning("channel closed: what came is no command", address=self.address, reason=str(error))
+    def _refuse(self, reason: str) -> None:
+        said = self._shared.log if self._shared is not None else log
+        said.warning("channel closed: what came is no command", address=self.address, reason=reason)
         self.abort()
 
     def _answered(self, command: RemotingCommand) -> None:

@@ -71,6 +71,7 @@ class RequestDispatcher:
             if isinstance(answer, RemotingCommand):
                 _reply(channel, request, answer)
             elif answer is not None:
+                channel.begin_answer()
                 task = asyncio.ensure_future(_later(channel, request, answer))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -100,11 +101,14 @@ class RequestDispatcher:
 
 async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
     try:
-        response = await answer
-    except Exception as error:
-        response = failure(request, error)
-    if response is not None:
-        _reply(channel, request, response)
+        try:
+            response = await answer
+        except Exception as error:
+            response = failure(request, error)
+        if response is not None:
+            _reply(channel, request, response)
+    finally:
+        channel.end_answer()
 
 
 def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:

@@ -6,6 +6,7 @@ Source: NettyRemotingServer, NettyServerConfig.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 
 from gantrymq.errors import RemotingError
@@ -13,12 +14,12 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
+from gantrymq.remoting.transport.shared import MAX_CONNECTIONS_KEY, ServerLimits, ServerShared
 from gantrymq.remoting.transport.tls import TlsServer
 
-MAX_CONNECTIONS = 100_000
-MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 BACKLOG = 1024  # serverSocketBacklog
 _SWEEP_SECONDS = 1.0
+_SPARE_DESCRIPTORS = 1024  # for files of a store that connections must not use up; a quarter where there are few
 
 log = get_logger()
 
@@ -27,8 +28,8 @@ class RemotingServer:
     """Accepts connections and hands their requests to ``handler``.
 
     A connection that is silent in both directions for ``idle_seconds`` (serverChannelMaxIdleTimeSeconds) is closed.
-    Strangers bound what they cost: beyond ``max_connections`` a connection is closed at once, and where all frames that
-    are not complete hold more than ``max_buffered_bytes`` together, the largest of them go first.
+    ``limits`` bound what strangers cost. Where there are as many connections as may be, or few file descriptors left,
+    a new one takes the place of the oldest that has never asked anything; where all have, the new one is closed.
 
     Files of ``tls`` that changed are taken over within a second, for connections to come.
     """
@@ -40,20 +41,21 @@ class RemotingServer:
         tls: TlsServer | None = None,
         find_run: FindRun | None = None,
         idle_seconds: float = 120,
-        max_connections: int = MAX_CONNECTIONS,
-        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+        limits: ServerLimits | None = None,
     ) -> None:
         self._handler, self._tls, self._find_run = handler, tls or TlsServer(), find_run
-        self._idle_seconds, self._max_connections = idle_seconds, max_connections
-        self._max_buffered_bytes = max_buffered_bytes
+        self._idle_seconds, self._limits = idle_seconds, limits or ServerLimits()
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing = False
+        self._silent: dict[Channel, float] = {}  # those that have never asked anything, and since when, oldest first
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.channels: set[Channel] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; the port, which is a free one where 0 was asked for. Raises RemotingError where it is taken."""
         loop = asyncio.get_running_loop()
+        self._shared = ServerShared(self._limits)
         try:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except OSError as error:
@@ -66,7 +68,7 @@ class RemotingServer:
         return bound
 
     def _channel(self) -> Channel:
-        return Channel(self, server=self._tls, find_run=self._find_run)
+        return Channel(self, server=self._tls, shared=self._shared, find_run=self._find_run)
 
     async def listen_too(self, bound: socket.socket) -> None:
         """Accept connections on a second port as well, by a copy of a socket that is bound to it.
@@ -109,42 +111,65 @@ class RemotingServer:
         if self._closing:
             channel.abort()
             return
-        if len(self.channels) >= self._max_connections:
-            log.warning("connection refused: there are too many", address=channel.address, limit=self._max_connections)
+        if not self._has_room(channel) and not self._make_room():
+            self._shared.log.warning(
+                "connection refused: there are too many",
+                address=channel.address, connections=len(self.channels), limit=self._limits.max_connections,
+                key=MAX_CONNECTIONS_KEY, descriptors=self._descriptors,
+            )  # fmt: skip
             channel.abort()
             return
         self.channels.add(channel)
+        self._silent[channel] = asyncio.get_running_loop().time()
         self._handler.connected(channel)
+
+    def _has_room(self, channel: Channel) -> bool:
+        spare = min(_SPARE_DESCRIPTORS, self._descriptors // 4)
+        return len(self.channels) < self._limits.max_connections and channel.descriptor < self._descriptors - spare
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that has never asked anything; False where all have."""
+        for channel in self._silent:
+            self._shared.log.warning(
+                "connection closed: it never asked anything, and there are too many", address=channel.address
+            )
+            channel.abort()
+            self.closed(channel, None)
+            return True
+        return False
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """A channel hands over requests."""
         if channel in self.channels:
+            self._silent.pop(channel, None)
             self._handler.requests(channel, requests)
 
     def closed(self, channel: Channel, error: Exception | None) -> None:
         """A channel says that it is gone."""
         if channel in self.channels:
             self.channels.discard(channel)
+            self._silent.pop(channel, None)
             self._handler.closed(channel, error)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._tls.reload()
-        oldest = loop.time() - self._idle_seconds
-        held = 0
-        for channel in self.channels:
-            held += channel.buffered_bytes
-            if channel.last_used < oldest:
+        now = loop.time()
+        for channel in list(self.channels):
+            if channel.last_used < now - self._idle_seconds:
                 log.info("channel closed: it was idle", address=channel.address)
                 channel.abort()
-        if held > self._max_buffered_bytes:
-            self._cut_off(held)
+        self._end_handshakes(now)
         self._sweeper = loop.call_later(min(_SWEEP_SECONDS, self._idle_seconds), self._sweep)
 
-    def _cut_off(self, held_bytes: int) -> None:
-        for channel in sorted(self.channels, key=lambda one: one.buffered_bytes, reverse=True):
-            if held_bytes <= self._max_buffered_bytes:
-                return
-            held_bytes -= channel.buffered_bytes
-            log.warning("channel cut off: half frames hold too much memory", address=channel.address)
-            channel.abort()
+    def _end_handshakes(self, now: float) -> None:
+        """Close connections whose TLS handshake takes too long, and the oldest where too many are not done."""
+        shaking = [(channel, since) for channel, since in self._silent.items() if channel.is_shaking_hands]
+        spare = len(shaking) - self._limits.max_handshakes
+        for number, (channel, since) in enumerate(shaking):
+            if number < spare or now - since > self._limits.handshake_seconds:
+                self._shared.log.warning(
+                    "connection closed: its TLS handshake is not done",
+                    address=channel.address, seconds=int(now - since),
+                )  # fmt: skip
+                channel.abort()

@@ -225,7 +225,7 @@ class TlsSession:
         except ssl.SSLWantReadError:
             pass  # there is no more yet
         except ssl.SSLError as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # which would hold this object and the bytes, in a cycle
         return b"".join(said)
 
     def send(self, data: bytes) -> None:
@@ -240,6 +240,11 @@ class TlsSession:
         if self._established:
             with suppress(ssl.SSLError):
                 self._ssl.unwrap()
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the handshake is done."""
+        return self._established
 
     @property
     def buffered_bytes(self) -> int:

@@ -1,0 +1,15 @@
+"""How much strangers may cost a server: settings that a broker and a name server share. The keys are not RocketMQ's."""
+
+from dataclasses import dataclass
+
+from gantrymq.config.keys import key
+
+
+@dataclass(frozen=True)
+class StrangerLimits:
+    """Bounds over all connections of a server, and of one request; only a start reads them."""
+
+    max_connections: int = key("maxConnections", 100_000, least=1, at_start=True)
+    max_request_header_bytes: int = key("maxRequestHeaderBytes", 256 << 10, least=1 << 10, at_start=True)
+    max_partial_request_bytes: int = key("maxPartialRequestBytes", 64 << 20, least=16 << 20, at_start=True)
+    max_unread_response_bytes: int = key("maxUnreadResponseBytes", 64 << 20, least=16 << 20, at_start=True)

@@ -1,0 +1,40 @@
+"""Log lines that a stranger can cause as often as he likes: so many of a kind in an interval, then their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gantrymq.logs import get_logger
+
+LINES = 10
+INTERVAL_S = 10.0
+_LONGEST_TEXT = 300
+
+log = get_logger()
+
+
+class LimitedLog:
+    """Warnings, ``LINES`` of an event in ``INTERVAL_S``; texts are cut. Thread rule: one thread."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._events: dict[str, tuple[float, int]] = {}  # when the interval began, and how many lines it had
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Say it, unless that was said too often a moment ago."""
+        now = self._now()
+        began, lines = self._events.get(event, (now, 0))
+        if now - began >= INTERVAL_S:
+            if lines > LINES:
+                log.warning(event, left_out=lines - LINES, seconds=round(now - began))
+            began, lines = now, 0
+        self._events[event] = began, lines + 1
+        if lines < LINES:
+            log.warning(event, **{name: _cut(value) for name, value in fields.items()})
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= _LONGEST_TEXT:
+        return value
+    return f"{value[:_LONGEST_TEXT]}… ({len(value)} characters)"

@@ -1,0 +1,88 @@
+"""What the connections of one server share: limits, the memory they hold together, and turns at the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantrymq.remoting.transport.budget import BufferBudget
+from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.remoting.transport.turns import FairTurns
+
+MAX_CONNECTIONS_KEY = "maxConnections"
+MAX_PARTIAL_KEY = "maxPartialRequestBytes"
+MAX_UNREAD_KEY = "maxUnreadResponseBytes"
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much strangers may cost a server.
+
+    ``max_header_bytes``: properties of a message have 32,767 bytes at most, six times as many in JSON where all are
+    control characters. ``max_partial_bytes``: requests that are not complete or not begun with, ``max_unread_bytes``:
+    answers that their askers do not read, each over all connections. ``max_handshakes`` are TLS handshakes that are not
+    done, for ``handshake_seconds`` each at most.
+    """
+
+    max_connections: int = 100_000
+    max_header_bytes: int = 256 * 1024
+    max_partial_bytes: int = 64 * 1024 * 1024
+    max_unread_bytes: int = 64 * 1024 * 1024
+    max_handshakes: int = 500
+    handshake_seconds: float = 10
+
+
+class Holder(Protocol):
+    """A connection, as its server's bounds see it."""
+
+    address: str
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What it holds of requests."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """What it holds of answers."""
+        ...
+
+    def abort(self) -> None:
+        """Close now."""
+        ...
+
+
+class ServerShared:
+    """One of each for a server. Make it on the server's event loop."""
+
+    def __init__(self, limits: ServerLimits | None = None) -> None:
+        self.limits = limits or ServerLimits()
+        now = asyncio.get_running_loop().time
+        self.turns = FairTurns()
+        self.log = LimitedLog(now)
+        self.partial: BufferBudget[Holder] = BufferBudget(
+            self.limits.max_partial_bytes, lambda one: one.buffered_bytes, self._too_much_partial, now
+        )
+        self.unread: BufferBudget[Holder] = BufferBudget(
+            self.limits.max_unread_bytes, lambda one: one.unread_bytes, self._too_much_unread, now
+        )
+
+    def forget(self, holder: Holder) -> None:
+        """A connection is gone."""
+        self.partial.forget(holder)
+        self.unread.forget(holder)
+
+    def _too_much_partial(self, holder: Holder, size_bytes: int) -> None:
+        self.log.warning(
+            "connection closed: requests that are not complete hold too much memory over all connections",
+            address=holder.address, bytes=size_bytes, limit=self.limits.max_partial_bytes, key=MAX_PARTIAL_KEY,
+        )  # fmt: skip
+        holder.abort()
+
+    def _too_much_unread(self, holder: Holder, size_bytes: int) -> None:
+        self.log.warning(
+            "connection closed: answers that are not read hold too much memory over all connections",
+            address=holder.address, bytes=size_bytes, limit=self.limits.max_unread_bytes, key=MAX_UNREAD_KEY,
+        )  # fmt: skip
+        holder.abort()

@@ -1,0 +1,364 @@
+"""What strangers cost a server: memory that goes with the connection, bounds over all of them, and fair turns."""
+
+import asyncio
+import gc
+import socket
+import struct
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.transport.channel import MAX_ANSWERS_UNDER_WAY, Channel
+from gantrymq.remoting.transport.client import RemotingClient, split_address
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+from gantrymq.remoting.transport.limited_log import INTERVAL_S, LINES, LimitedLog
+from gantrymq.remoting.transport.server import RemotingServer
+from gantrymq.remoting.transport.shared import ServerLimits
+from gantrymq.remoting.transport.tls import TlsMode, TlsServer
+
+ECHO, LATER = 1, 2
+KNOWN = 256 * 1024
+Scenario = Callable[[], Coroutine[Any, Any, None]]
+Processor = Callable[[Channel, RemotingCommand], RemotingCommand | Awaitable[Any] | None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
+    """Run a scenario on a loop of its own."""
+    factory = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else None
+
+    def go(scenario: Scenario) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(scenario(), 60))
+
+    return go
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_configured() -> Iterator[None]:
+    """Capturing logs configures structlog for good, and then an embedded broker would leave it at that."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def without_collections() -> Iterator[None]:
+    """Nothing but reference counts frees memory: no cycle may hold what a stranger sent."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    return request.response(0, body=request.body)
+
+
+class Served:
+    """A server with its address."""
+
+    def __init__(self, processors: dict[int, Processor] | None = None, **options: Any) -> None:
+        self.server = RemotingServer(RequestDispatcher({ECHO: echo} if processors is None else processors), **options)
+
+    async def __aenter__(self) -> "Served":
+        self.address = f"127.0.0.1:{await self.server.start()}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.close()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*split_address(self.address))
+
+    async def channels(self, count: int) -> list[Channel]:
+        while len(self.server.channels) != count:
+            await asyncio.sleep(0.001)
+        return list(self.server.channels)
+
+    async def said_to(self, data: bytes) -> str:
+        """The reason for which the connection is closed that says so."""
+        with capture_logs() as logs:
+            reader, writer = await self.connect()
+            writer.write(data)
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        [line] = [line for line in logs if line["event"] == "channel closed: what came is no command"]
+        return str(line["reason"])
+
+
+@pytest.mark.parametrize(
+    ("begin", "reason"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 was spoken, as gRPC clients do"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP was spoken"),
+        (b"*1\r\n$4\r\nPING\r\n", "Redis was spoken"),
+        (b"PING\r\n\r\n", "Redis was spoken"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH was spoken"),
+        (b"AMQP\x00\x00\x09\x01", "AMQP was spoken"),
+        (b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x00", "MQTT was spoken"),
+        (b"\x00\x00\x00\x23\x00\x12\x00\x03" + bytes(31), "Kafka was spoken"),
+        (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n", "the PROXY protocol was spoken"),
+        (b"\x16\x03\x01\x02\x00" + bytes(100), "TLS was spoken, which is not answered here"),
+        (b"\xff" * 16, "a frame of 4294967299 bytes is larger than 16777216"),
+    ],
+)
+def test_a_server_names_the_protocol_that_was_spoken_instead(begin: bytes, reason: str) -> None:
+    async def scenario() -> None:
+        async with Served(tls=TlsServer(TlsMode.DISABLED)) as served:
+            assert (await served.said_to(begin)).startswith(reason)
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_enforces_tls_names_the_protocol_too() -> None:
+    async def scenario() -> None:
+        async with Served(tls=TlsServer(TlsMode.ENFORCING)) as served:
+            assert (await served.said_to(b"PRI * HTTP/2.0\r\n\r\n")).startswith("HTTP/2 was spoken")
+
+    asyncio.run(scenario())
+
+
+def test_a_header_is_bounded_before_it_is_read() -> None:
+    async def scenario() -> None:
+        async with Served() as served:
+            reason = await served.said_to(struct.pack(">II", 15 << 20, KNOWN + 1))
+            assert reason == f"a header of {KNOWN + 1} bytes is larger than {KNOWN} (maxRequestHeaderBytes)"
+            fields = {"i": "k\x01v\x02" * 8191}  # as many properties as a message can have
+            async with asyncio.timeout(10):
+                client = RemotingClient()
+                answer = await client.invoke(served.address, RemotingCommand(ECHO, ext_fields=fields), 5000)
+                await client.close()
+            assert answer.code == 0
+
+    asyncio.run(scenario())
+
+
+HEADERS = {
+    "no JSON": b"[" * 100_000,
+    "quotes": b'"' * 100_000,
+    "no object": b"[1]",
+    "no command": b'{"code":"x","a":[' + b"1," * 50_000 + b"1]}",
+    "digits": b'{"code":1,"extFields":' + b"9" * 100_000 + b"}",
+    "surrogates": b'{"code":1,"remark":"\\ud800"}',
+    "no UTF-8": b"\xff" * 1000,
+    "unknown code": b'{"code":99}',
+    "fields that are none": b'{"code":1,"extFields":[[]]}',
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.usefixtures("without_collections")
+def test_memory_of_a_refused_frame_goes_with_its_connection(run: Callable[[Scenario], None], header: bytes) -> None:
+    """An error that is kept holds its traceback, that the frames, those the bytes: a cycle, unless it is cut."""
+
+    async def scenario() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            [channel] = await served.channels(1)
+            alive = [weakref.ref(channel), weakref.ref(channel._connection)]
+            del channel
+            body = bytes(1 << 20)
+            writer.write(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await served.channels(0)
+            await asyncio.sleep(0.01)
+            assert [one() for one in alive] == [None, None]
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("without_collections")
+@pytest.mark.parametrize("tail", [b"\x16\x03\x01\x00\x05hello", b"\x16\x03\x01\x02\x00" + bytes(512), b"\x16\x03"])
+def test_memory_of_a_broken_tls_session_goes_with_its_connection(run: Callable[[Scenario], None], tail: bytes) -> None:
+    async def scenario() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            [channel] = await served.channels(1)
+            alive = weakref.ref(channel)
+            del channel
+            writer.write(tail)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await served.channels(0)
+            await asyncio.sleep(0.01)
+            assert alive() is None
+
+    run(scenario)
+
+
+def test_unread_answers_are_bounded_over_all_connections(run: Callable[[Scenario], None]) -> None:
+    """None of them reaches the bound of a single connection."""
+
+    async def scenario() -> None:
+        limit = 6 << 20
+        async with Served(limits=ServerLimits(max_unread_bytes=limit)) as served:
+            with capture_logs() as logs:
+                deaf = [await served.connect() for _ in range(8)]
+                for _, writer in deaf:
+                    writer.transport.pause_reading()  # type: ignore[attr-defined]
+                    writer.write(encode_command(RemotingCommand(ECHO, body=bytes(6 << 20))))
+                for _, writer in deaf:
+                    with suppress(ConnectionError):
+                        await writer.drain()
+                while not logs:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)
+            assert sum(one.unread_bytes for one in served.server.channels) <= limit
+            assert {line["key"] for line in logs} == {"maxUnreadResponseBytes"}
+            client = RemotingClient()
+            assert (await client.invoke(served.address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+            await client.close()
+            for _, writer in deaf:
+                writer.transport.abort()
+
+    run(scenario)
+
+
+def test_requests_that_are_pipelined_do_not_delay_those_of_others(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        order: list[str] = []
+
+        def work(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            order.append(str(request.remark))
+            sum(range(2000))
+            return request.response(0)
+
+        count = 3000
+        async with Served({ECHO: work}) as served:
+            others = [await served.connect() for _ in range(2)]
+            greedy = await served.connect()
+            await served.channels(3)
+            flood = b"".join(encode_command(RemotingCommand(ECHO, remark="greedy", opaque=one)) for one in range(count))
+            greedy[1].write(flood)
+            while not order:
+                await asyncio.sleep(0)
+            for reader, writer in others:
+                writer.write(encode_command(RemotingCommand(ECHO, remark="other")))
+                await reader.readexactly(8)
+            assert order.count("other") == 2
+            assert order.count("greedy") < count
+            connection, answers = Connection(), list[RemotingCommand]()
+            while len(answers) < count:
+                answers += connection.receive(await greedy[0].read(1 << 16))
+            assert [one.opaque for one in answers] == list(range(count))
+            for _, writer in (*others, greedy):
+                writer.close()
+
+    run(scenario)
+
+
+def test_answers_under_way_are_bounded_for_each_connection(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        open_gate, begun = asyncio.Event(), 0
+
+        async def later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            nonlocal begun
+            begun += 1
+            await open_gate.wait()
+            return request.response(0)
+
+        count = 3 * MAX_ANSWERS_UNDER_WAY
+        async with Served({LATER: later}) as served:
+            reader, writer = await served.connect()
+            writer.write(b"".join(encode_command(RemotingCommand(LATER)) for _ in range(count)))
+            while begun < MAX_ANSWERS_UNDER_WAY:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
+            assert begun <= MAX_ANSWERS_UNDER_WAY + 4
+            open_gate.set()
+            connection, answers = Connection(), list[RemotingCommand]()
+            while len(answers) < count:
+                answers += connection.receive(await reader.read(1 << 16))
+            writer.close()
+
+    run(scenario)
+
+
+def test_who_never_asked_anything_makes_room_for_who_does(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with Served(limits=ServerLimits(max_connections=3)) as served:
+            asking = RemotingClient()
+            await asking.invoke(served.address, RemotingCommand(ECHO), 5000)
+            silent = [await served.connect() for _ in range(2)]
+            await served.channels(3)
+            another = RemotingClient()
+            assert (await another.invoke(served.address, RemotingCommand(ECHO), 5000)).code == 0
+            assert await silent[0][0].read() == b""
+            assert (await asking.invoke(served.address, RemotingCommand(ECHO), 5000)).code == 0
+            for _, writer in silent:
+                writer.close()
+            await asking.close()
+            await another.close()
+
+    run(scenario)
+
+
+def test_few_descriptors_left_count_as_too_many_connections(run: Callable[[Scenario], None]) -> None:
+    """Or the store could open no file."""
+
+    async def scenario() -> None:
+        async with Served() as served:
+            with socket.socket() as highest:
+                served.server._descriptors = highest.fileno()
+            reader, writer = await served.connect()
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+
+    run(scenario)
+
+
+def test_handshakes_that_never_end_are_bounded_in_number_and_time(run: Callable[[Scenario], None]) -> None:
+    hello = b"\x16\x03\x01\x02\x00\x01"
+
+    async def scenario() -> None:
+        limits = ServerLimits(max_handshakes=2, handshake_seconds=60)
+        async with Served(limits=limits, idle_seconds=0.05) as served:
+            served.server._idle_seconds = 120
+            ends = [await served.connect() for _ in range(4)]
+            for _, writer in ends:
+                writer.write(hello)
+            await served.channels(2)
+            for _, writer in ends:
+                writer.close()
+
+    run(scenario)
+
+
+def test_log_lines_that_strangers_cause_are_limited() -> None:
+    now = [0.0]
+    limited = LimitedLog(lambda: now[0])
+    with capture_logs() as logs:
+        for _ in range(LINES + 500):
+            limited.warning("refused", reason="x" * 10_000)
+        limited.warning("another kind")
+        now[0] += INTERVAL_S
+        limited.warning("refused", reason="x")
+    assert len(logs) == LINES + 3
+    assert max(len(str(line)) for line in logs) < 1000
+    assert logs[-2] == {"event": "refused", "left_out": 500, "seconds": INTERVAL_S, "log_level": "warning"}
+
+
+def test_an_unknown_code_is_still_answered(run: Callable[[Scenario], None]) -> None:
+    async def scenario() -> None:
+        async with Served() as served:
+            client = RemotingClient()
+            answer = await client.invoke(served.address, RemotingCommand(99), 5000)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            await client.close()
+
+    run(scenario)
