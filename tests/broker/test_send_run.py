@@ -33,6 +33,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import Connection, split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
+from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.tls import TlsServer
@@ -195,6 +196,12 @@ def test_records_and_answers_are_those_of_each_alone(rng: random.Random, store: 
         assert offsets == wanted_offsets
         assert result.size_bytes == group.size_bytes(host) == one.wrote_position - begin
         assert answer_frames(run, "DefaultRegion", True, host) == answers
+
+
+@pytest.fixture(autouse=True)
+def whole_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requests of a read are taken in one turn, however slow the machine is."""
+    monkeypatch.setattr(channel_module, "SLICE_S", 60.0)
 
 
 class Wire(asyncio.Transport):
