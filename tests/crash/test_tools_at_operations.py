@@ -10,10 +10,12 @@ import pytest
 from crash_cases import SHARES, TIMES, Machine
 from ledger import Ledger
 
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import GantrymqError, NotAStoreError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.geometry import require_store
+from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.tools.rebuild import rebuild_store
@@ -169,14 +171,32 @@ def test_a_rebuild_that_ends_half_way_cuts_no_damaged_log(ends: str, rng: random
 def look(
     machine: Machine, name: str, disk: MemoryFileSystem, ledger: Ledger, k: int, operation: tuple[str, Path]
 ) -> None:
-    """What was salvaged is not looked at: it is there when the salvage has ended without an error."""
+    """What was salvaged is a store with everything, or none that anything opens; a retry needs no cleaning."""
     try:
         if name == "salvage":
             assert files_of(disk) == files_of(machine.fs)
+            look_at_salvaged(machine, disk.kill_clone())
         machine.check(disk.kill_clone(), ledger)
     except BaseException as problem:
         problem.add_note(f"operation {k}: {operation}")
         raise
+
+
+def look_at_salvaged(machine: Machine, disk: MemoryFileSystem) -> None:
+    whole = machine.fs.kill_clone()
+    salvage(machine, FaultyFileSystem(whole))
+    parts = [path for path in files_of(whole, OUT) if path.parent.name != "index"]  # whose names are times
+    try:
+        require_store(disk, OUT)
+    except NotAStoreError:
+        with pytest.raises(GantrymqError):
+            MessageStore.open(OUT, machine.config, given=GEOMETRY_KEYS, fs=disk, create=False)
+        assert not disk.exists(OUT / "commitlog") or disk.exists(OUT / "salvage.unfinished")
+        salvage(machine, FaultyFileSystem(disk))
+    assert {path: data for path, data in files_of(disk, OUT).items() if path in parts} == {
+        path: data for path, data in files_of(whole, OUT).items() if path in parts
+    }
+    assert len(files_of(disk, OUT)) == len(files_of(whole, OUT))
 
 
 def whole(ledger: Ledger) -> Ledger:

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
-from gantrymq.errors import StoreError
+from gantrymq.errors import NotAStoreError, StoreError
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
@@ -375,3 +377,56 @@ def test_whatever_is_broken_the_rest_is_there(round_: int, store: Damaged, rng: 
     for offset, message in whole.items():
         if offset not in lost:
             assert there.get(offset) == message, round_
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8, 0.99])
+def test_an_interrupted_salvage_leaves_no_store_and_a_retry_needs_no_cleaning(
+    share: float, store: Damaged, capfd: pytest.CaptureFixture[str]
+) -> None:
+    counted = FaultyFileSystem(RealFileSystem())
+    salvage_store(store.path, store.path.with_name("counted"), SMALL, given=GEOMETRY_KEYS, fs=counted)
+    out, moment = store.path.with_name("salvaged"), int(share * len(counted.operations))
+    killed = FaultyFileSystem(RealFileSystem(), moment, broken_disk, keeps_failing=True)
+    with pytest.raises(Exception, match="Input/output error"):
+        salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS, fs=killed)
+    for command in (["verify", out], ["info", out], ["recover", out], ["rebuild", out], ["dump", out], ["log", out]):
+        assert exit_code(["store", *map(str, command)]) == 3
+        assert "gantrymq store salvage into it again" in capfd.readouterr().err
+    with pytest.raises(NotAStoreError, match="interrupted salvage"):
+        open_store(RealFileSystem(), out)
+    assert not (out / "commitlog").exists()  # RocketMQ, which does not know the mark, finds no store
+    salvaged(store.path)
+    assert tree(out / "commitlog") == tree(store.path / "commitlog")
+    assert not (out / "salvage.tmp").exists()
+
+
+def test_a_retry_clears_nothing_that_no_salvage_made(store: Damaged) -> None:
+    out = store.path.with_name("salvaged")
+    with pytest.raises(Exception, match="Input/output error"):
+        salvage_store(
+            store.path,
+            out,
+            SMALL,
+            given=GEOMETRY_KEYS,
+            fs=FaultyFileSystem(RealFileSystem(), 40, broken_disk, keeps_failing=True),
+        )
+    (out / "notes.txt").write_text("mine")
+    before = tree(out)
+    with pytest.raises(StoreError, match="was not made by the salvage"):
+        salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS)
+    assert tree(out) == before
+
+
+def test_a_failed_salvage_leaves_its_directory_empty(store: Damaged) -> None:
+    out = store.path.with_name("salvaged")
+    with pytest.raises(KeyboardInterrupt):
+        salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS, progress=interrupted)
+    assert list(out.iterdir()) == []
+
+
+def interrupted(step: str, done: int, total: int) -> None:
+    if done > total // 2:
+        raise KeyboardInterrupt

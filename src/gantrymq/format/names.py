@@ -11,6 +11,7 @@ consumequeue/TOPIC/QUEUE/0000…      likewise
 consumequeue_ext/TOPIC/QUEUE/0000…  likewise
 index/yyyyMMddHHmmssSSS             local time of the creation
 config/*.json                       topics, offsets and the like
+salvage.unfinished                  ours: there while a salvage makes the store
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -26,6 +27,7 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
+SALVAGE_MARK = "salvage.unfinished"
 DELAY_OFFSET = "delayOffset.json"
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20

@@ -293,9 +293,12 @@ class MemoryFileSystem:
                 self.remove(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move a file in one step, over another; durable with the directory that it moves to."""
+        """Move a file over another, or a directory, in one step; durable with the directory that it moves to."""
         with self._guard:
-            self._change({target: self._live[source], source: None})
+            moved = [path for path in self._live if path == source or source in path.parents]
+            names: dict[Path, MemoryInode | None] = {target: self._live[source]}
+            names |= {target / path.relative_to(source): self._live[path] for path in moved}
+            self._change(names | dict.fromkeys(moved))
 
     def sync_directory(self, *paths: Path) -> None:
         """Carry the names of directories over to the disk."""

@@ -24,7 +24,16 @@ from urllib.parse import unquote, urlsplit
 from gantrymq.config.properties import parse_properties, read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError, StorePermissionError
-from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK, parse_offset_name
+from gantrymq.format.names import (
+    ABORT,
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    LOCK,
+    SALVAGE_MARK,
+    parse_offset_name,
+)
+from gantrymq.store.geometry import UNFINISHED_SALVAGE
 
 _LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
@@ -209,11 +218,14 @@ def _failed(place: Place, what: str, error: OSError) -> StoreError:
 
 def _is_store(names: list[str]) -> bool:
     # A store that has only its lock was about to be made when its maker was killed.
-    return bool(_MARKS & set(names)) or names == [LOCK]
+    return (bool(_MARKS & set(names)) or names == [LOCK]) and SALVAGE_MARK not in names
 
 
 def _required(place: Place) -> Place:
-    if not _is_store(_names(place) or []):
+    names = _names(place) or []
+    if SALVAGE_MARK in names:
+        raise NotAStoreError(str(place), UNFINISHED_SALVAGE)
+    if not _is_store(names):
         raise NotAStoreError(str(place), "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
     return place
 

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, NotAStoreError, WrongFileSizeError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
-from gantrymq.format.names import LOCK, is_index_name
+from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, FileSystem
 from gantrymq.store.paths import StorePaths
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
+UNFINISHED_SALVAGE = (
+    "holds what an interrupted salvage has left, not a whole store; run gantrymq store salvage into it again"
+)
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
 _SAMPLED_FIRST = 64  # of what is configured: each entry that is looked at costs a page or two of the file
@@ -32,10 +35,12 @@ _CLEARLY_MORE = 12  # entries
 
 
 def require_store(fs: FileSystem, root: Path) -> None:
-    """Raise NotAStoreError where ``root`` holds no store."""
+    """Raise NotAStoreError where ``root`` holds no store, or one that a salvage has not finished."""
     paths = StorePaths(root)
     if not fs.exists(root):
         raise NotAStoreError(root, "does not exist")
+    if fs.exists(root / SALVAGE_MARK):
+        raise NotAStoreError(root, UNFINISHED_SALVAGE)
     if [entry.name for entry in fs.scan(root)] == [LOCK]:
         return  # it was about to be made when its maker was killed
     if not any(fs.exists(path) for path in (paths.commit_log, paths.consume_queue, paths.checkpoint, paths.abort)):

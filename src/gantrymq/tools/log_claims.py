@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint, encode_checkpoint
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_header, entry_at
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import FileSystem
@@ -35,10 +35,12 @@ def furthest_claim(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig
 
 def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim]:
     try:
-        page = decode_checkpoint(read_small(fs, paths.checkpoint, CHECKPOINT_SIZE))
+        raw = read_small(fs, paths.checkpoint, CHECKPOINT_SIZE)
     except (OSError, StoreError):
         return
-    if any(number < -1 for number in astuple(page)):  # -1 is RocketMQ's for a master that does not count
+    page = decode_checkpoint(raw)
+    # -1 is RocketMQ's for a master that does not count. One that is no checkpoint says nothing.
+    if any(number < -1 for number in astuple(page)) or not encode_checkpoint(page).startswith(raw):
         return
     for key, offset in (
         ("confirmPhyOffset", page.confirm_phy_offset),
@@ -55,8 +57,8 @@ def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> 
         try:
             file = fs.open(paths.index / entry.name)
             try:
-                header = decode_header(file.read_at(0, HEADER_SIZE))
-                last = file.read_at(entry_at(config.max_hash_slot_num, header.index_count - 1), ENTRY_SIZE)
+                header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+                last = file.read_at(entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0)), ENTRY_SIZE)
             finally:
                 file.close()
         except (OSError, StoreError, ValueError):

@@ -35,6 +35,7 @@ from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
+from gantrymq.tools.salvage_target import SalvageTarget
 from gantrymq.tools.small_files_check import read_small
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
 
@@ -102,7 +103,8 @@ class _Salvage:
     ) -> None:
         self._fs = fs
         self._source = StorePaths(source)
-        self._target = StorePaths(target)
+        self._out = SalvageTarget(fs, target)
+        self._target = StorePaths(self._out.work)
         self._config = config
         self._given = given
         self._copy = copy
@@ -113,7 +115,15 @@ class _Salvage:
     def run(self) -> SalvageReport:
         files = self._files()
         sizes = self._sizes()
-        self._mark_unfinished()
+        try:
+            self._make(files, sizes)
+        except BaseException:
+            self._out.give_up()
+            raise
+        return self._report
+
+    def _make(self, files: list[LogFile], sizes: MessageStoreConfig) -> None:
+        self._out.begin(self._source.root)
         self._copy_log(files, sizes.mapped_file_size_commit_log)
         self._copy_config()
         rebuilt = rebuild_store(
@@ -129,9 +139,7 @@ class _Salvage:
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
         self._keep_queues(sizes.mapped_file_size_consume_queue)
-        self._fs.remove(self._target.abort)
-        self._fs.sync_directory(self._target.root)
-        return self._report
+        self._out.finish()
 
     def _sizes(self) -> MessageStoreConfig:
         """The sizes that most files have; where index files are broken beyond knowing, those of the settings."""
@@ -170,12 +178,6 @@ class _Salvage:
             if len(set(distances)) < len(distances):
                 return True
         return False
-
-    def _mark_unfinished(self) -> None:
-        """Whoever opens what is there before the end has to recover it."""
-        self._fs.make_directory(self._target.root)
-        self._fs.open(self._target.abort, writable=True, create=True).close()
-        self._fs.sync_directory(self._target.root)
 
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:
         append_crc = self._config.enabled_append_prop_crc
@@ -259,15 +261,14 @@ def salvage_store(
 ) -> SalvageReport:
     """Make a clean store at ``target`` of every whole record at ``source``; arguments as with ``MessageStore.open``.
 
-    ``target`` must be missing or an empty directory; ``source`` is only read, and its lock is not taken.
-    ``copy`` and ``build`` do what is large. Raises
-    StoreError where there is nothing to salvage or ``target`` is not empty, DiskFullError, StorePermissionError.
-    After an error ``target`` holds what there was until then, marked as not closed.
+    ``target`` must be missing, an empty directory, or what an interrupted salvage has left. ``source`` is only read and
+    its lock is not taken. ``copy`` and ``build`` do what is large. Raises StoreError where there is nothing to salvage
+    or ``target`` is not empty, DiskFullError, StorePermissionError. ``target`` is a store only when all of it is whole
+    and durable (:mod:`gantrymq.tools.salvage_target`).
     """
     fs, source, target = fs or RealFileSystem(), Path(source), Path(target)
     if not fs.exists(source):
         raise StoreError(source, "does not exist")
-    if fs.scan(target):
-        raise StoreError(target, "is not empty; a salvaged store needs a directory of its own")
+    SalvageTarget(fs, target).require_free()
     StorePaths(source).require_outside(target)
     return _Salvage(fs, source, target, config or MessageStoreConfig(), given, copy, build, progress).run()
