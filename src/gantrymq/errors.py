@@ -83,7 +83,14 @@ class CorruptRecordError(StoreError):
 
 
 class DiskError(StoreError):
-    """The disk could not read or write; ``reason`` is what the operating system says."""
+    """The disk could not read or write; ``reason`` is what the operating system says.
+
+    ``position`` is the first byte of the file that could not be read, None where that is not known.
+    """
+
+    def __init__(self, path: str | Path, reason: str, position: int | None = None) -> None:
+        super().__init__(path, reason if position is None else f"cannot be read at byte {position}: {reason}")
+        self.position, self.cause = position, reason
 
 
 class SyncFailedError(DiskError):

@@ -27,6 +27,7 @@ from gantrymq.store.allocate import NoBufferError
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.record_scan import RecordScan
@@ -303,6 +304,7 @@ class _Pull:
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = _NO_RUN
         # The log file that the last record was in.
+        self._file: MappedFile | None = None
         self._readable, self._readable_from, self._readable_end = memoryview(b""), 0, 0
         self._gone_until = -1
 
@@ -353,9 +355,10 @@ class _Pull:
         """Whether these bytes of the log are there, in one file, which is then at hand."""
         if not self._readable_from <= phy_offset <= end <= self._readable_end:
             file = self._log.queue.find(phy_offset)
-            held = self._log.get_message(file.file_from_offset, file.committed_position) if file is not None else None
+            held = file.select(0, file.committed_position, fetched=False) if file is not None else None
             if held is None:
                 return False
+            self._file = file
             with held:
                 self._readable, self._readable_from = held.array.data, held.start_offset
             self._readable_end = self._readable_from + len(self._readable)
@@ -364,5 +367,7 @@ class _Pull:
     def _end_run(self) -> None:
         if self._run_end != _NO_RUN:
             begin, end = self._run_begin - self._readable_from, self._run_end - self._readable_from
+            assert self._file is not None, "a run begins where _reach found its file"
+            self._file.fetch(begin, end - begin)
             self._pulled.pieces.append(self._readable[begin:end])
             self._run_begin = self._run_end = _NO_RUN

@@ -73,7 +73,9 @@ class _Entries:
             if topic in (None, queue.topic) and queue_id in (None, queue.queue_id)
         ]
         self.unreadable = 0
-        self._log = reader.log
+        from gantrymq.cli.record_rows import RecordRows
+
+        self._rows = RecordRows(reader.log)
         self._begin = begin
         self._left = sum(max(queue.max_offset - self._first(queue), 0) for queue in self.queues)
         self._left = self._total = self._left if most is None else min(most, self._left)
@@ -83,17 +85,16 @@ class _Entries:
 
     def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[tuple[int, int, int, int, Record | None]]:
         """(queue offset, physical offset, size, tags code, record or None) in order; pre-blanks are passed over."""
-        from gantrymq.cli.record_rows import MOST_AT_ONCE, RecordRows
+        from gantrymq.cli.record_rows import MOST_AT_ONCE
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
 
-        rows = RecordRows(self._log)
         offset = self._first(queue)
         while self._left > 0 and offset < queue.max_offset:
             units = queue.entries(offset, min(MOST_AT_ONCE, queue.max_offset - offset, self._left))
             if not len(units):
                 return
-            records = rows.read(units["phy_offset"].astype("=i8"))
+            records = self._rows.read(units["phy_offset"].astype("=i8"))
             for (phy_offset, size, tags_code), record in zip(units.tolist(), records, strict=True):
                 if size != BLANK_UNIT_SIZE:
                     if record is not None and record.size != size:

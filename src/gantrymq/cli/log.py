@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 
 if TYPE_CHECKING:
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
     from gantrymq.cli.record_rows import Record
     from gantrymq.config.properties import Reading
+    from gantrymq.errors import DiskError
     from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.mapped_file import MappedFile
 
     Item = tuple[int, Record | int | str]  # a physical offset, and a record there, a blank's size, or the end's reason
 
 _RECORDS_A_SCAN = 4096
+_WINDOW_BYTES = 8 << 20
+_UNREADABLE = "unreadable"
 _HEAD = struct.Struct(">iI")
 
 
@@ -49,10 +53,8 @@ def log(
     """
     with closing(_open_log(store, read_options(config, set_))) as commit_log:
         items = _items(commit_log, commit_log.min_offset if from_ is None else from_)
-        if json:
-            _print_json(items)
-        else:
-            _print_text(items)
+        if (_print_json if json else _print_text)(items):
+            raise typer.Exit(FINDINGS)
 
 
 def _open_log(path: Path, reading: Reading) -> CommitLog:
@@ -98,17 +100,38 @@ def _items_of_file(file: MappedFile, position: int) -> Generator[Item, None, boo
 
     array, size, base = read_only(file.array.data), file.size, file.file_from_offset
     buffer, columns = array.data, new_columns(_RECORDS_A_SCAN)
-    code = codes.STOP_FULL
+    code, window = codes.STOP_FULL, _WINDOW_BYTES
     while code == codes.STOP_FULL:
+        limit, error = _readable_end(file, position, window)
         # The end is sought behind the file, so that a file without a blank is told.
-        count, code, position = scan(array, position, size + 1, size, codes.CHECK_MARK, columns)
+        stop = size + 1 if limit == size else limit
+        count, code, position = scan(array, position, stop, limit, codes.CHECK_MARK, columns)
         for row in columns[:, :count].T.tolist():
             yield base + row[codes.POS], Record(buffer, row)
+        if limit == size or code == codes.STOP_FULL:
+            continue
+        if count or error is None:  # the next record goes on behind the window
+            code, window = codes.STOP_FULL, _WINDOW_BYTES if count else 2 * window
+            continue
+        yield base + position, f"{_UNREADABLE}: {error}"
+        return True
     if code == codes.STOP_BLANK:
         yield base + position, _HEAD.unpack_from(buffer, position)[0]
         return False
     yield base + position, _reason(buffer, position, size - position, code)
     return True
+
+
+def _readable_end(file: MappedFile, position: int, length: int) -> tuple[int, DiskError | None]:
+    """Where bytes from ``position`` on end that are in memory by now; and what the disk says of those behind them."""
+    from gantrymq.errors import DiskError
+
+    end = min(position + length, file.size)
+    try:
+        file.fetch(position, end - position)
+    except DiskError as error:
+        return max(error.position or position, position), error
+    return end, None
 
 
 def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
@@ -128,13 +151,16 @@ def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
     return "half a record" if 0 < size <= rest else f"size {size}"
 
 
-def _print_json(items: Iterator[Item]) -> None:
+def _print_json(items: Iterator[Item]) -> bool:
+    """Returns whether the disk did not give back all of the log."""
     from gantrymq.cli.json_lines import JsonLines
     from gantrymq.kernels import codes
 
+    is_unreadable = False
     with JsonLines() as out:
         for offset, item in items:
             if isinstance(item, str):
+                is_unreadable = item.startswith(_UNREADABLE)
                 out.write({"kind": "end", "phyOffset": offset, "reason": item})
             elif isinstance(item, int):
                 out.write({"kind": "blank", "phyOffset": offset, "size": item})
@@ -144,9 +170,11 @@ def _print_json(items: Iterator[Item]) -> None:
                 state = {"version": row[codes.VERSION], "crcOk": row[codes.CRC_OK] == 1}
                 head = {**place, "phyOffset": offset, "size": row[codes.SIZE], **state}
                 out.write({"kind": "message", **head, **item.fields()})
+    return is_unreadable
 
 
-def _print_text(items: Iterator[Item]) -> None:
+def _print_text(items: Iterator[Item]) -> bool:
+    """Returns whether the disk did not give back all of the log."""
     from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text
@@ -154,8 +182,10 @@ def _print_text(items: Iterator[Item]) -> None:
 
     print(heading("topic/queue@offset"))
     records = bad = 0
+    is_unreadable = False
     for offset, item in items:
         if isinstance(item, str):
+            is_unreadable = item.startswith(_UNREADABLE)
             print(f"{offset:>14}  end of the records: {item}")
         elif isinstance(item, int):
             print(f"{offset:>14}  {item:>8}  blank: the rest of the file")
@@ -166,3 +196,4 @@ def _print_text(items: Iterator[Item]) -> None:
             place = f"{item.topic}/{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"
             print_line(f"{record_text(item, place)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
     print(f"{count_text(records, 'record')}, {count_text(bad, 'wrong CRC')}" if bad else count_text(records, "record"))
+    return is_unreadable

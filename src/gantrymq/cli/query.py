@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, time_ms, whole_number
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def query(
             _print_json(reader, answers)
         else:
             _print_text(answers)
+        if rows.errors:
+            raise typer.Exit(FINDINGS)
 
 
 def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -> None:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.cli.messages import say
+from gantrymq.errors import DiskError
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
@@ -20,7 +22,8 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.commit_log import CommitLog, fetch_record
+from gantrymq.store.mapped_file import MappedFile
 
 MOST_AT_ONCE = 2_048
 
@@ -89,11 +92,15 @@ def _host(raw: bytes) -> tuple[str, str]:
 
 
 class RecordRows:
-    """Finds the records of ``log``, wherever they lie. For one thread."""
+    """Finds the records of ``log``, wherever they lie. For one thread.
+
+    Each place that the disk does not give back is said once, on stderr; ``errors`` has these texts.
+    """
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._columns = new_columns(MOST_AT_ONCE)
+        self.errors: dict[str, None] = {}
 
     def at(self, offset: int) -> Record | None:
         """The record at physical ``offset``, or None where no whole record begins there."""
@@ -114,8 +121,22 @@ class RecordRows:
             return [None] * count
         array = read_only(file.array.data)
         buffer, base, columns = array.data, file.file_from_offset, self._columns
-        read_each(array, offsets - base, count, file.wrote_position, columns)
+        positions = np.array([self._fetched(file, position) for position in (offsets - base).tolist()], np.int64)
+        read_each(array, positions, count, file.wrote_position, columns)
         return [
             Record(buffer, row) if row[codes.SIZE] and row[codes.PHY_OFFSET] == base + position else None
             for row, position in zip(columns[:, :count].T.tolist(), (offsets - base).tolist(), strict=True)
         ]
+
+    def _fetched(self, file: MappedFile, position: int) -> int:
+        """``position`` once its record is in memory; -1 where none begins or the disk does not give it back."""
+        if not 0 <= position < file.wrote_position:
+            return -1
+        try:
+            fetch_record(file, position)
+        except DiskError as error:
+            if str(error) not in self.errors:
+                self.errors[str(error)] = None
+                say(str(error))
+            return -1
+        return position

@@ -44,7 +44,7 @@ class File(Protocol):
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``position``; fewer where the file ends."""
+        """``length`` bytes from ``position``; fewer only where the file ends. Raises DiskError with its position."""
         ...
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
@@ -89,6 +89,13 @@ class File(Protocol):
         """The whole file as a 1-D uint8 array, writable if the file was opened so.
 
         The mapping lives as long as the array or a view of it does, also after :meth:`close`.
+        """
+        ...
+
+    def fetch(self, position: int, length: int) -> None:
+        """Bring these bytes of the array that :meth:`map` made into memory; raises DiskError with its position.
+
+        A look at a mapped page that the disk does not give back ends the process (SIGBUS). Call this first.
         """
         ...
 

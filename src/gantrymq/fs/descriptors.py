@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StorePermissionError, SyncFailedError
-from gantrymq.fs.api import Bytes
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_BROKEN = (errno.EIO, errno.EUCLEAN, errno.ENXIO, errno.ENODEV, errno.ESTALE)
+_BROKEN = (
+    *(errno.EIO, errno.EUCLEAN, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.EBADMSG, errno.ENODATA),
+    *(errno.EREMOTEIO, errno.ETIMEDOUT, errno.EILSEQ, errno.ENOLINK, errno.ENOTCONN, errno.EHOSTDOWN),
+)
 _WRONG_KIND = {
     errno.EISDIR: "is a directory where a file is needed",
     errno.EEXIST: "is a file where a directory is needed",
@@ -38,8 +40,11 @@ _SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c
 
 
 @contextmanager
-def named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Turn the operating system's errors that a person can act on into ours."""
+def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None) -> Iterator[None]:
+    """Turn the operating system's errors that a person can act on into ours; every other one names ``path``.
+
+    ``position`` is the byte of the file that was being read.
+    """
     try:
         yield
     except OSError as error:
@@ -52,7 +57,9 @@ def named_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
         if error.errno in _WRONG_KIND:
             raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
         if error.errno in _BROKEN:
-            raise DiskError(path, os.strerror(error.errno)) from error
+            raise DiskError(path, os.strerror(error.errno), position) from error
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
 
 
@@ -204,20 +211,20 @@ def punch_hole(fd: int, position: int, length: int) -> bool:
     return call is not None and bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
 
 
-def bring_in(pages: Bytes) -> bool:
-    """Have the pages of a mapping read, of which these are; False where that fails, or on a Linux before 5.14."""
-    return _advise(pages, _MADV_POPULATE_READ)
+def bring_in(address: int, length: int) -> bool:
+    """Have mapped pages read, from that of ``address`` on; False where that fails, or on a Linux before 5.14."""
+    return _advise(address, length, _MADV_POPULATE_READ)
 
 
-def let_go(pages: Bytes) -> None:
+def let_go(address: int, length: int) -> None:
     """Take the pages of a shared mapping out of it, if that can be; the system brings them back for who asks."""
-    _advise(pages, mmap.MADV_DONTNEED)
+    _advise(address, length, mmap.MADV_DONTNEED)
 
 
-def _advise(pages: Bytes, advice: int) -> bool:
+def _advise(address: int, length: int, advice: int) -> bool:
     """Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile."""
     call = _of_libc(_MADVISE_TAKES, "madvise")
-    return call is not None and bool(call(pages.ctypes.data, len(pages), advice) == 0)
+    return call is not None and bool(call(address, length, advice) == 0)
 
 
 def begin_writing(fd: int) -> None:

@@ -90,6 +90,11 @@ class FaultyFile:
         self._count("map", self.path)
         return self._inner.map()
 
+    def fetch(self, position: int, length: int) -> None:
+        """As the inner file, or the error; counts as read_at."""
+        self._count("read_at", self.path)
+        self._inner.fetch(position, length)
+
     def let_go(self, position: int, length: int) -> None:
         """As the inner file: the disk is not asked."""
         self._inner.let_go(position, length)

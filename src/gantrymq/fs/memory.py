@@ -99,6 +99,9 @@ class MemoryFile:
         array.flags.writeable = self._writable
         return array
 
+    def fetch(self, position: int, length: int) -> None:
+        """Nothing: it is memory."""
+
     def let_go(self, position: int, length: int) -> None:
         """Nothing to do."""
 

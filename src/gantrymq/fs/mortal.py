@@ -70,6 +70,10 @@ class MortalFile:
         """As the inner file; what is written to a mapping reaches it, so its writers have to stop by themselves."""
         return self._inner.map()
 
+    def fetch(self, position: int, length: int) -> None:
+        """As the inner file."""
+        self._inner.fetch(position, length)
+
     def let_go(self, position: int, length: int) -> None:
         """As the inner file."""
         self._inner.let_go(position, length)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock
-from gantrymq.fs.descriptors import data_from, open_descriptor
+from gantrymq.fs.descriptors import data_from, named_errors, open_descriptor
 from gantrymq.fs.holes import data_end
 from gantrymq.fs.real import RealFileSystem
 
@@ -29,6 +30,7 @@ class OverlayFile:
         self._path = path
         self._source = source
         self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
+        self._mapping: pages.Mapping | None = None  # what the array is, unless it is of memory alone
         self._guard = threading.RLock()
 
     @property
@@ -40,12 +42,14 @@ class OverlayFile:
         """Its length in bytes."""
         if self._array is not None:
             return len(self._array)
-        return os.fstat(self._source_fd()).st_size
+        with named_errors(self._path):
+            return os.fstat(self._source_fd()).st_size
 
     def read_at(self, position: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``position``."""
+        """``length`` bytes from ``position``; fewer only where the file ends."""
         if self._array is None:
-            return os.pread(self._source_fd(), length, position)
+            return pages.read_at(self._source_fd(), self._path, position, length)
+        self.fetch(position, length)
         return self._array[position : position + length].tobytes()
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
@@ -60,7 +64,9 @@ class OverlayFile:
         """Change the view."""
         if position + len(data) > self.size():
             self.resize(position + len(data))
-        self.map()[position : position + len(data)] = np.frombuffer(data, np.uint8)
+        array = self.map()
+        self.fetch(position, len(data))  # a page that is changed in part is read first
+        array[position : position + len(data)] = np.frombuffer(data, np.uint8)
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
         """Change the view."""
@@ -86,8 +92,9 @@ class OverlayFile:
             return
         grown = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8) if size_bytes else np.empty(0, np.uint8)
         kept = min(len(old), size_bytes)
+        self.fetch(0, kept)
         grown[:kept] = old[:kept]
-        self._array = grown
+        self._array, self._mapping = grown, None
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
         """Nothing to take: the view has no disk."""
@@ -98,10 +105,16 @@ class OverlayFile:
             if self._array is None:
                 fd = self._source_fd()
                 if os.fstat(fd).st_size:
-                    self._array = np.frombuffer(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY), np.uint8)
+                    self._mapping = pages.Mapping.of(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY))
+                    self._array = self._mapping.array
                 else:
                     self._array = np.empty(0, np.uint8)
             return self._array
+
+    def fetch(self, position: int, length: int) -> None:
+        """Bring mapped bytes into memory; bytes that are only in memory are there."""
+        if self._mapping is not None:
+            pages.fetch(self._mapping, self._source_fd, self._path, position, length)
 
     def let_go(self, position: int, length: int) -> None:
         """Nothing: what was changed is in the mapping alone."""

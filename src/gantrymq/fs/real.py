@@ -21,10 +21,10 @@ from typing import ClassVar
 import numpy as np
 
 from gantrymq.errors import DiskFullError, StoreLockedError
+from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock
 from gantrymq.fs.descriptors import (
     begin_writing,
-    bring_in,
     data_from,
     direct_descriptor,
     let_go,
@@ -54,8 +54,8 @@ class RealFile:
         self._fd = descriptor
         self._direct_fd: int | None = None  # -1 where there can be none
         self._writable = writable
-        self._mapping: mmap.mmap | None = None
-        self._shared: mmap.mmap | None = None  # what map() made
+        self._mapping: pages.Mapping | None = None
+        self._shared: pages.Mapping | None = None  # what map() made
 
     @property
     def path(self) -> Path:
@@ -64,23 +64,23 @@ class RealFile:
 
     def size(self) -> int:
         """Its length in bytes."""
-        return os.fstat(self._fd).st_size
+        with named_errors(self._path):
+            return os.fstat(self._fd).st_size
 
     def read_at(self, position: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``position``."""
-        with named_errors(self._path):
-            return os.pread(self._fd, length, position)
+        """``length`` bytes from ``position``; fewer only where the file ends."""
+        return pages.read_at(self._fd, self._path, position, length)
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A part of a mapping whose pages are there; a copy where the system cannot promise that."""
         if self._mapping is None and self.size():
-            self._mapping = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
+            self._mapping = pages.Mapping.of(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
         mapping = self._mapping
         if mapping is not None and not read_ahead:
-            _ask_for_just(mapping, self._fd, position, length)
-        if mapping is None or position + length > len(mapping) or not _brought_in(mapping, position, length):
+            _ask_for_just(mapping.mapped, self._fd, position, length)
+        if mapping is None or not pages.are_there(mapping, position, length):
             return np.frombuffer(self.read_at(position, length), np.uint8)
-        return np.frombuffer(mapping, np.uint8, length, position)
+        return mapping.array[position : position + length]
 
     def data_from(self, position: int) -> int:
         """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
@@ -154,8 +154,17 @@ class RealFile:
         size = self.size()
         if size == 0:
             return np.empty(0, np.uint8)
-        self._shared = mmap.mmap(self._fd, size, access=mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ)
-        return np.frombuffer(self._shared, np.uint8)
+        access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
+        self._shared = pages.Mapping.of(mmap.mmap(self._fd, size, access=access))
+        return self._shared.array
+
+    def fetch(self, position: int, length: int) -> None:
+        """Bring mapped bytes into memory."""
+        if self._shared is not None:
+            pages.fetch(self._shared, self._descriptor, self._path, position, length)
+
+    def _descriptor(self) -> int:
+        return self._fd
 
     def let_go(self, position: int, length: int) -> None:
         """The pages of the shared mapping that lie in there whole."""
@@ -163,7 +172,7 @@ class RealFile:
         length = end - end % mmap.PAGESIZE - begin
         shared = self._shared
         if shared is not None and length > 0:
-            let_go(np.frombuffer(shared, np.uint8)[begin : begin + length])
+            let_go(shared.address + begin, length)
 
     def begin_sync(self) -> None:
         """Linux's sync_file_range, which waits for nothing; elsewhere there is no beginning."""
@@ -204,12 +213,6 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
 def _nearest(path: Path) -> Path:
     with named_errors(path):
         return nearest_directory(path)
-
-
-def _brought_in(mapping: mmap.mmap, position: int, length: int) -> bool:
-    """Whether the pages are there: not on an old Linux, at a bad sector, or where the file was cut."""
-    begin = position - position % mmap.PAGESIZE
-    return bring_in(np.frombuffer(mapping, np.uint8)[begin : position + length])
 
 
 def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: int) -> None:

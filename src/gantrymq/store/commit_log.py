@@ -22,6 +22,7 @@ from gantrymq.model.message import StoredMessage
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 from gantrymq.store.mapped_file_queue import MappedFileQueue
 
+_HEAD = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
 
 
@@ -95,13 +96,20 @@ class CommitLog:
         return self.queue.select(offset, size)
 
     def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
-        """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given)."""
+        """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given).
+
+        Raises DiskError.
+        """
         file = self.queue.find(offset)
         if file is None or not file.hold_to_read():
             return None
         try:
             buffer = file.array.data
             position = offset - file.file_from_offset
+            if size is None:
+                fetch_record(file, position)
+            else:
+                file.fetch(position, size)
             layout = record.read_layout(buffer, position, file.committed_position)
             if not isinstance(layout, Layout) or (size is not None and layout.size != size):
                 return None
@@ -137,8 +145,18 @@ class CommitLog:
         position = offset - file.file_from_offset
         if file.file.data_from(position) >= position + record.BLANK_SIZE:  # a file that is only reserved is not read
             return RecordStop.ZEROS
+        fetch_record(file, position)
         return record.check_record(file.array.data, position, file.size, check)
 
     def close(self) -> None:
         """Close the files."""
         self.queue.close()
+
+
+def fetch_record(file: MappedFile, position: int) -> None:
+    """Bring what seems to be a record at ``position`` of ``file`` into memory. Raises DiskError."""
+    file.fetch(position, record.BLANK_SIZE)
+    if file.size - position >= record.BLANK_SIZE:
+        size, magic = _HEAD.unpack_from(file.array.data, position)
+        if magic in (record.MAGIC_V1, record.MAGIC_V2):
+            file.fetch(position, size)

@@ -5,12 +5,15 @@ Thread rule: one scanner belongs to one thread; it reads what was written before
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
-from gantrymq.format.record import RecordStop
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordStop
 from gantrymq.fs.api import Bytes
+from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.commit_log import CommitLog
@@ -20,6 +23,9 @@ from gantrymq.store.record_scan import Scan
 from gantrymq.store.scan_ahead import ScanAhead, of_data
 
 Item = TypeVar("Item")
+
+_WINDOW_BYTES = 8 << 20
+_HEAD = struct.Struct(">iI")
 
 STOPS = {
     codes.STOP_BLANK: RecordStop.BLANK,
@@ -78,21 +84,21 @@ class LogScanner:
     def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, RecordStop | None]:
         buffer = self._buffer_of(file)
         base = file.file_from_offset
-        limit = file.size
-        stop_at = limit if self._end is None else min(limit, self._end - base)
+        stop_at = file.size if self._end is None else min(file.size, self._end - base)
         if self._ahead is not None:
-            view = of_data(file.file, lambda at, length: buffer[at : at + length])
+            view = of_data(file.file, partial(_fetched, file, buffer))
             self._ahead.begin(view, base, self.offset - base, stop_at)
         while True:
-            batch, code = self._next_batch(buffer, base, stop_at, limit)
+            batch, code = self._next_batch(file, buffer, stop_at)
             self.stop = STOPS.get(code)
             if batch.count:
                 yield batch
             if code != codes.STOP_FULL:
                 return self.stop
 
-    def _next_batch(self, buffer: Bytes, base: int, stop: int, limit: int) -> tuple[RecordBatch, int]:
-        """What lies at ``offset``, which moves behind it, and the code of why there is no more."""
+    def _next_batch(self, file: MappedFile, buffer: Bytes, stop: int) -> tuple[RecordBatch, int]:
+        """What lies at ``offset``, which moves behind it, and the code of why there is no more. Raises DiskError."""
+        base = file.file_from_offset
         start, bound = self.offset - base, stop
         if self._ahead is not None:
             batch = self._ahead.take(start)
@@ -100,15 +106,43 @@ class LogScanner:
                 self.offset = batch.end_offset
                 return batch, codes.STOP_FULL if self.offset < base + stop else codes.STOP_RANGE
             bound = self._ahead.bound(start, stop)
-        batch, code, position = self._scan(buffer, base, start, bound, limit)
+        limit = self._fetch_window(file, start, bound)
+        batch, code, position = self._scan(buffer, base, start, min(bound, limit), limit)
+        while not batch.count and (needed := min(start + _bytes_needed(buffer, start, limit), file.size)) > limit:
+            file.fetch(start, needed - start)
+            limit = needed
+            batch, code, position = self._scan(buffer, base, start, min(bound, limit), limit)
+        if batch.count and limit < file.size and code != codes.STOP_RANGE:
+            code = codes.STOP_FULL  # the window may end within the next record
         self.offset = base + position
         return batch, codes.STOP_FULL if code == codes.STOP_RANGE and position < stop else code
+
+    def _fetch_window(self, file: MappedFile, start: int, bound: int) -> int:
+        """Bring the bytes from ``start`` on into memory, at most up to ``bound``; returns where they end."""
+        end = min(bound, start + _WINDOW_BYTES)
+        if self._end is None:  # a log mostly ends in a hole, which nobody should bring in
+            end = data_end(file.file, start, end)
+        file.fetch(start, end - start)
+        return end
 
     def _buffer_of(self, file: MappedFile) -> Bytes:
         """The same array for the same file: a kernel knows it again."""
         if self._scanned is None or self._scanned[0] is not file:
             self._scanned = file, read_only(file.array.data)
         return self._scanned[1]
+
+
+def _fetched(file: MappedFile, buffer: Bytes, position: int, length: int) -> Bytes:
+    file.fetch(position, length)
+    return buffer[position : position + length]
+
+
+def _bytes_needed(buffer: Bytes, start: int, limit: int) -> int:
+    """How many bytes what stands at ``start`` needs to be judged, of which those up to ``limit`` are in memory."""
+    if limit - start < BLANK_SIZE:
+        return BLANK_SIZE
+    size, magic = _HEAD.unpack_from(buffer.data, start)
+    return int(size) if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) else 0
 
 
 def one_ahead(scanner: Iterable[Item]) -> Iterator[Item]:

@@ -76,11 +76,21 @@ class MappedFile:
         """Where a writer puts bytes: the write buffer if there is one, else the mapping."""
         return self.array if self._buffer is None else self._buffer
 
+    def fetch(self, position: int, length: int) -> None:
+        """Bring mapped bytes into memory before they are looked at; raises DiskError with the first that is missing."""
+        self.read(position, length)
+
+    def read(self, position: int, length: int) -> Bytes:
+        """A view of mapped bytes, to the end of the file at most, that are in memory by now. Raises DiskError."""
+        array = self.array
+        self.file.fetch(position, length)
+        return array[position : position + length]
+
     def data_end(self, position: int) -> int:
         """Behind the last byte from ``position`` on that is not zero; ``position`` where there is none."""
         end = at = position
         while (at := self.file.data_from(at)) < self.size:
-            data = np.flatnonzero(self.array[at : at + _LOOK_BYTES])
+            data = np.flatnonzero(self.read(at, _LOOK_BYTES))
             end = at + int(data[-1]) + 1 if len(data) else end
             at += _LOOK_BYTES
         return end
@@ -231,13 +241,16 @@ class MappedFile:
             self.flushed_position, self._is_wiped = ready, False
         return self.flushed_position
 
-    def select(self, position: int, length: int) -> SelectMappedBufferResult | None:
-        """A held view of bytes that were written, or None where they were not (selectMappedBuffer)."""
+    def select(self, position: int, length: int, *, fetched: bool = True) -> SelectMappedBufferResult | None:
+        """A held view of bytes that were written, or None where they were not (selectMappedBuffer).
+
+        They are in memory by now, unless the caller will :meth:`fetch` what it looks at. Raises DiskError.
+        """
         if position < 0 or length < 0 or position + length > self.committed_position or not self.hold_to_read():
             return None
         try:
-            view = self.array[position : position + length]
-        except BaseException:  # it could not be opened, or not be mapped
+            view = self.read(position, length) if fetched else self.array[position : position + length]
+        except BaseException:  # it could not be opened, not be mapped, or not be read
             self.release()
             raise
         return SelectMappedBufferResult(self.file_from_offset + position, view, length, self)

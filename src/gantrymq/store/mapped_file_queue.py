@@ -131,7 +131,7 @@ class MappedFileQueue:
         return files[0] if first_if_missing else None
 
     def select(self, offset: int, length: int) -> SelectMappedBufferResult | None:
-        """A held view of ``length`` written bytes at ``offset``; None where they are not all there."""
+        """A held view of ``length`` written bytes at ``offset``, or None where they are not all there; DiskError."""
         file = self.find(offset)
         return file.select(offset - file.file_from_offset, length) if file else None
 

@@ -5,9 +5,9 @@ Thread rule: the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from gantrymq.errors import StoreError
+from gantrymq.errors import DiskError, StoreError
 from gantrymq.fs.api import File
 
 _PAGE_BYTES = 4096
@@ -19,11 +19,32 @@ def read_by_pages(file: File, position: int, length: int, note: Callable[[int, i
     ``note(start, end, error)`` hears of each such page, by its place in the file.
     """
     pages = []
-    for at in range(position, position + length, _PAGE_BYTES):
-        wanted = min(_PAGE_BYTES, position + length - at)
+    at, stop = position, position + length
+    while at < stop:
+        wanted = min(_PAGE_BYTES - at % _PAGE_BYTES, stop - at)
         try:
             pages.append(file.read_at(at, wanted))
         except (OSError, StoreError) as error:
             pages.append(bytes(wanted))
-            note(at, at + wanted, str(error))
+            note(at, at + wanted, cause_of(error))
+        at += wanted
     return b"".join(pages)
+
+
+def cause_of(error: Exception) -> str:
+    """What the operating system says, without the path."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return error.cause if isinstance(error, DiskError) else getattr(error, "reason", str(error))
+
+
+def joined(pages: Mapping[tuple[int, int, int], str]) -> list[tuple[tuple[int, int, int], str]]:
+    """Unreadable (file, begin, end) with their reasons, in order; those of one file that touch as one."""
+    ranges: list[tuple[tuple[int, int, int], str]] = []
+    for (file, begin, end), reason in sorted(pages.items()):
+        if ranges and ranges[-1][0][0] == file and begin <= ranges[-1][0][2]:
+            (_, first, before), known = ranges.pop()
+            ranges.append(((file, first, max(before, end)), known))
+        else:
+            ranges.append(((file, begin, end), reason))
+    return ranges

@@ -22,6 +22,8 @@ from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
 from gantrymq.tools.loss import LostRange
 
+UNREADABLE = "unreadable"  # the reason of a range that the disk does not give back
+
 
 @dataclass(slots=True)
 class FoundRecords:
@@ -77,6 +79,7 @@ class IntactRecords:
         self._scan, self._ahead = scan, ahead
         self._files = files
         self.min_offset = files[0].base if files else 0
+        self._unreadable: list[tuple[int, int]] = []  # of the file at hand: what no lost range covers yet
         self.total_bytes = sum(file.size_bytes for file in files)
         self.found = FoundRecords(self.min_offset, self.min_offset)
 
@@ -104,9 +107,12 @@ class IntactRecords:
             elif isinstance(event, Broken):
                 self._lose(file.path, event.start, event.end, event.stop.value)
             elif isinstance(event, Unreadable):
-                self._lose(file.path, event.start, event.end, event.error)
+                self._unreadable.append((event.start, event.end))
             elif event.stop is not RecordStop.BLANK:
                 self._lose(file.path, event.offset, file.end, event.stop.value)
+        for start, end in self._unreadable:
+            self.found.gaps.append(LostRange(file.path, start, end, UNREADABLE))
+        self._unreadable = []
 
     def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
         right = batch.columns[codes.CRC_OK, : batch.count] == 1
@@ -121,8 +127,14 @@ class IntactRecords:
         return batch.take(right)
 
     def _lose(self, path: Path, start: int, end: int, reason: str) -> None:
-        if start < end:
-            self.found.gaps.append(LostRange(path, start, end, reason))
+        if start >= end:
+            return
+        causes = [one for one in self._unreadable if one[0] < end and start < one[1]]
+        if causes:  # what looks like a broken record is one that the disk does not give back
+            reason = UNREADABLE
+            others = [one for one in self._unreadable if one not in causes]
+            self._unreadable = [*others, *((end, stop) for _, stop in causes if end < stop)]
+        self.found.gaps.append(LostRange(path, start, end, reason))
 
 
 def torn_rows(batch: RecordBatch) -> Iterable[int]:

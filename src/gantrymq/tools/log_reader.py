@@ -98,6 +98,7 @@ class LogFileReader:
         self._entry = file
         self._scan = scan or RecordScan(codes.CHECK_MARK, LARGE_BATCH_RECORDS)
         self._unreadable: list[Unreadable] = []
+        self._told: set[int] = set()  # where the unreadable pages begin that were noted
 
     def __iter__(self) -> Iterator[LogEvent]:
         """Everything in the file. Raises FileNotFoundError, StorePermissionError."""
@@ -130,6 +131,7 @@ class LogFileReader:
             batch, code, reached = self._scan(chunk, base + position - lead, lead, end, len(chunk))
             if batch.count:
                 mark_by_closing_crc(batch)
+                self._mark_unreadable(batch)
                 yield batch
                 # What is left of the chunk is looked at again.
                 position, wanted = position - lead + reached, 0
@@ -198,8 +200,20 @@ class LogFileReader:
             chunk = read_only(chunk.tobytes().ljust(length, b"\0"))
         return chunk
 
+    def _mark_unreadable(self, batch: RecordBatch) -> None:
+        """Let no record count as right that lies in an unreadable page, whatever zeros in its place would say."""
+        columns = batch.columns[:, : batch.count]
+        begins = columns[codes.POS] + batch.base
+        for page in self._told:
+            columns[codes.CRC_OK, (begins < page + _PAGE_BYTES) & (page < begins + columns[codes.SIZE])] = 0
+
     def _note_unreadable(self, position: int, stop: int, error: str) -> None:
         start, end = self._entry.base + position, self._entry.base + stop
+        page = start - start % _PAGE_BYTES
+        if page in self._told:  # it is read more than once: by a scan, and by the search for the next record
+            return
+        self._told.add(page)
+        start, end = page, min(page + _PAGE_BYTES, self._entry.end)
         if self._unreadable and self._unreadable[-1].end == start:
             start = self._unreadable.pop().start
         self._unreadable.append(Unreadable(self._entry.path, start, end, error))

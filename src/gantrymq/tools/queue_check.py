@@ -24,6 +24,7 @@ from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_units import QueueUnits, queue_units
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.bad_pages import joined
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.queue_files import QueueFiles, queue_directories
@@ -222,10 +223,13 @@ class QueueCheck:
         """The files of which the disk did not give back all that was looked at."""
         for queue in self.queues:
             files = queue.files
-            for base, error in sorted(files.unreadable.items()):
-                text = f"the disk does not give all of it back: {error}"
+            place = {"topic": files.topic, "queue_id": files.queue_id}
+            for (base, begin, end), error in joined(files.unreadable):
+                text = f"the disk does not give back bytes {begin} to {end}: {error}"
+                first, behind = (base + begin) // UNIT_SIZE, -(-(base + end) // UNIT_SIZE)
+                slots = {"queue_offset": first, "count": behind - first, "length_bytes": end - begin}
                 path = files.directory / offset_name(base)
-                yield self._finding(Kind.FILE_UNREADABLE, path, text, topic=files.topic, queue_id=files.queue_id)
+                yield self._finding(Kind.FILE_UNREADABLE, path, text, **place, **slots)
 
     def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
         return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]

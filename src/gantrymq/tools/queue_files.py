@@ -20,7 +20,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.store.consume_queues import queue_id_of
-from gantrymq.tools.bad_pages import read_by_pages
+from gantrymq.tools.bad_pages import cause_of, read_by_pages
 
 _LOOK_BYTES = 1 << 20
 
@@ -30,8 +30,8 @@ class QueueFiles:
     """The files of queue ``queue_id`` of ``topic``: ``sizes`` are their lengths by the offset in their name.
 
     ``end`` is behind the last unit that is not all zeros; ``first`` the first offset that a file holds. Both count
-    units, as queue offsets do. ``unreadable`` says of files, by the offset in their name, why the disk did not give
-    back all that was asked for; those pages count as zeros.
+    units, as queue offsets do. ``unreadable`` has the bytes (file's offset, begin, end) that the disk did not give
+    back, with the reason; they count as zeros.
     """
 
     fs: FileSystem
@@ -41,7 +41,7 @@ class QueueFiles:
     file_size: int
     sizes: dict[int, int] = field(default_factory=dict)
     others: list[Entry] = field(default_factory=list)
-    unreadable: dict[int, str] = field(default_factory=dict)
+    unreadable: dict[tuple[int, int, int], str] = field(default_factory=dict)
     first: int = 0
     end: int = 0
 
@@ -121,7 +121,10 @@ class QueueFiles:
     def _read_file(self, base: int, position: int, length: int) -> bytes:
         try:
             file = self.fs.open(self.directory / offset_name(base))
-        except (FileNotFoundError, StoreError):
+        except FileNotFoundError:
+            return b""
+        except (OSError, StoreError) as error:
+            self._note(base, 0, self.sizes.get(base, self.file_size), cause_of(error))
             return b""
         try:
             return file.read_at(position, length)
@@ -131,7 +134,7 @@ class QueueFiles:
             file.close()
 
     def _note(self, base: int, start: int, end: int, error: str) -> None:
-        self.unreadable.setdefault(base, error)
+        self.unreadable.setdefault((base, start, end), error)
 
 
 def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:

@@ -1,0 +1,83 @@
+"""Reading bytes, and the pages of a mapping, from a disk that may not give them back.
+
+A read that fails half way returns what came before the bad sector, so a short answer says nothing: only the next read
+tells an end of file from an error. A mapped page that cannot be read ends the process with SIGBUS, which Python cannot
+catch. ``fetch`` therefore asks the kernel for the pages first (MADV_POPULATE_READ, Linux 5.14), which reports an error
+instead of raising the signal. A page can be dropped from memory between that call and its use; the signal then comes
+only if the disk fails within this moment.
+
+Thread rule: any thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.errors import DiskError
+from gantrymq.fs.api import Bytes
+from gantrymq.fs.descriptors import bring_in, named_errors
+
+PAGE_BYTES = mmap.PAGESIZE
+_PROBE_BYTES = 1 << 20
+
+
+def read_at(fd: int, path: Path, position: int, length: int) -> bytes:
+    """``length`` bytes from ``position``; fewer only where the file ends. Raises DiskError with its position."""
+    data = _read_some(fd, path, position, length)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    position, length = position + len(data), length - len(data)
+    while length and (data := _read_some(fd, path, position, length)):
+        parts.append(data)
+        position, length = position + len(data), length - len(data)
+    return b"".join(parts)
+
+
+def _read_some(fd: int, path: Path, position: int, length: int) -> bytes:
+    with named_errors(path, position=position):
+        return os.pread(fd, length, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapped file: its bytes, and where they lie in memory."""
+
+    mapped: mmap.mmap
+    array: Bytes
+    address: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, mapped: mmap.mmap) -> Mapping:
+        """A mapping that lives as long as this, or a view of its array, does."""
+        array = np.frombuffer(mapped, np.uint8)
+        return cls(mapped, array, array.ctypes.data, len(array))
+
+
+def are_there(mapping: Mapping, position: int, length: int) -> bool:
+    """Whether these bytes could be brought into memory, all of them."""
+    begin, end = position - position % PAGE_BYTES, position + length
+    return end <= mapping.size_bytes and bring_in(mapping.address + begin, end - begin)
+
+
+def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, length: int) -> None:
+    """Bring ``length`` mapped bytes from ``position`` into memory.
+
+    Raises DiskError with the position of the first page that the disk does not give back, or that lies behind the end
+    of a file that another program cut short. On a system without MADV_POPULATE_READ the file is read instead, which
+    leaves the same pages in memory.
+    """
+    begin, end = position - position % PAGE_BYTES, min(position + length, mapping.size_bytes)
+    if begin >= end or bring_in(mapping.address + begin, end - begin):
+        return
+    for at in range(begin, end, _PROBE_BYTES):
+        wanted = min(_PROBE_BYTES, end - at)
+        if (count := len(read_at(fd(), path, at, wanted))) < wanted:
+            raise DiskError(path, "the file was cut short while it was in use: it ends here", at + count)

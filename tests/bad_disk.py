@@ -1,0 +1,97 @@
+"""Disks that do not give back what was written: a real one, and a seam that works on every machine.
+
+The real one is an ext4 image on a loop device. Chosen blocks of its files are moved behind the place where the image's
+own file is then cut, so that the kernel gives EIO for exactly these blocks, on a read and on a look at a mapping.
+
+The seam fails the reads of :mod:`gantrymq.fs.pages`, which all of the store's files go through. What a test puts into
+the bad bytes beforehand is what a look at a mapping would find that did not ask first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import DiskError
+from gantrymq.fs import pages
+
+BLOCK_BYTES = 4096
+_IMAGE_BLOCKS, _KEPT_BLOCKS = 8192, 8128
+GARBAGE = b"\xdb"
+
+
+def _done(*words: str | Path, stdin: str = "") -> bool:
+    return subprocess.run(words, input=stdin, text=True, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@contextmanager
+def _mounted(image: Path, here: Path) -> Iterator[Path]:
+    here.mkdir(exist_ok=True)
+    if not _done("mount", "-o", "loop", image, here):
+        pytest.skip("this machine does not let us mount an image")
+    try:
+        yield here
+    finally:
+        _done("umount", "-l", here)
+
+
+def image_of(store: Path, scratch: Path) -> Path:
+    """An image that holds ``store`` as ``store``; skips where this machine cannot make one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a disk")
+    if shutil.which("mkfs.ext4") is None or shutil.which("debugfs") is None:
+        pytest.skip("mkfs.ext4 and debugfs are not installed here")
+    image = scratch / "whole-image"
+    image.touch()
+    os.truncate(image, _IMAGE_BLOCKS * BLOCK_BYTES)
+    options = ("-m", "0", "-b", str(BLOCK_BYTES), "-O", "^has_journal,^metadata_csum")
+    if not _done("mkfs.ext4", "-q", "-F", *options, image):
+        pytest.skip("mkfs.ext4 cannot make the image")
+    with _mounted(image, scratch / "filled") as disk:
+        shutil.copytree(store, disk / "store")
+    return image
+
+
+@contextmanager
+def bad_blocks(image: Path, scratch: Path, *blocks: tuple[str, int]) -> Iterator[Path]:
+    """The store of a copy of ``image``, of which these (path in the store, block number) cannot be read."""
+    bad = scratch / "bad-image"
+    shutil.copyfile(image, bad)
+    moves = [f"bmap /store/{path} {block} {_KEPT_BLOCKS + 8 + n}\n" for n, (path, block) in enumerate(blocks)]
+    assert _done("debugfs", "-w", "-f", "-", bad, stdin="".join(moves))
+    with _mounted(bad, scratch / "disk") as disk:
+        os.truncate(bad, _KEPT_BLOCKS * BLOCK_BYTES)
+        yield disk / "store"
+
+
+Break = Callable[[Path, int, int], None]
+
+
+def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Returns ``spoil(path, begin, end)``: these bytes cannot be read from then on, and hold garbage."""
+    bad: dict[str, tuple[int, int]] = {}
+    read_some = pages._read_some
+
+    def read(fd: int, path: Path, position: int, length: int) -> bytes:
+        begin, end = bad.get(os.path.realpath(path), (0, 0))
+        if position < end and begin < position + length:
+            if position >= begin:
+                raise DiskError(path, "Input/output error", position)
+            length = begin - position  # a read ends in front of the sector that it cannot have
+        return read_some(fd, path, position, length)
+
+    def spoil(path: Path, begin: int, end: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(begin)
+            file.write(GARBAGE * (end - begin))
+        bad[os.path.realpath(path)] = (begin, end)
+
+    monkeypatch.setattr(pages, "_read_some", read)
+    monkeypatch.setattr(pages, "bring_in", lambda *_: False)  # as on a system that cannot be asked for pages
+    return spoil
