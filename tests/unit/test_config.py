@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gantrymq.config.amended import amended
 from gantrymq.config.broker_settings import BrokerConfig
-from gantrymq.config.keys import require_same_at_start
+from gantrymq.config.keys import fields_by_key, require_same_at_start
+from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
 from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
@@ -306,3 +307,35 @@ def test_what_only_a_start_reads_stays() -> None:
     require_same_at_start(running, replace(running, file_reserved_time_hours=1, flush_interval_commit_log_ms=1))
     with pytest.raises(ConfigError, match=r"flushDiskType='SYNC_FLUSH' .* it is 'ASYNC_FLUSH', and only a start reads"):
         require_same_at_start(running, replace(running, flush_disk_type=FlushDiskType.SYNC_FLUSH))
+
+
+@pytest.mark.parametrize("field", ["broker_name", "broker_cluster_name", "region_id", "msg_trace_topic_name"])
+@pytest.mark.parametrize("value", ["", "a\x01b", "a\nb", "a\ud800", "n" * 256])
+def test_a_name_that_no_message_and_no_topic_could_carry_is_refused_at_the_start(field: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        BrokerConfig(**{field: value})
+
+
+@pytest.mark.parametrize("value", ["a b", "a/b", "n" * 128])
+def test_a_broker_and_its_cluster_have_names_that_a_topic_may_have(value: str) -> None:
+    for field in ("broker_name", "broker_cluster_name"):
+        with pytest.raises(ConfigError):
+            BrokerConfig(**{field: value})
+    BrokerConfig(broker_name="broker-a.rack_1%", broker_cluster_name="Größe")
+
+
+def test_every_key_of_a_place_or_an_address_is_read_at_the_start_alone() -> None:
+    """A key without effect that a later version, or RocketMQ, would act on at the next start."""
+    places = re.compile(
+        r"(?i)path|IP\d$|[a-z]Port$|Host$|role$|storeType|fileSize|dLeger|masterAddress|controllerAddr$"
+    )
+    live = {"namesrvAddr", "brokerConfigPath", "filterSupportRetry"}  # acted on at once; never updated; no port
+    at_start = {
+        name
+        for kind in (BrokerConfig, MessageStoreConfig)
+        for name, spec in fields_by_key(kind).items()
+        if spec.metadata["at_start"]
+    }
+    found = {name for name in KNOWN_KEYS if places.search(name)}
+    assert {name for name in found if name not in at_start and not is_read_at_start(name)} <= live
+    assert {"storePathRootDir", "haListenPort", "brokerIP2", "storeType"} <= found

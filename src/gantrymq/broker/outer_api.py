@@ -39,6 +39,9 @@ from gantrymq.remoting.transport.client import RemotingClient
 
 _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
+# There is no HA server yet. The field must be an address, or a Java slave fails at parsing it. At port 0 nothing can
+# listen; at haListenPort another broker of the machine may, whose log the slave would copy.
+_NO_HA_SERVER = 0
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 log = get_logger()
@@ -69,7 +72,7 @@ class BrokerOuterAPI:
             broker_name=broker.broker_name,
             broker_addr=self._address,
             cluster_name=broker.broker_cluster_name,
-            ha_server_addr=f"{broker.broker_ip2}:{broker.ha_listen_port}",
+            ha_server_addr=f"{broker.broker_ip2}:{_NO_HA_SERVER}",
             broker_id=broker.broker_id,
             heartbeat_timeout_millis=broker.broker_not_active_timeout_ms if broker.enable_slave_acting_master else None,
             enable_acting_master=broker.enable_slave_acting_master,

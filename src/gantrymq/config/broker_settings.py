@@ -6,14 +6,26 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gantrymq.config.keys import check_values, fields_by_key, key, read_fields, require_same_at_start, write_fields
-from gantrymq.config.known_keys import KNOWN_KEYS
+from gantrymq.config.keys import (
+    check_text,
+    check_values,
+    fields_by_key,
+    key,
+    read_fields,
+    require_same_at_start,
+    write_fields,
+)
+from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
 from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.config.strangers import StrangerLimits
+from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+_MOST_QUEUES = 65_536  # of a topic
+_NAME = r"[^\s/]{1,127}"  # it is the name of a topic, too
+_TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
 @dataclass(frozen=True)
@@ -25,17 +37,16 @@ class BrokerConfig(StrangerLimits):
     """
 
     # The machine's name in RocketMQ; its broker.conf says this.
-    broker_name: str = key("brokerName", "broker-a", at_start=True)
-    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster", at_start=True)
+    broker_name: str = key("brokerName", "broker-a", allowed=_NAME, at_start=True)
+    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster", allowed=_NAME, at_start=True)
     broker_id: int = key("brokerId", 0, least=0, most=LONG_MAX, at_start=True)
     broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
-    broker_ip2: str = key("brokerIP2", "127.0.0.1")
+    broker_ip2: str = key("brokerIP2", "127.0.0.1", at_start=True)
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
-    ha_listen_port: int = key("haListenPort", 10912, least=0, most=65535)
     namesrv_addr: str = key("namesrvAddr", "")
     broker_permission: int = key("brokerPermission", PERM_READ | PERM_WRITE, least=0, most=7)
-    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1, most=_MOST_QUEUES)
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", True)
     cluster_topic_enable: bool = key("clusterTopicEnable", True, at_start=True)
     broker_topic_enable: bool = key("brokerTopicEnable", True, at_start=True)
@@ -45,11 +56,11 @@ class BrokerConfig(StrangerLimits):
     clear_retry_topic_when_delete_topic: bool = key("clearRetryTopicWhenDeleteTopic", True)
     enable_mixed_message_type: bool = key("enableMixedMessageType", False)
     trace_topic_enable: bool = key("traceTopicEnable", False, at_start=True)
-    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", at_start=True)
+    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", allowed=_TOPIC, at_start=True)
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
-    region_id: str = key("regionId", "DefaultRegion")
+    region_id: str = key("regionId", "DefaultRegion", allowed=".{1,255}")
     trace_on: bool = key("traceOn", True)
-    revive_queue_num: int = key("reviveQueueNum", 8, least=1, at_start=True)
+    revive_queue_num: int = key("reviveQueueNum", 8, least=1, most=_MOST_QUEUES, at_start=True)
     reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
@@ -128,13 +139,24 @@ class LiveConfig:
         So it does where a broker is ``running`` and only a start reads what they change. A key of RocketMQ that does
         not act here is kept and shown, one that nobody knows passed over.
         """
+        others = {name: text for name, text in entries.items() if is_known(name) and not knows(name)}
+        for name, text in others.items():
+            check_text(name, text)
+        if running:
+            self._refuse_start_keys(entries)
         broker = replace(self.broker, **read_fields(self.broker, entries))
         store = replace(self.store, **read_fields(self.store, entries))
         if running:
             require_same_at_start(self.broker, broker)
             require_same_at_start(self.store, store)
         self.broker, self.store = broker, store
-        self._others |= {name: text for name, text in entries.items() if is_known(name) and not knows(name)}
+        self._others |= others
+
+    def _refuse_start_keys(self, entries: Mapping[str, str]) -> None:
+        """Raises ConfigError where one of the keys without effect here says where or what a broker is."""
+        for name, text in entries.items():
+            if is_read_at_start(name) and not knows(name) and text != self._others.get(name):
+                raise ConfigError(name, text[:64], "what the start read: it belongs in the broker.conf")
 
     def to_properties(self) -> str:
         """Both as the text of a ``broker.conf``, one key a line."""

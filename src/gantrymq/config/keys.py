@@ -18,6 +18,9 @@ _TRUTH = {"true": True, "false": False}
 _ALLOWED = {bool: "true or false", int: "a whole number", str: "a text"}
 # Not what int() takes besides: 1_0 is a typing error, and of thousands of digits it makes a ValueError.
 _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
+# No text has a character that ends a line or a property of a message, or that UTF-8 cannot write.
+_NOT_IN_A_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+MAX_TEXT_LENGTH = 8_192
 
 
 def key(
@@ -27,14 +30,18 @@ def key(
     least: int | None = None,
     most: int = INT_MAX,
     multiple: int = 1,
+    allowed: str = "",
     at_start: bool = False,
 ) -> Any:
     """A dataclass field under RocketMQ's key, with the bounds of its number: an int of Java where not told of a long.
 
     Nothing here waits or counts for longer than that, and a thread that is told to ends with an OverflowError.
-    What is read ``at_start`` alone cannot be changed later.
+    ``allowed`` is a regular expression that a text has to match as a whole. What is read ``at_start`` alone cannot be
+    changed later.
     """
-    rules = {"key": name, "least": least, "most": most, "multiple": multiple, "at_start": at_start}
+    rules = {
+        "key": name, "least": least, "most": most, "multiple": multiple, "allowed": allowed, "at_start": at_start,
+    }  # fmt: skip
     return field(default=default, metadata=rules)
 
 
@@ -54,8 +61,26 @@ def check_values(config: Any) -> None:
         if not isinstance(value, type(default)) or isinstance(value, bool) != isinstance(default, bool):
             value = _meant(name, default, value)
             object.__setattr__(config, spec.name, value)  # frozen for all others
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, str):
+            check_text(name, value)
+            if spec.metadata["allowed"] and not re.fullmatch(spec.metadata["allowed"], value):
+                raise ConfigError(name, value[:64], f"a text that matches {spec.metadata['allowed']}")
+        elif isinstance(value, int) and not isinstance(value, bool):
             _check_bounds(name, spec, value)
+
+
+def check_text(name: str, text: str) -> None:
+    """Raises ConfigError where ``text`` is too long for a setting, or has a character that no setting may have."""
+    check_length(name, text)
+    wrong = _NOT_IN_A_TEXT.search(text)
+    if wrong is not None:
+        raise ConfigError(name, text[:64], f"a text without the character U+{ord(wrong[0]):04X}")
+
+
+def check_length(name: str, text: str) -> None:
+    """Raises ConfigError where ``text`` is too long for a setting."""
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ConfigError(name, f"{text[:64]}…", f"at most {MAX_TEXT_LENGTH} characters, not {len(text)}")
 
 
 def require_same_at_start(running: Any, wanted: Any) -> None:

@@ -129,3 +129,24 @@ KNOWN_KEYS = frozenset(
     writeBufferLowWaterMark writeWithoutMmap
     """.split()
 )
+
+# Keys that name the place, the addresses or the kind of a broker and its store. Only a start reads them, whether they
+# act here or not: a broker that is told another one while it runs would be another broker after its next start.
+_START_KEYS = frozenset(
+    """
+    brokerIP2 brokerRole compactionCqMappedFileSize compactionMappedFileSize combineCQLoadingCQTypes
+    controllerAddr dLegerGroup dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog
+    enableLmq enableMultiDispatch fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer haListenPort haMasterAddress indexRocksDBEnable isBrokerContainer
+    isInBrokerContainer mappedFileSizeTimerLog mapperFileSizeBatchConsumeQueue messageStorePlugIn metricsExporterType
+    metricsGrpcExporterTarget metricsPromExporterHost metricsPromExporterPort preferredLeaderId
+    readOnlyCommitLogStorePaths rocksdbCQDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize socksProxyConfig storeType timerRocksDBEnable timerWheelEnable transRocksDBEnable
+    useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useTLS writeWithoutMmap
+    """.split()
+)
+
+
+def is_read_at_start(name: str) -> bool:
+    """Whether only a start reads a key that has no field in a settings class."""
+    return name in _START_KEYS or name.startswith(("storePath", "tls."))

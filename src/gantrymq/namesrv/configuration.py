@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.config.amended import amended
-from gantrymq.config.keys import read_fields, write_fields
+from gantrymq.config.keys import check_length, read_fields, require_same_at_start, write_fields
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.namesrv.settings import WITHOUT_EFFECT, NamesrvConfig, acts
@@ -44,10 +44,13 @@ class NamesrvConfiguration:
         """Set what ``entries`` name, all or nothing, and keep it in configStorePath; what is not shown is passed over.
 
         A file that is there keeps its comments and its other lines; a new one gets all settings. Raises ConfigError for
-        a bad value, OSError or DiskFullError where it cannot be kept.
+        a bad value and for another value of what only a start reads, OSError or DiskFullError where it cannot be kept.
         """
         async with self._writing:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
+            require_same_at_start(self.config, config)
+            for key in entries.keys() & self._others.keys():
+                check_length(key, entries[key])
             others = {key: entries.get(key, text) for key, text in self._others.items()}
             shown = _shown(config, others)  # without tls.*, which would wait in the file for the next start
             known = {key: text for key, text in entries.items() if key in shown}

@@ -46,11 +46,11 @@ class NamesrvConfig(StrangerLimits):
     """
 
     # 0.0.0.0 in RocketMQ; here nobody outside is served unless that is asked for.
-    bind_address: str = key("bindAddress", "127.0.0.1")
-    listen_port: int = key("listenPort", 9876, least=0, most=65535)
-    server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1)
-    kv_config_path: str = key("kvConfigPath", "")
-    config_store_path: str = key("configStorePath", "")
+    bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
+    listen_port: int = key("listenPort", 9876, least=0, most=65535, at_start=True)
+    server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
+    kv_config_path: str = key("kvConfigPath", "", at_start=True)
+    config_store_path: str = key("configStorePath", "", at_start=True)
     order_message_enable: bool = key("orderMessageEnable", False)
     return_order_topic_config_to_broker: bool = key("returnOrderTopicConfigToBroker", True)
     scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, least=1, most=LONG_MAX)
@@ -62,7 +62,7 @@ class NamesrvConfig(StrangerLimits):
     need_wait_for_service: bool = key("needWaitForService", False)
     wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
     delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
-    config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath")
+    config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath", at_start=True)
 
     def __post_init__(self) -> None:
         """Check every value."""

@@ -83,7 +83,9 @@ class ConfigProcessor:
         try:
             if entries:
                 await self._configuration.update(entries)
-        except (ConfigError, OSError, GantrymqError) as error:
+        except ConfigError as error:
+            return request.response(ResponseCode.INVALID_PARAMETER, str(error))
+        except (OSError, GantrymqError) as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         return request.response(ResponseCode.SUCCESS)
 
