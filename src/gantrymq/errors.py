@@ -63,6 +63,22 @@ class WrongFileSizeError(StoreError):
         self.size_bytes = size_bytes
 
 
+class MissingFileError(StoreError):
+    """``count`` files are missing between two others; ``path`` is the first of them, [begin, end) its address space."""
+
+    def __init__(self, path: str | Path, count: int, begin: int, end: int, remedy: str) -> None:
+        more = f", and {count - 1} more after it" if count > 1 else ""
+        super().__init__(path, f"is missing{more}: no file holds offsets {begin} to {end}; {remedy}")
+        self.count, self.begin, self.end = count, begin, end
+
+
+class MissingLogError(StoreError):
+    """Files of the commit log are missing that the rest of the store knows of; ``path`` is the first of them.
+
+    To open the store for writing would drop what points into them, so that it is refused without an explicit setting.
+    """
+
+
 class AmbiguousGeometryError(StoreError):
     """The files allow more than one reading of their geometry; ``keys`` names the settings that decide."""
 

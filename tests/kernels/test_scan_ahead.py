@@ -21,6 +21,7 @@ from gantrymq.kernels.arrays import read_only
 from gantrymq.store import scan_ahead
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import DigestScan
 from gantrymq.store.scan_ahead import ScanAhead
@@ -86,7 +87,7 @@ def scan_of(check: int) -> Callable[[], DigestScan]:
 
 
 def read_log(fs: MemoryFileSystem, start: int, end: int | None, check: int, ahead: ScanAhead | None) -> tuple[Any, ...]:
-    log = CommitLog(fs, FOLDER, FILE_BYTES)
+    log = CommitLog(fs, StorePaths(FOLDER.parent, (FOLDER,)), FILE_BYTES)
     log.load()
     scanner = LogScanner(log, start, end, DigestScan(check, LEVELS, RECORDS), ahead)
     found = [record for batch in late(scanner) for record in facts(batch)]
@@ -214,7 +215,7 @@ def test_a_hole_is_not_looked_at(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020}"
     path.write_bytes(random_record(rng, 0))
     os.truncate(path, size)
-    log = CommitLog(RealFileSystem(), tmp_path, size)
+    log = CommitLog(RealFileSystem(), StorePaths(tmp_path, (tmp_path,)), size)
     log.load()
     with Watched(lambda: DigestScan(codes.CHECK_BODY, LEVELS, RECORDS, 1)) as ahead:
         scanner = LogScanner(log, 0, None, DigestScan(codes.CHECK_BODY, LEVELS, RECORDS), ahead)

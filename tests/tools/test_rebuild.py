@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
-from gantrymq.errors import DiskFullError, StoreError, StoreLockedError, WrongFileSizeError
+from gantrymq.errors import DiskFullError, MissingFileError, StoreError, StoreLockedError
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
@@ -343,6 +343,6 @@ def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> Non
         assert queue_files(store) == before
     (store / "commitlog" / f"{SMALL.mapped_file_size_commit_log:020d}").unlink()
     before_all = tree(store)
-    with pytest.raises(WrongFileSizeError, match="follow"):
+    with pytest.raises(MissingFileError, match="is missing"):
         rebuild(store)
     assert tree(store) == before_all

@@ -292,8 +292,9 @@ def test_the_defaults_are_rocketmqs() -> None:
 
 def test_where_a_default_is_our_own_it_is_on_purpose() -> None:
     ours = parse_properties(write_settings(MessageStoreConfig())).keys() - parse_properties(DEFAULTS).keys()
-    own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize"}
-    assert ours == own_keys | {"commitLogRecoverMaxNum", "brokerIP1"}
+    own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
+    paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
+    assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1"}
 
 
 def test_the_delays_of_the_levels_are_read_from_their_text() -> None:

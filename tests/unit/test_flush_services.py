@@ -39,7 +39,7 @@ POOLED = replace(BARE, transient_store_pool_enable=True, transient_store_pool_si
 def new_log(fs: MemoryFileSystem | FaultyFileSystem, pool: TransientStorePool | None = None) -> CommitLog:
     fs.make_directory(PATHS.commit_log)
     equip = (lambda file: lend_buffer(pool, file, fail_fast=True)) if pool else None
-    return CommitLog(fs, PATHS.commit_log, FILE_SIZE, equip)
+    return CommitLog(fs, PATHS, FILE_SIZE, equip)
 
 
 def write(log: CommitLog, length: int, store_timestamp_ms: int = NOON_MS) -> None:
@@ -370,7 +370,7 @@ def test_the_buffer_of_a_full_file_is_given_back() -> None:
 def test_without_a_buffer_a_file_is_written_through_its_mapping_unless_that_is_forbidden() -> None:
     fs, pool = MemoryFileSystem(), TransientStorePool(1, FILE_SIZE)
     fs.make_directory(PATHS.commit_log)
-    log = CommitLog(fs, PATHS.commit_log, FILE_SIZE, lambda file: lend_buffer(pool, file, fail_fast=False))
+    log = CommitLog(fs, PATHS, FILE_SIZE, lambda file: lend_buffer(pool, file, fail_fast=False))
     write(log, FILE_SIZE)
     write(log, 10)
     assert [file.is_buffered for file in log.queue.files] == [True, False]

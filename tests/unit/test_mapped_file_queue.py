@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import DiskError, DiskFullError, WrongFileSizeError
+from gantrymq.errors import DiskError, DiskFullError, MissingFileError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
@@ -18,7 +18,7 @@ SIZE = 8192
 
 
 def new_queue(fs: FileSystem, *, reserve_space: bool = True) -> MappedFileQueue:
-    return MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=reserve_space)
+    return MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=reserve_space, remedy="")
 
 
 def filled(fs: MemoryFileSystem, length: int, start: int = 0) -> MappedFileQueue:
@@ -122,11 +122,7 @@ def add_file(fs: MemoryFileSystem, name: str, size: int) -> Path:
     [
         (offset_name(2 * SIZE), SIZE - 1),
         (offset_name(2 * SIZE), SIZE + 1),
-        (offset_name(3 * SIZE), SIZE),
         (offset_name(2 * SIZE + 1), SIZE),
-        (offset_name(2 * SIZE)[1:], SIZE),
-        ("copy", SIZE),
-        ("٠" * 20, SIZE),
     ],
 )
 def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, size: int) -> None:
@@ -140,12 +136,32 @@ def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, siz
     assert names(fs) == before
 
 
+@pytest.mark.parametrize("name", [offset_name(2 * SIZE)[1:], "copy", f"{offset_name(0)}.bak", ".nfs0001", "٠" * 20])
+@pytest.mark.parametrize("size", [0, 1, SIZE])
+def test_a_foreign_file_is_left_alone(name: str, size: int) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, 2 * SIZE)
+    add_file(fs, name, size)
+    before = names(fs)
+    queue = new_queue(fs)
+    queue.load()
+    assert (len(queue.files), names(fs)) == (2, before)
+
+
+def test_a_missing_file_in_the_middle_is_named() -> None:
+    fs = MemoryFileSystem()
+    filled(fs, SIZE)
+    add_file(fs, offset_name(3 * SIZE), SIZE)
+    with pytest.raises(MissingFileError, match="and 1 more") as refused:
+        new_queue(fs).load()
+    assert (refused.value.path, refused.value.end) == (DIRECTORY / offset_name(SIZE), 3 * SIZE)
+
+
 def test_a_load_that_is_refused_removes_no_empty_file() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
-    for name in ("stranger", "zero"):
-        fs.open(DIRECTORY / name, writable=True, create=True)
-    fs.open(DIRECTORY / "stranger", writable=True).resize(1)
+    add_file(fs, offset_name(SIZE), 1)
+    add_file(fs, offset_name(2 * SIZE), 0)
     before = names(fs)
     with pytest.raises(WrongFileSizeError):
         new_queue(fs).load()
@@ -388,7 +404,7 @@ def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
         allocators[-1].start()
         allocators[-1].join(0.1)
 
-    queue = MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=True, equip=allocator_comes)
+    queue = MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=True, equip=allocator_comes, remedy="")
     for number in range(4):
         queue.last_for_append().append(bytes([number + 1]) * SIZE)
         for allocator in allocators:

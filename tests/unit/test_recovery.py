@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
-from gantrymq.errors import StoreError, StoreLockedError, WrongFileSizeError
+from gantrymq.errors import MissingLogError, StoreError, StoreLockedError, WrongFileSizeError
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
@@ -17,7 +17,17 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.rebuild import rebuild_store
-from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_reader, open_store, queue_messages
+from store_cases import (
+    GEOMETRY_KEYS,
+    NOON_MS,
+    ROOT,
+    SMALL,
+    await_dispatch,
+    open_reader,
+    open_store,
+    queue_messages,
+    tree,
+)
 
 MESSAGES = 400
 
@@ -118,19 +128,30 @@ def test_units_that_point_behind_the_last_file_count_as_cut(killed: Path, lost_f
         (killed / "abort").unlink()
     for log_file in sorted((killed / "commitlog").iterdir())[-lost_files:]:
         log_file.unlink()
-    with open_reader(killed) as reader:
+    config = replace(SMALL, accept_missing_commit_log=lost_files == 99)
+    with open_reader(killed, config) as reader:
         planned = reader.recovery.queue_units_cut
-    with open_store(RealFileSystem(), killed) as store:
+    with open_store(RealFileSystem(), killed, config) as store:
         assert store.recovery.queue_units_cut == planned == MESSAGES - len(bodies(killed)) > 0
         assert store.recovery.queue_units_added == 0
 
 
-def test_an_empty_log_drops_the_queues_and_says_so_first(killed: Path) -> None:
+def test_an_empty_log_drops_the_queues_only_where_that_is_accepted(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
+    before = tree(killed)
+    with pytest.raises(MissingLogError, match="acceptMissingCommitLog=true"):
+        open_store(RealFileSystem(), killed)
     with open_reader(killed) as reader:
+        assert [type(one) for one in reader.problems] == [MissingLogError]
+        assert sum(queue.max_offset for queue in reader.consume_queues) == MESSAGES
+        with pytest.raises(MissingLogError):
+            reader.plan()
+    assert tree(killed) == before
+    accepted = replace(SMALL, accept_missing_commit_log=True)
+    with open_reader(killed, accepted) as reader:
         assert reader.recovery.queues_destroyed == 2
     assert (killed / "consumequeue" / "orders" / "0").exists()
-    with open_store(RealFileSystem(), killed) as store:
+    with open_store(RealFileSystem(), killed, accepted) as store:
         assert store.queues() == []
         assert store.query_offsets("orders", "k1") == []
     assert list((killed / "index").iterdir()) == []
@@ -163,7 +184,7 @@ def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:
 
 def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
-    with open_store(RealFileSystem(), killed) as store:
+    with open_store(RealFileSystem(), killed, replace(SMALL, accept_missing_commit_log=True)) as store:
         store.put(Message("orders", b"x", keys=["k1"]))
         await_dispatch(store)
         assert store.query_offsets("orders", "k1") == [0], "the index had been ahead"
@@ -171,7 +192,7 @@ def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path)
 
 def test_an_index_that_a_power_cut_brings_back_is_not_that_of_a_new_log() -> None:
     config, clock, fs = (
-        replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH),
+        replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, accept_missing_commit_log=True),
         ManualClock(NOON_MS),
         MemoryFileSystem(),
     )

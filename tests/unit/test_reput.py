@@ -67,7 +67,7 @@ def log() -> Log:
 def new_log(config: MessageStoreConfig, on_arrival: Arrival | None = None) -> Log:
     fs, paths = MemoryFileSystem(), StorePaths(ROOT)
     fs.make_directory(ROOT)
-    commit_log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log)
+    commit_log = CommitLog(fs, paths, config.mapped_file_size_commit_log)
     queues = ConsumeQueues(fs, paths, config)
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     assert checkpoint.page == Checkpoint()

@@ -40,7 +40,7 @@ class Keeper:
     def __init__(self, files: int, config: MessageStoreConfig = ANY_HOUR) -> None:
         self.clock = ManualClock(NOON_MS)
         self.fs = MemoryFileSystem(clock=self.clock)
-        self.log = CommitLog(self.fs, StorePaths(ROOT).commit_log, FILE_SIZE)
+        self.log = CommitLog(self.fs, StorePaths(ROOT), FILE_SIZE)
         self.fs.make_directory(StorePaths(ROOT).commit_log)
         for _ in range(files):
             self.log.queue.last_for_append().append(bytes(FILE_SIZE))

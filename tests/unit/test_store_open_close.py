@@ -22,6 +22,7 @@ from gantrymq.errors import (
     ConfigError,
     DiskFullError,
     GantrymqError,
+    MissingFileError,
     NotAStoreError,
     StoreClosedError,
     StoreLockedError,
@@ -30,6 +31,7 @@ from gantrymq.errors import (
     WrongFileSizeError,
 )
 from gantrymq.format.checkpoint import decode_checkpoint
+from gantrymq.format.names import offset_name
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
@@ -211,10 +213,13 @@ def test_a_file_of_a_wrong_size_refuses_the_load_and_is_named(tmp_path: Path, fo
     with victim.open("ab") as file:
         file.write(b"!")
     before = tree(tmp_path)
-    for attempt in (open_store, open_reader):
-        with pytest.raises(WrongFileSizeError) as refused:
-            attempt(path=tmp_path)
-        assert refused.value.path == victim
+    with pytest.raises(WrongFileSizeError) as refused:
+        open_store(path=tmp_path)
+    assert refused.value.path == victim
+    if folder == "commitlog":
+        with open_reader(path=tmp_path) as reader:
+            assert [one.path for one in reader.problems] == [victim]
+            assert len(list(reader.messages())) == 400
     assert tree(tmp_path) == before
 
 
@@ -237,15 +242,26 @@ def test_a_size_that_must_hold_refuses_other_files(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["0000000000000001638", "00000000000000016384x", "00000000000000016385"])
-def test_a_stray_copy_in_the_log_is_named(tmp_path: Path, name: str) -> None:
+def test_a_file_whose_name_is_no_multiple_of_the_size_is_named(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
-    copy = tmp_path / "commitlog" / name
+    copy = tmp_path / "commitlog" / "00000000000000016385"
     copy.write_bytes(bytes(SMALL.mapped_file_size_commit_log))
     with pytest.raises(WrongFileSizeError) as refused:
         open_store(path=tmp_path)
     assert refused.value.path == copy
+
+
+@pytest.mark.parametrize("name", ["0000000000000001638", "00000000000000016384x", "lost+found.txt"])
+def test_a_foreign_file_in_the_log_stops_nothing_and_stays(tmp_path: Path, name: str) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(10))
+    foreign = tmp_path / "commitlog" / name
+    for content in (b"", b"x", bytes(SMALL.mapped_file_size_commit_log)):
+        foreign.write_bytes(content)
+        with open_store(path=tmp_path) as store:
+            assert len(bodies(store)) == 10
+        assert foreign.read_bytes() == content
 
 
 def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> None:
@@ -254,9 +270,9 @@ def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> Non
     files = sorted((tmp_path / "commitlog").iterdir())
     files[1].unlink()
     before = tree(tmp_path)
-    with pytest.raises(WrongFileSizeError) as refused:
+    with pytest.raises(MissingFileError, match="salvage") as refused:
         open_store(path=tmp_path)
-    assert refused.value.path == files[2]
+    assert refused.value.path == files[1]
     assert tree(tmp_path) == before
 
 
@@ -275,7 +291,7 @@ def test_a_bad_address_is_an_error_that_leaves_the_store_closed() -> None:
 def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
-    stray = tmp_path / "commitlog" / "copy of a file"
+    stray = tmp_path / "commitlog" / offset_name(SMALL.mapped_file_size_commit_log)
     stray.write_bytes(b"x")
     before = tree(tmp_path)
     with pytest.raises(WrongFileSizeError):

@@ -238,6 +238,11 @@ class BrokerMessageStore(MessageStore):
         return self._paths.root
 
     @property
+    def commit_log_paths(self) -> tuple[Path, ...]:
+        """The directories of the commit log."""
+        return self._paths.commit_logs
+
+    @property
     def flushed_offset(self) -> int:
         """Up to where the log is on the disk."""
         return self._log.queue.flushed_where

@@ -10,6 +10,7 @@ import typer
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.lines import print_line
 from gantrymq.cli.messages import warn
+from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, queue_number, time_ms
 
 
@@ -57,3 +58,4 @@ def at(
         behind = found is not None and offset == found.max_offset
         remark = " (the queue's end: nothing was stored then or later)" if behind else ""
         print_line(f"{topic}, queue {queue}, from {time_text(timestamp)}: queue offset {offset}{remark}")
+    end_reading(reader.problems)

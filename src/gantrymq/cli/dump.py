@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS
+from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def dump(
     with closing(open_reader(store, reading)) as reader:
         entries = _Entries(reader, topic, queue, from_ or 0, most)
         print_all = _print_json if json else _print_text
-        if print_all(store, reader, entries):
-            raise typer.Exit(FINDINGS)
+        end_reading(reader.problems, FINDINGS if print_all(store, reader, entries) else DONE)
 
 
 class _Entries:

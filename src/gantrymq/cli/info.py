@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
                 out.write(_fields(store, look))
         else:
             _print(store, look)
+        end_reading(reader.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
         "queues": len(queues),
         "messages": look.messages,
         "bytes": look.bytes,
+        "problems": [{"path": str(one.path), "text": one.reason} for one in look.reader.problems],
     }
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS
+from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gantrymq.cli.record_rows import Record
     from gantrymq.config.properties import Reading
-    from gantrymq.errors import DiskError
+    from gantrymq.errors import DiskError, StoreError
     from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.mapped_file import MappedFile
 
@@ -51,25 +52,34 @@ def log(
         gantrymq store log /data/store --from 1073741824 --json
         gantrymq store log /data/store --json | jq -c 'select(.crcOk == false)'
     """
-    with closing(_open_log(store, read_options(config, set_))) as commit_log:
+    commit_log, problems = _open_log(store, read_options(config, set_))
+    with closing(commit_log):
         items = _items(commit_log, commit_log.min_offset if from_ is None else from_)
-        if (_print_json if json else _print_text)(items):
-            raise typer.Exit(FINDINGS)
+        is_unreadable = (_print_json if json else _print_text)(items)
+    end_reading(problems, FINDINGS if is_unreadable else DONE)
 
 
-def _open_log(path: Path, reading: Reading) -> CommitLog:
-    """The log as its files are. The view is private: loading must not even remove an empty file."""
+def _open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]:
+    """The log as its files are, and what is missing of it; a blank stands for that.
+
+    The view is private: loading must not even remove an empty file.
+    """
     from gantrymq.fs.overlay import OverlayFileSystem
     from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.geometry import find_file_sizes, require_store
+    from gantrymq.store.log_view import end_short_files, fill_view
+    from gantrymq.store.missing_log import log_problems
     from gantrymq.store.paths import StorePaths
 
-    fs, paths = OverlayFileSystem(), StorePaths(path)
-    require_store(fs, path)
+    fs, paths = OverlayFileSystem(), StorePaths.of(path, reading.config)
+    require_store(fs, paths)
     sizes = find_file_sizes(fs, paths, reading.config, reading.given)
-    commit_log = CommitLog(fs, paths.commit_log, sizes.mapped_file_size_commit_log)
+    commit_log = CommitLog(fs, paths, sizes.mapped_file_size_commit_log)
+    problems = log_problems(fs, paths, sizes)
+    fill_view(fs, paths, sizes, problems)
     commit_log.load()
-    return commit_log
+    end_short_files(commit_log, problems)
+    return commit_log, problems
 
 
 def _items(commit_log: CommitLog, offset: int) -> Iterator[Item]:

@@ -10,6 +10,10 @@ from gantrymq.store.reader import StoreReader
 
 
 def open_reader(path: Path, reading: Reading, *, trusts_writer: bool = False) -> StoreReader:
-    """The reader of the store at ``path``; takes and raises what ``StoreReader.open`` does."""
+    """The reader of the store at ``path``; takes and raises what ``StoreReader.open`` does.
+
+    What is missing of the store is told at the end of the command, by ``missing.end_reading(reader.problems)``.
+    """
     with progress() as report:
-        return StoreReader.open(path, reading.config, given=reading.given, progress=report, trusts_writer=trusts_writer)
+        given, config = reading.given, reading.config
+        return StoreReader.open(path, config, given=given, progress=report, trusts_writer=trusts_writer)

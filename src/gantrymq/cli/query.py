@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS
+from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, time_ms, whole_number
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def query(
             _print_json(reader, answers)
         else:
             _print_text(answers)
-        if rows.errors:
-            raise typer.Exit(FINDINGS)
+        end_reading(reader.problems, FINDINGS if rows.errors else DONE)
 
 
 def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -> None:

@@ -97,7 +97,9 @@ def _fields(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, d
 
 
 def _names(root: Path, paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(root)) for path in paths]
+    from gantrymq.store.paths import StorePaths
+
+    return [str(StorePaths(root).name_of(path)) for path in paths]
 
 
 def _print(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> None:

@@ -94,7 +94,9 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
 
 
 def _name(store: Path, path: Path) -> str:
-    return str(path.relative_to(store))
+    from gantrymq.store.paths import StorePaths
+
+    return str(StorePaths(store).name_of(path))
 
 
 def _print(store: Path, out: Path, report: SalvageReport) -> None:

@@ -77,7 +77,7 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
         key, separator, value = assignment.partition("=")
         if not separator or not key:
             raise ConfigError(assignment, "", "key=value")
-        if key not in _FIELDS and key not in KNOWN_KEYS and not also(key):
+        if key not in _FIELDS and key not in KNOWN_KEYS and key not in _OF_OTHER_RELEASES and not also(key):
             raise ConfigError(key, value, f"a key of RocketMQ; nearest: {_nearest(key)}")
         entries[key] = value
     return entries
@@ -91,6 +91,8 @@ def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = 
 
 def remark(key: str, known: Iterable[str] = KNOWN_KEYS) -> str:
     """What to tell a person of a key that does not act: RocketMQ knows it, or nobody does."""
+    if key in _OF_OTHER_RELEASES:
+        return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
     if key in known:
         return f"{key} is known to RocketMQ but has no effect here"
     return f"{key} is no key of RocketMQ; nearest: {_nearest(key)}"
@@ -107,4 +109,12 @@ def _nearest(key: str) -> str:
     return ", ".join(get_close_matches(key, KNOWN_KEYS.union(_FIELDS), 3)) or "none"
 
 
+_OF_OTHER_RELEASES = {
+    "storePathConsumeQueue": "consume queues are in consumequeue/ of the store",
+    "storePathIndex": "index files are in index/ of the store",
+    "storePathCheckpoint": "the checkpoint is checkpoint in the store",
+    "storeCheckpoint": "the checkpoint is checkpoint in the store",
+    "storePathAbort": "the abort file is abort in the store",
+    "abortFile": "the abort file is abort in the store",
+}
 _FIELDS = fields_by_key(MessageStoreConfig)

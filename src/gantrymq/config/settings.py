@@ -13,6 +13,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
+PATH_SEPARATOR = ","  # MULTI_PATH_SPLITTER
 _GIB = 1 << 30
 _UNIT_SIZE = 20
 _DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -37,6 +38,13 @@ class RecoverRule(Enum):
 class MessageStoreConfig:
     """The settings of one store; immutable, checked when made (raises ConfigError)."""
 
+    # A tool is told where the store is; beside that this only guards a log of another store (StorePaths).
+    store_path_root_dir: str = key("storePathRootDir", "", at_start=True)
+    # Empty: commitlog/ in the store. Several directories are separated by commas, as in 5.5.0.
+    store_path_commit_log: str = key("storePathCommitLog", "", at_start=True)
+    read_only_commit_log_store_paths: str = key("readOnlyCommitLogStorePaths", "", at_start=True)
+    # Ours: open a store for writing although files of its commit log are missing (see store.missing_log).
+    accept_missing_commit_log: bool = key("acceptMissingCommitLog", False, at_start=True)
     mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024, at_start=True)
     # Rounded up to whole units, as RocketMQ's getter does.
     mapped_file_size_consume_queue: int = key(
@@ -107,6 +115,7 @@ class MessageStoreConfig:
     def __post_init__(self) -> None:
         """Check every value against what its field allows, and the texts that are lists."""
         check_values(self)
+        self.commit_log_directories, self.read_only_commit_log_directories  # noqa: B018 (raise for a bad path)
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         hours = self.delete_when.rstrip(";").split(";")  # Java's split drops empty parts at the end
@@ -115,6 +124,16 @@ class MessageStoreConfig:
         if not self.delay_levels_ms:
             allowed = f"a list like 1s 5s 10m 2h 1d, none above {_MOST_DELAY_MS} ms"
             raise ConfigError("messageDelayLevel", self.message_delay_level, allowed)
+
+    @property
+    def commit_log_directories(self) -> tuple[str, ...]:
+        """The directories of storePathCommitLog; empty where it is not set."""
+        return _directories("storePathCommitLog", self.store_path_commit_log)
+
+    @property
+    def read_only_commit_log_directories(self) -> tuple[str, ...]:
+        """The directories of readOnlyCommitLogStorePaths, in which no new file is made."""
+        return _directories("readOnlyCommitLogStorePaths", self.read_only_commit_log_store_paths)
 
     @cached_property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -129,3 +148,14 @@ class MessageStoreConfig:
                 return ()
             levels.append(delay_ms)
         return tuple(levels)
+
+
+def _directories(key_name: str, text: str) -> tuple[str, ...]:
+    """The directories that a setting lists, separated by commas; raises ConfigError for an empty or blank-led one.
+
+    RocketMQ takes a blank beside a comma as a part of the path, and an empty path as the root directory.
+    """
+    parts = text.strip().rstrip(PATH_SEPARATOR).split(PATH_SEPARATOR) if text.strip() else []
+    if any(not part or part != part.strip() for part in parts):
+        raise ConfigError(key_name, text, "one directory, or several separated by commas without blanks")
+    return tuple(dict.fromkeys(parts))

@@ -157,7 +157,7 @@ class EmbeddedBroker:
         limit = self._life.max_decompressed_body_size
         if store is not None:
             return stored.messages_of(store, topic, limit)
-        return stored.read_messages(self.store_path, topic, limit)
+        return stored.read_messages(self.store_path, topic, self._life.store_config)
 
     def bodies(self, topic: str) -> list[bytes]:
         """The bodies of :meth:`messages`. Raises ValueError where one cannot be decompressed."""

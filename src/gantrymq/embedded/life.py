@@ -13,6 +13,7 @@ from pathlib import Path
 from gantrymq.clock import ShiftedClock
 from gantrymq.config.broker_settings import LiveConfig, knows
 from gantrymq.config.properties import parse_assignments
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.embedded.standalone import Extras, Standalone
 from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
 from gantrymq.fs.mortal import MortalFileSystem
@@ -78,6 +79,11 @@ class BrokerLife:
     def store(self) -> MessageStore | None:
         """The store that is open; None between two lives."""
         return self._pair.broker.store if self._pair is not None else None
+
+    @property
+    def store_config(self) -> MessageStoreConfig:
+        """The settings of the store."""
+        return self._config().store
 
     async def start(self) -> None:
         """Returns when the broker's route answers; harmless where it runs."""

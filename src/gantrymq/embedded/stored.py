@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gantrymq.client.records import or_as_stored
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import NotAStoreError
 from gantrymq.format.packed_body import with_decompressed_body
 from gantrymq.model.message import StoredMessage
@@ -35,11 +36,12 @@ def messages_of(store: MessageStore, topic: str, max_decompressed_body_size: int
     return found
 
 
-def read_messages(store: Path, topic: str, max_decompressed_body_size: int) -> list[StoredMessage]:
+def read_messages(store: Path, topic: str, config: MessageStoreConfig) -> list[StoredMessage]:
     """The same of a store that nobody has open, or whose broker was killed: what a recovery would leave."""
+    limit = config.max_decompressed_body_size_bytes
     try:
-        with StoreReader.open(store) as reader:
-            return [or_as_stored(message, max_decompressed_body_size) for message in reader.messages(topic)]
+        with StoreReader.open(store, config) as reader:
+            return [or_as_stored(message, limit) for message in reader.messages(topic)]
     except NotAStoreError:
         return []
 

@@ -38,7 +38,7 @@ def check_rows(options: WriteOptions, tables: Iterator[Any]) -> Iterator[Any]:
 def _store_config(options: WriteOptions) -> MessageStoreConfig:
     assert options.path is not None
     config, given = options.store_settings()
-    return find_file_sizes(RealFileSystem(), StorePaths(Path(options.path)), config, given)
+    return find_file_sizes(RealFileSystem(), StorePaths.of(Path(options.path), config), config, given)
 
 
 def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> None:

@@ -25,6 +25,7 @@ from gantrymq.spark.staging import finished, forget_abandoned, give_up, remove, 
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.paths import StorePaths
 
 _LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.1
@@ -45,7 +46,8 @@ class StoreSink:
         """Make the store where there is none, before anything is staged in it; raises NotAStoreError."""
         if not self._path.is_dir() or not any(self._path.iterdir()):
             self._open().close()
-        require_store(RealFileSystem(), self._path)
+        config, _ = self._options.store_settings()
+        require_store(RealFileSystem(), StorePaths.of(self._path, config))
 
     def commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
         """Put the rows of ``files``; False where the batch was in the store already.

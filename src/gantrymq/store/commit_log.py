@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 from gantrymq.format import record
 from gantrymq.format.queue_entry import QueueEntry
@@ -20,19 +19,20 @@ from gantrymq.format.record import CheckCRC, Layout, RecordStop
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
-from gantrymq.store.mapped_file_queue import MappedFileQueue
+from gantrymq.store.multi_path_queue import MultiPathMappedFileQueue
+from gantrymq.store.paths import StorePaths
 
 _HEAD = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
 
 
 class CommitLog:
-    """The log in ``directory`` with files of ``file_size`` bytes."""
+    """The log in the directories of ``paths`` with files of ``file_size`` bytes."""
 
     def __init__(
-        self, fs: FileSystem, directory: Path, file_size: int, equip: Callable[[MappedFile], None] | None = None
+        self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None = None
     ) -> None:
-        self.queue = MappedFileQueue(fs, directory, file_size, reserve_space=True, equip=equip)
+        self.queue = MultiPathMappedFileQueue(fs, paths, file_size, equip)
 
     @property
     def file_size(self) -> int:

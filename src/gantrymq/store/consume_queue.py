@@ -34,6 +34,7 @@ _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _BLANKS_A_LOOK = 16_384
 _OFFSET_SIZE = 8
+REBUILD = "`gantrymq store rebuild` makes the queues again from the commit log"
 
 
 class ConsumeQueue:
@@ -52,7 +53,9 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self._owe = owe or fs.sync_directory
-        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe)
+        self.files = MappedFileQueue(
+            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD
+        )
         self.max_physic_offset = -1
         # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
         # with one more record that says 1, the queue began anew there.

@@ -33,6 +33,9 @@ _END = b"\xff\xff"
 NO_ADDRESS = 1
 
 
+_REBUILD = "move the files away: `gantrymq store rebuild` makes them again from the commit log"
+
+
 class ConsumeQueueExt:
     """The extended units of one queue, in ``directory``/TOPIC/QUEUE."""
 
@@ -45,7 +48,9 @@ class ConsumeQueueExt:
         file_size: int,
         owe: Callable[[Path], None] | None = None,
     ) -> None:
-        self.files = MappedFileQueue(fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe)
+        self.files = MappedFileQueue(
+            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=_REBUILD
+        )
 
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""

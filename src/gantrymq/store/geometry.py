@@ -21,6 +21,7 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_hea
 from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, FileSystem
+from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
@@ -34,16 +35,16 @@ _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 
 
-def require_store(fs: FileSystem, root: Path) -> None:
-    """Raise NotAStoreError where ``root`` holds no store, or one that a salvage has not finished."""
-    paths = StorePaths(root)
+def require_store(fs: FileSystem, paths: StorePaths) -> None:
+    """Raise NotAStoreError where the root of ``paths`` holds no store, or one that a salvage has not finished."""
+    root = paths.root
     if not fs.exists(root):
         raise NotAStoreError(root, "does not exist")
     if fs.exists(root / SALVAGE_MARK):
         raise NotAStoreError(root, UNFINISHED_SALVAGE)
     if [entry.name for entry in fs.scan(root)] == [LOCK]:
         return  # it was about to be made when its maker was killed
-    if not any(fs.exists(path) for path in (paths.commit_log, paths.consume_queue, paths.checkpoint, paths.abort)):
+    if not any(fs.exists(path) for path in (*paths.commit_logs, paths.consume_queue, paths.checkpoint, paths.abort)):
         raise NotAStoreError(root, "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
 
 
@@ -53,7 +54,7 @@ def find_file_sizes(
     """``config`` with the sizes of commit log and consume queue files as the files say, unless they are ``given``."""
     found: dict[str, int] = {}
     if "mappedFileSizeCommitLog" not in given:
-        size = _common_size(paths.commit_log, fs.scan(paths.commit_log))
+        size = usual_size([file.size_bytes for file in offset_files(fs, paths.commit_logs)])
         if size:
             found["mapped_file_size_commit_log"] = size
     if "mappedFileSizeConsumeQueue" not in given:
@@ -63,16 +64,10 @@ def find_file_sizes(
     return replace(config, **found)  # type: ignore[arg-type]
 
 
-def _common_size(directory: Path, entries: list[Entry]) -> int:
-    files = [entry for entry in entries if not entry.is_directory and entry.size_bytes]
-    sizes = [entry.size_bytes for entry in files]
-    if not sizes:
-        return 0
-    usual = max(set(sizes), key=sizes.count)
-    for entry in files:
-        if entry.size_bytes != usual:
-            raise WrongFileSizeError(directory / entry.name, entry.size_bytes, f"{usual} like the others")
-    return usual
+def usual_size(sizes: list[int]) -> int:
+    """The size that most files have, of several the largest; 0 where none has any."""
+    counted = [size for size in sizes if size]
+    return max(sorted(set(counted), reverse=True), key=counted.count) if counted else 0
 
 
 def _queue_file_size(fs: FileSystem, directory: Path) -> int:

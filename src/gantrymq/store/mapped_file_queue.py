@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gantrymq.errors import GantrymqError, WrongFileSizeError
-from gantrymq.format.names import offset_name, parse_offset_name
+from gantrymq.errors import GantrymqError, MissingFileError, StoreError, WrongFileSizeError
+from gantrymq.format.names import offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
+from gantrymq.store.offset_files import OffsetFile, offset_files
 
 _DESTROY_AT_ONCE_MS = 0
 
@@ -29,7 +30,8 @@ class MappedFileQueue:
 
     ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
     mapping must); then ``leave_bytes()`` of the disk must be left for others. ``equip`` is called with each new file
-    before anything is written to it. New names are durable at once, or ``owe`` hears of their directory.
+    before anything is written to it. New names are durable at once, or ``owe`` hears of their directory. ``remedy``
+    says what helps where files are missing or of a wrong length.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class MappedFileQueue:
         reserve_space: bool,
         equip: Callable[[MappedFile], None] | None = None,
         owe: Callable[[Path], None] | None = None,
+        remedy: str,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
@@ -51,6 +54,7 @@ class MappedFileQueue:
         self._reserve_space = reserve_space
         self._equip = equip
         self._owe = owe
+        self._remedy = remedy
         self._ahead: dict[int, MappedFile] = {}  # by where they begin: on the disk, and not in the row (yet)
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
@@ -91,24 +95,27 @@ class MappedFileQueue:
         """Take the files of the directory, all of them as fully written.
 
         Zero-length files at the end are removed: a power cut took their size before anything in them was flushed.
-        Raises WrongFileSizeError where a file has another size, is out of line,
-        or has a name that is no offset; nothing is changed then.
+        A name that is no offset, and what is no regular file, is left alone. Raises WrongFileSizeError where a file
+        has another size or its name is no multiple of it, and MissingFileError where one is missing in between;
+        nothing is changed then.
         """
-        entries = [entry for entry in self._fs.scan(self.directory) if not entry.is_directory]
+        entries = self._entries()
         empty = []
         while entries and entries[-1].size_bytes == 0:
-            empty.append(self.directory / entries.pop().name)
+            empty.append(entries.pop().path)
         files: list[MappedFile] = []
-        for entry in entries:
-            path = self.directory / entry.name
-            offset = parse_offset_name(entry.name)
-            if offset is None:
-                raise WrongFileSizeError(path, entry.size_bytes, "a name of 20 digits; move the file away")
-            if entry.size_bytes != self.file_size:
-                raise WrongFileSizeError(path, entry.size_bytes, f"{self.file_size} like the others or as configured")
-            if offset % self.file_size or (files and offset != files[-1].file_from_offset + self.file_size):
-                raise WrongFileSizeError(path, entry.size_bytes, "its name to follow the file before it")
-            file = self._mapped(offset)
+        for path, offset, size_bytes in entries:
+            if size_bytes != self.file_size:
+                raise WrongFileSizeError(
+                    path, size_bytes, f"{self.file_size} like the others or as configured; {self._remedy}"
+                )
+            if offset % self.file_size:
+                raise WrongFileSizeError(path, size_bytes, f"a name that is a multiple of the size {self.file_size}")
+            if files and offset == files[-1].file_from_offset:
+                raise StoreError(path, f"is there twice, also as {files[-1].path}; move one of them away")
+            if files and offset > files[-1].file_from_offset + self.file_size:
+                raise self._missing(files[-1], offset)
+            file = self._mapped(path, offset)
             file.set_positions(self.file_size)
             files.append(file)
         for path in empty:
@@ -116,8 +123,25 @@ class MappedFileQueue:
         self._files = tuple(files)
         self.flushed_where = self.committed_where = self.max_offset
 
-    def _mapped(self, offset: int) -> MappedFile:
-        path = self.directory / offset_name(offset)
+    def _entries(self) -> list[OffsetFile]:
+        return offset_files(self._fs, self._directories)
+
+    @property
+    def _directories(self) -> tuple[Path, ...]:
+        """Every directory that holds files."""
+        return (self.directory,)
+
+    def _directory_for(self, offset: int) -> Path:
+        """Where a new file that begins at ``offset`` belongs."""
+        return self.directory
+
+    def _missing(self, before: MappedFile, offset: int) -> MissingFileError:
+        begin = before.file_from_offset + self.file_size
+        count = (offset - begin) // self.file_size
+        path = self._directory_for(begin) / offset_name(begin)
+        return MissingFileError(path, count, begin, offset, self._remedy)
+
+    def _mapped(self, path: Path, offset: int) -> MappedFile:
         return MappedFile(path, offset, self.file_size, partial(self._fs.open, path, writable=True))
 
     def find(self, offset: int, *, first_if_missing: bool = False) -> MappedFile | None:
@@ -186,8 +210,9 @@ class MappedFileQueue:
             self._drop([ahead[offset] for offset in sorted(ahead, reverse=True)])
 
     def _make(self, offset: int) -> MappedFile:
-        mapped = self._mapped(offset)
-        self._fs.make_directory(self.directory, synced=self._owe is None)
+        directory = self._directory_for(offset)
+        mapped = self._mapped(directory / offset_name(offset), offset)
+        self._fs.make_directory(directory, synced=self._owe is None)
         file = self._fs.open(mapped.path, writable=True, create=True)
         try:
             self._prepare(file)
@@ -196,7 +221,7 @@ class MappedFileQueue:
             self._fs.remove(mapped.path)
             raise
         file.close()
-        (self._owe or self._fs.sync_directory)(self.directory)
+        (self._owe or self._fs.sync_directory)(directory)
         return mapped
 
     def _prepare(self, file: File) -> None:
@@ -257,7 +282,7 @@ class MappedFileQueue:
     def first_modified_ms(self) -> int:
         """When the first file was last written to (its modification time)."""
         first = self.first
-        for entry in self._fs.scan(self.directory) if first else ():
+        for entry in self._fs.scan(first.path.parent) if first else ():
             if first is not None and entry.name == first.path.name:
                 return entry.modified_ms
         return 0
@@ -311,7 +336,7 @@ class MappedFileQueue:
 
     def _sync_names(self) -> None:
         if self._owes_sync:
-            self._fs.sync_directory(self.directory)
+            self._fs.sync_directory(*self._directories)
             self._owes_sync = False
 
     def _remove(self, file: MappedFile) -> None:
@@ -324,7 +349,7 @@ class MappedFileQueue:
             self._fs.remove(file.path)
         except (GantrymqError, OSError):
             if was_in_row:
-                again = self._mapped(file.file_from_offset)
+                again = self._mapped(file.path, file.file_from_offset)
                 again.set_positions(file.wrote_position)
                 with self._guard:
                     self._files = tuple(sorted((*self._files, again), key=lambda one: one.file_from_offset))
@@ -380,7 +405,8 @@ class MappedFileQueue:
     def destroy(self) -> list[Path]:
         """Remove every file and the directory; returns the paths of the files."""
         removed = self.clear()
-        self._fs.remove_directory(self.directory)
+        for directory in self._directories:
+            self._fs.remove_directory(directory)
         return removed
 
     def close(self) -> None:

@@ -30,11 +30,12 @@ from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_b
 from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
-from gantrymq.store.geometry import require_store
+from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.missing_log import require_whole_log
 from gantrymq.store.opening import load_index, load_parts
 from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
@@ -83,7 +84,7 @@ class MessageStore(WritingStore):
         on_arrival: Arrival | None,
         housekeeping: bool,
     ) -> None:
-        self._paths = paths = StorePaths(path)
+        self._paths = paths = StorePaths.of(path, config)
         self._fs = fs
         self._clock = clock
         self._put_lock = PutLock()
@@ -93,6 +94,7 @@ class MessageStore(WritingStore):
         self._pool: TransientStorePool | None = None
         self._log_cleaner: CleanCommitLogService | None = None
         self.failures: list[tuple[str, Exception]] = []
+        paths.require_own_log(config)
         self._store_host = store_host_of(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
@@ -124,13 +126,14 @@ class MessageStore(WritingStore):
         queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread. With ``housekeeping`` what is
         old is deleted and what was delayed is delivered while the store is open.
 
-        Raises NotAStoreError, StoreLockedError, WrongFileSizeError, AmbiguousGeometryError, StorePermissionError,
-        DiskFullError. After any but the last the store is as it was; after that it is one that a kill has left.
+        Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, WrongFileSizeError,
+        AmbiguousGeometryError, StorePermissionError, DiskFullError. After any but the last the store is as it was;
+        after that it is one that a kill has left.
         """
         path = Path(path)
         files = fs or RealFileSystem()
         if not create or files.scan(path):
-            require_store(files, path)
+            require_store(files, StorePaths.of(path, config or MessageStoreConfig()))
         clock = clock or SystemClock()
         return cls(path, config or MessageStoreConfig(), given, files, clock, progress, on_arrival, housekeeping)
 
@@ -140,6 +143,9 @@ class MessageStore(WritingStore):
         self, config: MessageStoreConfig, given: Collection[str], progress: Progress | None, on_arrival: Arrival | None
     ) -> None:
         fs, paths = self._fs, self._paths
+        require_whole_log(fs, paths, find_file_sizes(fs, paths, config, given))
+        for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
+            fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._equip)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
@@ -214,6 +220,7 @@ class MessageStore(WritingStore):
             max(self._dispatchable_end() - self._reput.queues_end_offset, 0), log.file_size
         )
         self._space = DiskSpace(self._fs, self._paths, config)
+        log.queue.full_directories = lambda: self._space.full_directories
         flush = FlushRealTimeService(log, self._checkpoint, config)
         self._flush_runner = self._runner(self._group_commit if self.is_sync_flush else flush)
         commit = CommitRealTimeService(log, config, self._flush_runner.wake)

@@ -54,7 +54,7 @@ def load_parts(
     # What it says of the queues must hold for those that are listed afterwards, while a writer goes on.
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     config = find_file_sizes(fs, paths, config, given)
-    log = CommitLog(fs, paths.commit_log, config.mapped_file_size_commit_log, equip)
+    log = CommitLog(fs, paths, config.mapped_file_size_commit_log, equip)
     log.load()
     queues = ConsumeQueues(fs, paths, config)
     queues.load()

@@ -1,25 +1,65 @@
-"""Where the parts of a store lie below its root (StorePathConfigHelper)."""
+"""Where the parts of a store lie: below its root, but for a commit log that the settings put elsewhere.
+
+The only place that knows of storePathCommitLog and readOnlyCommitLogStorePaths: a part of the program that looks for
+a file of a store takes its directory from here.
+
+Source: StorePathConfigHelper, MessageStoreConfig.getStorePathCommitLog.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from gantrymq.errors import StoreError
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError, StoreError
 from gantrymq.format import names
 
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """The paths of the store at ``root``."""
+    """The paths of the store at ``root``. Make one with :meth:`of` where the commit log may lie elsewhere.
+
+    ``elsewhere`` are the directories of storePathCommitLog, empty where it is not set; ``read_only`` are directories
+    that hold files of the commit log and get no new ones.
+    """
 
     root: Path
+    elsewhere: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, root: Path, config: MessageStoreConfig) -> StorePaths:
+        """The paths of the store at ``root`` with these settings."""
+        elsewhere, read_only = config.commit_log_directories, config.read_only_commit_log_directories
+        return cls(root, tuple(map(Path, elsewhere)), tuple(map(Path, read_only)))
 
     @property
     def commit_log(self) -> Path:
-        """Directory of the commit log."""
-        return self.root / names.COMMIT_LOG
+        """Directory of the commit log; the first one where there are several."""
+        return self.commit_logs[0]
+
+    @property
+    def commit_logs(self) -> tuple[Path, ...]:
+        """All directories of the commit log, those that get new files first."""
+        writable = self.writable_commit_logs
+        return (*writable, *(path for path in self.read_only if path not in writable))
+
+    @property
+    def writable_commit_logs(self) -> tuple[Path, ...]:
+        """The directories that get new files of the commit log, in the order of their names."""
+        given = self.elsewhere or (self.root / names.COMMIT_LOG,)
+        return tuple(sorted((path for path in given if path not in self.read_only), key=str)) or given
+
+    def directory_for(self, number: int, full: Collection[Path] = ()) -> Path:
+        """The directory of the commit log's file ``number``, counted from offset 0: in turn, without the ``full``.
+
+        As RocketMQ chooses, so that either continues the other's store. Where all are full, all of them count.
+        """
+        available = [path for path in self.writable_commit_logs if path not in full] or self.writable_commit_logs
+        return available[number % len(available)]
 
     @property
     def consume_queue(self) -> Path:
@@ -58,5 +98,24 @@ class StorePaths:
 
     def require_outside(self, target: Path) -> None:
         """Raise StoreError where ``target`` lies in the store, which is only read; links are followed."""
-        if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(self.root)):
-            raise StoreError(target, f"lies in the store {self.root}, which is only read")
+        for directory in (self.root, *self.commit_logs):
+            if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(directory)):
+                raise StoreError(target, f"lies in the store {directory}, which is only read")
+
+    def require_own_log(self, config: MessageStoreConfig) -> None:
+        """Raise ConfigError where the settings are those of another store that is here too, and name its commit log.
+
+        A copy of a store that is opened with the broker.conf of the original would write into the original's log,
+        which the lock of the copy does not guard.
+        """
+        other = Path(config.store_path_root_dir)
+        if not config.store_path_root_dir or not other.is_dir() or other.resolve() == self.root.resolve():
+            return
+        if any(not Path(os.path.realpath(path)).is_relative_to(self.root.resolve()) for path in self.elsewhere):
+            allowed = f"it is for the store {other} (storePathRootDir), not for {self.root}; to use it all the same "
+            allowed += f"set storePathRootDir={self.root}"
+            raise ConfigError("storePathCommitLog", config.store_path_commit_log, allowed)
+
+    def name_of(self, path: Path) -> Path:
+        """A path as findings and reports show it: relative to the store, or as it is where it lies elsewhere."""
+        return path.relative_to(self.root) if path.is_relative_to(self.root) else path

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.fs.lock_holder import lock_holder
@@ -24,8 +25,10 @@ from gantrymq.model.message import StoredMessage
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
-from gantrymq.store.geometry import require_store
+from gantrymq.store.geometry import find_file_sizes, require_store
+from gantrymq.store.log_view import end_short_files, fill_view
 from gantrymq.store.lookup import MessageLookup
+from gantrymq.store.missing_log import log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
@@ -38,6 +41,8 @@ from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
+    problems: list[StoreError]  # what is missing of the log, gravest first: a writer would refuse the store for it
+
     def __init__(
         self,
         path: Path,
@@ -48,13 +53,14 @@ class StoreReader(ReadingStore):
         *,
         trusts_writer: bool,
     ) -> None:
-        require_store(OverlayFileSystem(), path)
+        paths = StorePaths.of(path, config)
+        require_store(OverlayFileSystem(), paths)
         try:
-            self._look(StorePaths(path), config, given, clock, progress, trusts_writer=trusts_writer)
+            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         except FileNotFoundError:  # a writer's retention removed it just when it had been listed
-            self._look(StorePaths(path), config, given, clock, progress, trusts_writer=trusts_writer)
+            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         parts = self._parts
-        self._index = RecoveredIndex(self._fs, StorePaths(path), parts, given, self.recovery)
+        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery)
         self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     def _look(
@@ -73,8 +79,12 @@ class StoreReader(ReadingStore):
         ready = ReadySwap(self._fs, paths)
         if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
             ready.finish()
+        sizes = find_file_sizes(self._fs, paths, config, given)
+        self.problems = log_problems(self._fs, paths, sizes)
+        is_whole = fill_view(self._fs, paths, sizes, self.problems)
         self._parts: StoreParts = load_parts(self._fs, paths, config, given)
         parts = self._parts
+        end_short_files(parts.log, self.problems)
         dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)
         recovery = Recovery(
             parts.log,
@@ -88,6 +98,7 @@ class StoreReader(ReadingStore):
             [],
             progress,
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
+            keeps_queues=not is_whole,
         )
         self.recovery: RecoveryReport = recovery.run()
 
@@ -147,8 +158,11 @@ class StoreReader(ReadingStore):
     def plan(self) -> RecoveryReport:
         """What a recovery would do, now with the index too, which may take a while.
 
-        Raises AmbiguousGeometryError, WrongFileSizeError.
+        Raises AmbiguousGeometryError, WrongFileSizeError; and where a recovery would refuse the store what it raises.
         """
+        for problem in self.problems:
+            if isinstance(problem, WrongFileSizeError) or not self.config.accept_missing_commit_log:
+                raise problem
         self._index.get()
         return self.recovery
 

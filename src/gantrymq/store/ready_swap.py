@@ -21,12 +21,12 @@ from zlib import crc32
 
 from gantrymq.errors import StoreError, StorePermissionError, UnusableFileError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.format.names import parse_offset_name
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, clear_directory, require_same_disk
+from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.swap_mark import SwapMark
 
@@ -119,11 +119,10 @@ class ReadySwap:
 
     def _log_end(self, end: int) -> Iterator[bytes]:
         """What stands in front of ``end``, what would be the head of a record there, and the heads of later files."""
-        for entry in self._fs.scan(self._paths.commit_log):
-            base = parse_offset_name(entry.name)
-            if entry.is_directory or base is None or base + entry.size_bytes < end:
+        for path, base, size_bytes in offset_files(self._fs, self._paths.commit_logs):
+            if base + size_bytes < end:
                 continue
-            file = self._fs.open(self._paths.commit_log / entry.name)
+            file = self._fs.open(path)
             try:
                 begin = max(end - base - _END_BYTES, 0)
                 # Zeros say nothing, nor does a file that holds no more: nobody has promised that they last.

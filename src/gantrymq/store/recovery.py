@@ -77,7 +77,8 @@ class Recovery:
 
     ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
     ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
-    exit or a writer at work says that there was no crash.
+    exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
+    are shown as they are although there is no log.
     """
 
     log: CommitLog
@@ -91,13 +92,16 @@ class Recovery:
     dropped_index: list[tuple[Path, int]]
     progress: Progress | None = None
     trusts_writer: bool = False
+    keeps_queues: bool = False
 
     def run(self) -> RecoveryReport:
         """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
         report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
-            held = self.queues.recover(self.log.max_offset)
+            held = self.queues.recover(_FAR if self.keeps_queues else self.log.max_offset)
+        if self.keeps_queues:
+            return report
         if not self.log.queue.files:
             report.queue_units_cut = sum(held.values())
             report.queues_destroyed = len(self.queues.destroy())

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
@@ -40,7 +41,8 @@ class DiskSpace:
     """How full the disks of the log and of the queues are, and whether puts are refused because of it.
 
     ``refuses_puts`` goes on above the warning level and off again only at the forcible level or below; in between it
-    stays as it is. Both disks count equally.
+    stays as it is. Both disks count equally; of several directories of the log the one with the most room counts.
+    ``full_directories`` of the log are above the forcible level: they get no new file while another has room.
     """
 
     def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
@@ -48,17 +50,27 @@ class DiskSpace:
         self._paths = paths
         self.config = config
         self.refuses_puts = False
+        self.full_directories: tuple[Path, ...] = ()
 
     def used_percent(self) -> float:
         """The use of the fuller of the two disks."""
-        found = [path for path in (self._paths.commit_log, self._paths.consume_queue) if self._fs.exists(path)]
-        return max((self._fs.used_ratio(path) * 100 for path in found), default=0.0)
+        log_percent = min(self._log_percents().values(), default=0.0)
+        return max(log_percent, self._percent(self._paths.consume_queue) or 0.0)
+
+    def _log_percents(self) -> dict[Path, float]:
+        """The use of the disk of each directory of the log that is there."""
+        percents = {path: self._percent(path) for path in self._paths.writable_commit_logs}
+        return {path: percent for path, percent in percents.items() if percent is not None}
+
+    def _percent(self, path: Path) -> float | None:
+        return self._fs.used_ratio(path) * 100 if self._fs.exists(path) else None
 
     def update(self) -> tuple[bool, bool]:
         """Look anew; (whether old files must go, whether they must go whatever their age)."""
         used = self.used_percent()
         warning = min(max(self.config.disk_space_warning_level_ratio, 35), 90)
         forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
+        self.full_directories = tuple(path for path, percent in self._log_percents().items() if percent > forcible)
         if used > warning:
             self.refuses_puts = True
         elif used <= forcible:

@@ -264,7 +264,7 @@ def export_store(
     """
     root, report = Path(target), ExportReport()
     require_empty(root)
-    StorePaths(Path(path)).require_outside(root)
+    StorePaths.of(Path(path), config or MessageStoreConfig()).require_outside(root)
     with closing(StoreReader.open(path, config, given=given, progress=progress)) as reader:
         plan = plan_export(reader, selection or ExportSelection(), decompress=decompress)
         report.missing_topics = plan.missing_topics

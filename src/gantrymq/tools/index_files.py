@@ -11,9 +11,8 @@ from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import Entry, File, FileSystem
-from gantrymq.store.geometry import find_index_geometry
+from gantrymq.store.geometry import find_index_geometry, usual_size
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.log_files import usual_size
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.closing_crc import closes_with_crc
 from gantrymq.tools.findings import Finding, Kind, Level
@@ -72,8 +73,8 @@ class LogCheck:
     files are to be.
     """
 
-    def __init__(self, root: Path, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
-        self._root = root
+    def __init__(self, paths: StorePaths, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
+        self._paths = paths
         self._files = files
         self.file_size = file_size
         self._is_closed = is_closed
@@ -159,7 +160,7 @@ class LogCheck:
 
     def _record_facts(self, batch: RecordBatch) -> RecordFacts:
         file = self.file_at(batch.start_offset)
-        path = file.path if file else self._root
+        path = file.path if file else self._paths.root
         columns = batch.columns[:, : batch.count]
         facts = RecordFacts(records=batch.count, record_bytes=int(columns[codes.SIZE].sum()))
         is_right = columns[codes.CRC_OK] == 1
@@ -233,7 +234,7 @@ class LogCheck:
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]
             text = f"{len(self._suspects)} torn at the end of the log; a recovery cuts there"
-            tail = self._range(Kind.LOG_TAIL, self._root / first.path, _start(first), _end(last), text)
+            tail = self._range(Kind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
             findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
         elif self._suspects:
             self.end_offset = _end(self._suspects[-1])
@@ -247,7 +248,7 @@ class LogCheck:
     # Their form
 
     def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
-        return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
+        return Finding(kind, self._paths.name_of(path), text, **fields)  # type: ignore[arg-type]
 
     def _range(self, kind: Kind, path: Path, start: int, end: int, text: str) -> Finding:
         return self._finding(kind, path, text, phy_offset=start, length_bytes=end - start)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gantrymq.format.names import parse_offset_name
-from gantrymq.fs.api import Entry, FileSystem
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.offset_files import offset_files
+from gantrymq.store.paths import StorePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +24,14 @@ class LogFile:
         return self.base + self.size_bytes
 
 
-def log_files(fs: FileSystem, directory: Path) -> tuple[list[LogFile], list[Entry]]:
-    """The files of the log in ``directory`` in order, and what else is there."""
-    files, others = [], []
-    for entry in fs.scan(directory):
-        base = None if entry.is_directory else parse_offset_name(entry.name)
-        if base is None:
-            others.append(entry)
-        else:
-            files.append(LogFile(directory / entry.name, base, entry.size_bytes))
-    return files, others
+def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Path]]:
+    """The files of the log in order, and what else lies in its directories.
 
-
-def usual_size(sizes: list[int]) -> int:
-    """The size that most files have, of several the largest; 0 where none has any."""
-    counted = [size for size in sizes if size]
-    return max(sorted(set(counted), reverse=True), key=counted.count) if counted else 0
+    Of two files with one offset, in two directories, the second is among the others.
+    """
+    files: dict[int, LogFile] = {}
+    for path, offset, size_bytes in offset_files(fs, paths.commit_logs):
+        files.setdefault(offset, LogFile(path, offset, size_bytes))
+    taken = {file.path for file in files.values()}
+    present = (directory / entry.name for directory in paths.commit_logs for entry in fs.scan(directory))
+    return list(files.values()), [path for path in present if path not in taken]

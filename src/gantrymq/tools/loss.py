@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gantrymq.store.paths import StorePaths
+
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
@@ -26,7 +28,7 @@ class LostRange:
 
     def as_json(self, store: Path) -> dict[str, Any]:
         """The object that ``--json`` prints; the path is relative to the store."""
-        path = str(self.path.relative_to(store))
+        path = str(StorePaths(store).name_of(self.path))
         return {"path": path, "phyOffset": self.start, "bytes": self.end - self.start, "reason": self.reason}
 
 
@@ -167,7 +169,7 @@ class LossAccount:
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
         """(label, text) for people, at most ``most`` of each kind."""
         ranges = [
-            f"{one.path.relative_to(store)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}"
+            f"{StorePaths(store).name_of(one.path)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}"
             for one in self.ranges
         ]
         messages = [f"{one.name}: {one.reason}" for one in self.messages]

@@ -40,6 +40,7 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.missing_log import require_whole_log
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import BeginOf, QueueDispatcher
 from gantrymq.store.queue_units import Renumbered
@@ -190,7 +191,7 @@ class _Rebuild:
         lost: Sequence[LostRange],
     ) -> None:
         self._fs = fs
-        self._paths = StorePaths(path)
+        self._paths = StorePaths.of(path, config)
         self._old = StorePaths(old)
         self._work = StorePaths(path / WORK_DIRECTORY)
         self._ready = ReadySwap(fs, self._paths)
@@ -208,8 +209,9 @@ class _Rebuild:
         report.last_exit_ok = not self._fs.exists(self._paths.abort)
         config = store_sizes(self._fs, self._paths, self._config, self._given, index=report.index_rebuilt)
         # What the store refuses to open must not look as if it were mended.
-        CommitLog(self._fs, self._paths.commit_log, config.mapped_file_size_commit_log).load()
-        files, _ = log_files(self._fs, self._paths.commit_log)
+        require_whole_log(self._fs, self._paths, config)
+        CommitLog(self._fs, self._paths, config.mapped_file_size_commit_log).load()
+        files, _ = log_files(self._fs, self._paths)
         if not files:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
@@ -244,7 +246,7 @@ class _Rebuild:
                 file.sync()
             finally:
                 file.close()
-        self._fs.sync_directory(self._paths.commit_log)
+        self._fs.sync_directory(*self._paths.commit_logs)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -341,8 +343,10 @@ def rebuild_store(
     to open it finishes what was begun.
     """
     fs, path = fs or RealFileSystem(), Path(path)
-    require_store(fs, path)
     config = config or MessageStoreConfig()
+    paths = StorePaths.of(path, config)
+    require_store(fs, paths)
+    paths.require_own_log(config)
     report = RebuildReport(queues, index and config.message_index_enable)
     lock = fs.lock(StorePaths(path).lock, LOCK_TEXT)
     try:

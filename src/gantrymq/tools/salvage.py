@@ -102,7 +102,7 @@ class _Salvage:
         progress: Progress | None,
     ) -> None:
         self._fs = fs
-        self._source = StorePaths(source)
+        self._source = StorePaths.of(source, config)
         self._out = SalvageTarget(fs, target)
         self._target = StorePaths(self._out.work)
         self._config = config
@@ -128,7 +128,7 @@ class _Salvage:
         self._copy_config()
         rebuilt = rebuild_store(
             self._target.root,
-            sizes,
+            replace(sizes, store_path_commit_log="", read_only_commit_log_store_paths=""),
             given=_SIZE_KEYS,
             old=self._source.root,
             fs=self._fs,
@@ -154,7 +154,7 @@ class _Salvage:
 
     def _files(self) -> list[LogFile]:
         """The log's files, each as long as files are to be at most: what is behind that overlaps the next."""
-        files, _ = log_files(self._fs, self._source.commit_log)
+        files, _ = log_files(self._fs, self._source)
         size = log_file_size(self._fs, self._source, self._config, self._given)
         wanted = [replace(file, size_bytes=min(file.size_bytes, size)) for file in files if file.base % size == 0]
         # To believe a wrong name would be to fill the gap, and nothing says how long that is.
@@ -270,5 +270,6 @@ def salvage_store(
     if not fs.exists(source):
         raise StoreError(source, "does not exist")
     SalvageTarget(fs, target).require_free()
-    StorePaths(source).require_outside(target)
-    return _Salvage(fs, source, target, config or MessageStoreConfig(), given, copy, build, progress).run()
+    config = config or MessageStoreConfig()
+    StorePaths.of(source, config).require_outside(target)
+    return _Salvage(fs, source, target, config, given, copy, build, progress).run()

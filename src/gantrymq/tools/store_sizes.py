@@ -9,10 +9,10 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.geometry import INDEX_KEYS
+from gantrymq.store.geometry import INDEX_KEYS, usual_size
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.index_files import find_index_files
-from gantrymq.tools.log_files import log_files, usual_size
+from gantrymq.tools.log_files import log_files
 from gantrymq.tools.queue_files import queue_directories
 
 
@@ -20,7 +20,7 @@ def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig,
     """That of most files of the log, unless it is given."""
     if "mappedFileSizeCommitLog" in given:
         return config.mapped_file_size_commit_log
-    files, _ = log_files(fs, paths.commit_log)
+    files, _ = log_files(fs, paths)
     return usual_size([file.size_bytes for file in files]) or config.mapped_file_size_commit_log
 
 

@@ -81,7 +81,7 @@ class VerifyPlan:
 
     def log_check(self) -> LogCheck:
         """A check that has seen nothing yet."""
-        return LogCheck(self.root, self.files, self.log_file_size, is_closed=self.is_closed)
+        return LogCheck(StorePaths.of(self.root, self.config), self.files, self.log_file_size, is_closed=self.is_closed)
 
     def queue_check(self, fs: FileSystem) -> QueueCheck:
         """A check that has not been loaded."""
@@ -158,9 +158,9 @@ class Verification:
         engine: VerifyEngine,
         now_ms: int,
     ) -> None:
-        require_store(fs, path)
+        self._paths = StorePaths.of(path, config)
+        require_store(fs, self._paths)
         self.summary = VerifySummary()
-        self._paths = StorePaths(path)
         self._config = config
         self._given = given
         self._fs = fs
@@ -181,17 +181,17 @@ class Verification:
         fs, paths, config = self._fs, self._paths, self._config
         is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
         checkpoint, unreadable = read_checkpoint(fs, paths)
-        files, others = log_files(fs, paths.commit_log)
-        log = LogCheck(paths.root, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
+        files, others = log_files(fs, paths)
+        log = LogCheck(paths, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
         queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms)
         queues.load()
         lookup = RecordLookup(fs, log.file_at)
         yield from see_names(fs, paths)
         yield from see_config(fs, paths)
-        for entry in others:
+        for path in others:
             text = "has a name that is no offset; a broker does not start with it"
-            yield Finding(Kind.FOREIGN_FILE, (paths.commit_log / entry.name).relative_to(paths.root), text)
+            yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text)
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
         yield from self._see_index_names(index_files)
@@ -213,7 +213,7 @@ class Verification:
         yield from self._engine.read_log(plan, log, queues, index)
         yield from log.finish()
         if not is_closed:
-            log.begins_at(log_files(fs, paths.commit_log)[0])
+            log.begins_at(log_files(fs, paths)[0])
             queues.look_again()
         yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)

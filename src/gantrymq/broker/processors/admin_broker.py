@@ -116,11 +116,11 @@ class BrokerAdminProcessor:
 
     def _store_info(self) -> dict[str, str]:
         store = self._store
-        used, path = str(store.disk_used_ratio), str(store.path / "commitlog")
+        used = str(store.disk_used_ratio)
         disk = shutil.disk_usage(store.path)
         behind = store.max_phy_offset - store.flushed_offset
         table = {
-            f"commitLogDiskRatio_{path}": used,
+            **{f"commitLogDiskRatio_{path}": used for path in store.commit_log_paths},
             "commitLogDiskRatio": used,
             "consumeQueueDiskRatio": used,
             "commitLogMinOffset": str(store.min_phy_offset),

@@ -1,0 +1,204 @@
+"""Whether files of the commit log are missing that the rest of the store knows of.
+
+A store whose log is on a disk that is not mounted, or elsewhere than the settings say, looks like one with an empty
+log, and a recovery would drop its queues and its index. A file that is missing in the middle is the same on a small
+scale. So a store is opened for writing only with acceptMissingCommitLog=true then; what is missing in the middle
+becomes a file of one blank, over which RocketMQ and this store both read on. RocketMQ 5.5.0 opens such a store as if
+nothing was missing.
+
+A reader sees the same in its private view, where a file that is too short is filled up as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint
+from gantrymq.format.index import HEADER_SIZE, decode_header
+from gantrymq.format.names import is_index_name, offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, encode_blank
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.offset_files import OffsetFile, offset_files
+from gantrymq.store.paths import StorePaths
+
+ACCEPT = "--set acceptMissingCommitLog=true"
+SALVAGE = "`gantrymq store salvage` makes a new store of what is there"
+_MOST_MISSING_FILES = 4096
+_HEAD_SIZE = PHY_OFFSET_AT + 8
+
+
+def log_problems(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> list[StoreError]:
+    """What is wrong with the run of the log's files, the gravest first; empty for a healthy or a new store.
+
+    ``config`` has the sizes that the files say.
+    """
+    files, size = offset_files(fs, paths.commit_logs), config.mapped_file_size_commit_log
+    if not any(_has_record(fs, file) for file in files):
+        end = files[-1].offset + size if files else 0
+        if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
+            return []  # a power cut took what was in them: the names of log files are durable before their records
+        if (reason := _known_records(fs, paths, has_files=bool(files))) is not None:
+            return [_missing_log(fs, paths, reason, has_files=bool(files))]
+        return []
+    while not files[-1].size_bytes:  # a power cut took its size; the load removes it
+        files.pop()
+    renamed = dict(_renamed_files(fs, paths, size))
+    problems: list[StoreError] = [*_missing_files(paths, files, size, renamed), *_wrong_sizes(files, size)]
+    if (stray := renamed.get(files[-1].offset + size)) is not None:
+        name = offset_name(files[-1].offset + size)
+        reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
+        problems.insert(0, MissingLogError(stray, reason))
+    problems += _missing_end(fs, paths, files[-1].offset + size)
+    return problems
+
+
+def require_whole_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
+    """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
+
+    A file of a wrong length is left to the load, which refuses it.
+    """
+    missing = [one for one in log_problems(fs, paths, config) if not isinstance(one, WrongFileSizeError)]
+    if missing and not config.accept_missing_commit_log:
+        raise missing[0]
+    for problem in missing:
+        if isinstance(problem, MissingFileError):
+            fill_gap(fs, paths, config.mapped_file_size_commit_log, problem)
+
+
+def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
+    """Make the missing files of ``gap``, each of one blank; each appears whole. Raises DiskFullError."""
+    if gap.count > _MOST_MISSING_FILES:
+        raise gap
+    for offset in range(gap.begin, gap.end, file_size):
+        path = paths.directory_for(offset // file_size) / offset_name(offset)
+        fs.make_directory(path.parent)
+        part = path.with_name(f"{path.name}.part")
+        file = fs.open(part, writable=True, create=True)
+        file.resize(file_size)
+        file.write_at(0, encode_blank(file_size))
+        file.sync()
+        file.close()
+        fs.rename(part, path)
+        fs.sync_directory(path.parent)
+
+
+def _has_record(fs: FileSystem, file: OffsetFile) -> bool:
+    return any(_head(fs, file.path)[:BLANK_SIZE])
+
+
+def _head(fs: FileSystem, path: Path) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.read_at(0, _HEAD_SIZE)
+    finally:
+        file.close()
+
+
+# In the middle
+
+
+def _missing_files(
+    paths: StorePaths, files: list[OffsetFile], size: int, renamed: dict[int, Path]
+) -> Iterator[MissingFileError]:
+    for before, after in pairwise(files):
+        begin = before.offset + size
+        if after.offset > begin and not (after.offset - begin) % size:
+            path = paths.directory_for(begin // size) / offset_name(begin)
+            hint = f"{renamed[begin]} holds its records: rename it" if begin in renamed else "mount or copy it back"
+            hint = f"{hint}; {SALVAGE}; {ACCEPT} goes on without it, as RocketMQ does"
+            yield MissingFileError(path, (after.offset - begin) // size, begin, after.offset, hint)
+
+
+def _wrong_sizes(files: list[OffsetFile], size: int) -> Iterator[WrongFileSizeError]:
+    for file in files:
+        if file.size_bytes != size:
+            yield WrongFileSizeError(file.path, file.size_bytes, f"{size} like the others or as configured; {SALVAGE}")
+
+
+def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tuple[int, Path]]:
+    """(offset, path) of files of another name whose first record says that it lies at that offset."""
+    for directory in paths.commit_logs:
+        known = {file.path for file in offset_files(fs, [directory])}
+        for entry in fs.scan(directory):
+            path = directory / entry.name
+            if entry.is_directory or entry.size_bytes != size or path in known:
+                continue
+            try:
+                head = _head(fs, path)
+            except (OSError, StoreError):
+                continue
+            if int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2):
+                yield int.from_bytes(head[PHY_OFFSET_AT:_HEAD_SIZE], "big"), path
+
+
+# At the end, or everywhere
+
+
+def _missing_end(fs: FileSystem, paths: StorePaths, end: int) -> Iterator[MissingLogError]:
+    """Where one of several directories holds no file and the log, by what is left of it, ends too early."""
+    if len(paths.commit_logs) < 2:
+        return
+    empty = [path for path in paths.commit_logs if not offset_files(fs, [path])]
+    reached = _checkpoint_offset(fs, paths)
+    if empty and reached > end:
+        reason = f"holds no file of the log, which ends at {end}, but the checkpoint says that it reached {reached}; "
+        yield MissingLogError(empty[0], f"{reason}is its disk mounted? {ACCEPT} goes on with what is there")
+
+
+def _missing_log(fs: FileSystem, paths: StorePaths, reason: str, *, has_files: bool) -> MissingLogError:
+    shown = paths.commit_log
+    state = "holds only zeros" if has_files else "holds no file" if fs.exists(shown) else "does not exist"
+    cause = "is its disk mounted, is storePathCommitLog of the broker.conf given (-c)?"
+    return MissingLogError(shown, f"{state}, but {reason}; {cause} {ACCEPT} drops what is left of the store")
+
+
+def _known_records(fs: FileSystem, paths: StorePaths, *, has_files: bool) -> str | None:
+    """What says that the log had records; None where nothing does.
+
+    Where the files of the log are there and hold zeros only the queues count: a recovery that cut the whole log leaves
+    the index as it is.
+    """
+    if (queue := _queue_with_units(fs, paths)) is not None:
+        return f"consume queue {queue.name} of {queue.parent.name} has entries"
+    if has_files:
+        return None
+    if (reached := _checkpoint_offset(fs, paths)) > 0:
+        return f"the checkpoint says that it reached {reached}"
+    for entry in fs.scan(paths.index):
+        if entry.is_directory or not is_index_name(entry.name) or entry.size_bytes < HEADER_SIZE:
+            continue
+        file = fs.open(paths.index / entry.name)
+        try:
+            count = decode_header(file.read_at(0, HEADER_SIZE)).index_count
+        finally:
+            file.close()
+        if count > 1:
+            return f"the index has entries ({entry.name})"
+    return None
+
+
+def _checkpoint_offset(fs: FileSystem, paths: StorePaths) -> int:
+    try:
+        file = fs.open(paths.checkpoint)
+    except FileNotFoundError:
+        return 0
+    try:
+        page = decode_checkpoint(file.read_at(0, CHECKPOINT_SIZE))
+    finally:
+        file.close()
+    return max(page.confirm_phy_offset, page.logics_physical_offset)
+
+
+def _queue_with_units(fs: FileSystem, paths: StorePaths) -> Path | None:
+    for topic in fs.scan(paths.consume_queue):
+        for queue in fs.scan(paths.consume_queue / topic.name) if topic.is_directory else ():
+            directory = paths.consume_queue / topic.name / queue.name
+            for found in offset_files(fs, [directory]) if queue.is_directory else ():
+                if any(_head(fs, found.path)[:UNIT_SIZE]):
+                    return directory
+    return None
