@@ -1,6 +1,9 @@
 """A consumer's offsets at the broker: what a goodbye leaves there, also where a busy broker is in the way."""
 
 import asyncio
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +88,117 @@ def test_who_waits_for_a_file_of_offsets_is_told_that_it_was_not_written(tmp_pat
 @pytest.mark.parametrize("late", [1, 2, 3])
 def test_a_goodbye_sees_that_an_older_offset_did_not_overtake_its_own(late: int) -> None:
     assert asyncio.run(left_behind(Member(late=late))) == [7, 8, 9]
+
+
+# The file of a broadcasting consumer
+
+
+def spoil_parent_is_a_file(path: Path) -> None:
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.write_bytes(b"")
+
+
+def spoil_directory_in_place(path: Path) -> None:
+    (path / "below").mkdir(parents=True)
+
+
+def spoil_read_only(path: Path) -> None:
+    """As on a file system that is mounted read-only: root may write where modes forbid it."""
+    path.parent.mkdir(parents=True)
+    path.with_name("offsets.json.tmp").mkdir()
+
+
+@pytest.mark.parametrize("spoil", [spoil_parent_is_a_file, spoil_directory_in_place, spoil_read_only])
+def test_offsets_that_cannot_be_written_are_kept_in_memory_and_one_warning_an_interval_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None]
+) -> None:
+    """A queue that is given up and taken over again goes on where it was, not where the file says."""
+    path = tmp_path / "client" / "group" / "offsets.json"
+    spoil(path)
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(path, 3_600_000)
+        assert await store.read_from_store(QUEUES[0]) is None
+        for offset in (7, 8, 9):
+            store.update(QUEUES[0], offset)
+            await store.persist([QUEUES[0]])
+            store.forget(QUEUES[0])
+            assert await store.read_from_store(QUEUES[0]) == offset
+        assert await store.read_from_store(QUEUES[1]) is None
+
+    asyncio.run(scenario())
+    said = [one.getMessage() for one in caplog.records if "in memory alone" in one.getMessage()]
+    assert len(said) == 1
+    assert str(path) in said[0]
+    assert len(caplog.records) <= 2
+    assert not [one for one in path.parent.glob("*") if one.is_file()]
+
+
+def test_offsets_that_could_not_be_written_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gantrymq")
+    path = tmp_path / "group" / "offsets.json"
+    spoil_parent_is_a_file(path)
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(path)
+        store.update(QUEUES[0], 7)
+        await store.persist([QUEUES[0]])
+        store.forget(QUEUES[0])  # the queue was given up
+        path.parent.unlink()
+        store.update(QUEUES[1], 8)
+        await store.persist([QUEUES[1]])
+
+    asyncio.run(scenario())
+    assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7
+    assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[1])) == 8
+    assert "written again" in caplog.records[-1].getMessage()
+
+
+def test_offsets_whose_file_is_removed_while_they_are_used_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+
+    async def scenario() -> int | None:
+        store = LocalFileOffsetStore(path)
+        store.update(QUEUES[0], 7)
+        await store.persist([QUEUES[0]])
+        path.unlink()
+        store.forget(QUEUES[0])
+        return await store.read_from_store(QUEUES[0])
+
+    assert asyncio.run(scenario()) == 7
+
+
+@pytest.mark.parametrize("foreign", ["{", "[1]", '{"offsetTable":5}', '{"offsetTable":{{"topic":"T"}:"x"}}', "\0\1"])
+def test_what_is_none_of_ours_in_the_place_of_the_offsets_is_kept_beside_them(tmp_path: Path, foreign: str) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text(foreign)
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(path)
+        assert await store.read_from_store(QUEUES[0]) is None
+        store.update(QUEUES[0], 7)
+        await store.persist([QUEUES[0]])
+
+    asyncio.run(scenario())
+    assert path.with_name("offsets.json.unreadable").read_text() == foreign
+    assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "offsets.json"
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(path)
+        store.update(QUEUES[0], 7)
+        await store.persist([QUEUES[0]])
+        monkeypatch.setattr(os, "fsync", full)
+        store.update(QUEUES[0], 8)
+        with pytest.raises(MQClientError, match="No space left on device"):
+            await store.persist([QUEUES[0]], wait=True)
+
+    asyncio.run(scenario())
+    assert [one.name for one in tmp_path.iterdir()] == ["offsets.json"]
+    assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7

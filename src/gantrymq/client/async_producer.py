@@ -8,13 +8,18 @@ Source: DefaultMQProducer, DefaultMQProducerImpl.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
+from weakref import finalize
 
 from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.background import Closing
 from gantrymq.client.calls import Call
+from gantrymq.client.dropped import end_when_dropped
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.namespace import wrap_namespace
@@ -23,16 +28,19 @@ from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus, read_send_result
+from gantrymq.client.send_window import SendWindow
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
-from gantrymq.model.message import Message
+from gantrymq.model.message import Message, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import ResponseCode
 
 # Chooses among the queues of a message's topic (MessageQueueSelector).
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+_LONG_BYTES = 64 * 1024
 
 RETRY_RESPONSE_CODES = frozenset(
     (
@@ -68,7 +76,16 @@ class AsyncProducer:
         self._ids = UniqueIds(self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
-        self._heartbeats = Heartbeats(self._client, self._heartbeat, self._routes.masters)
+        # Nothing that a task of these holds leads here: a producer that is dropped can be collected.
+        beat = partial(_heartbeat, self._config.producer_group)
+        self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
+        self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
+        self._end = partial(
+            _end, self._window, self._routes, self._heartbeats, self._client, config.send_msg_timeout_ms / 1000,
+            self._config.producer_group,
+        )  # fmt: skip
+        self._closing = Closing(self._end)
+        self._unless_dropped: finalize[..., AsyncProducer] | None = None
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -82,12 +99,17 @@ class AsyncProducer:
     def start(self) -> None:
         """Begin to send heart-beats to the brokers that messages go to."""
         self._heartbeats.start()
+        if self._unless_dropped is None:
+            self._unless_dropped = end_when_dropped(self, self._end)
 
     async def close(self) -> None:
-        """Tell the brokers goodbye and close all connections."""
-        await self._routes.close()
-        await self._heartbeats.close(producer_group=self._config.producer_group)
-        await self._client.close()
+        """Wait for what is under way, at most ``send_msg_timeout_ms``, tell the brokers goodbye, close all connections.
+
+        Twice is once.
+        """
+        if self._unless_dropped is not None:
+            self._unless_dropped.detach()
+        await self._closing.done()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may go to."""
@@ -96,8 +118,14 @@ class AsyncProducer:
     async def send(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send one message; with a queue, or a function that chooses one, there is one attempt."""
-        return await self._send(prepare(message, self._ids.new(), self._config), queue, timeout_ms)
+        """Send one message; with a queue, or a function that chooses one, there is one attempt.
+
+        ``timeout_ms`` begins when the message leaves: before that it waits until less is under way than
+        ``back_pressure_for_async_send_num`` messages and ``back_pressure_for_async_send_size`` bytes.
+        """
+        if _takes_long(message, self._config):
+            return await self.deliver(await asyncio.to_thread(self.prepare, message), queue, timeout_ms)
+        return await self.deliver(self.prepare(message), queue, timeout_ms)
 
     async def send_batch(
         self,
@@ -107,12 +135,58 @@ class AsyncProducer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic as one: they are stored next to each other, all or none."""
-        ids = [self._ids.new() for _ in range(len(messages) + 1)]
-        return await self._send(prepare_batch(messages, ids, self._config), queue, timeout_ms)
+        return await self.deliver(self.prepare_batch(messages), queue, timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send one message and learn nothing of what became of it; raises only where nobody is there or reads."""
-        outgoing = prepare(message, self._ids.new(), self._config)
+        await self.deliver_oneway(self.prepare(message), queue)
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """Wait until nothing is under way; what became of it is what each send brings.
+
+        Raises MQClientError where that takes longer than ``timeout_ms``.
+        """
+        if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
+            raise still_under_way(self._window.under_way, timeout_ms)
+
+    # In two steps: a message is made ready by whoever has it, in any thread, and leaves on the event loop
+
+    def prepare(self, message: Message) -> OutgoingMessage:
+        """Check and compress one message. Thread rule: any thread."""
+        return prepare(message, self._ids.new(), self._config)
+
+    def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
+        """The same for a batch. Thread rule: any thread."""
+        ids = [self._ids.new() for _ in range(len(messages) + 1)]
+        return prepare_batch(messages, ids, self._config)
+
+    async def deliver(
+        self,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout_ms: int | None = None,
+        leaves: Callable[[], bool] = lambda: True,
+    ) -> SendResult:
+        """Send what was made ready; ``leaves`` is asked right before whether it may, and cannot be taken back then."""
+        self._check_open()
+        async with self._window.entered(len(outgoing.body)):
+            if not leaves():
+                raise asyncio.CancelledError
+            return await self._send(outgoing, queue, timeout_ms)
+
+    async def deliver_oneway(
+        self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None = None
+    ) -> None:
+        """The same for a message of which nothing is learned."""
+        self._check_open()
+        async with self._window.entered(len(outgoing.body)):
+            await self._send_oneway(outgoing, queue)
+
+    def _check_open(self) -> None:
+        if self._closing.is_begun:
+            raise MQClientError("the producer is closed")
+
+    async def _send_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
         chosen = _chosen(route, queue) or self._fault.select(route.publish, None, self._clock.now_ms())
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
@@ -186,16 +260,35 @@ class AsyncProducer:
             latency_ms = self._now_ms() - began_ms
             self._fault.update(queue.broker_name, latency_ms, self._clock.now_ms(), isolate=failed)
 
-    def _heartbeat(self, client_id: str) -> HeartbeatData:
-        return HeartbeatData(
-            client_id=client_id, producer_data_set=[ProducerData(group_name=self._config.producer_group)]
-        )
-
     def _full(self, topic: str) -> str:
         return wrap_namespace(self._config.namespace, topic)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)
+
+
+async def _end(
+    window: SendWindow, routes: PublishRoutes, heartbeats: Heartbeats, client: AsyncClient, wait_s: float, group: str
+) -> None:
+    await window.drain(wait_s)
+    await routes.close()
+    await heartbeats.close(producer_group=group)
+    await client.close()
+
+
+def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:
+    """What a flush says whose time is over."""
+    return MQClientError(f"{messages} messages are still under way after {timeout_ms} ms")
+
+
+def _takes_long(message: Message, config: ProducerConfig) -> bool:
+    """Whether compressing it would hold the event loop up: zlib takes 3 ms for 100 KB that cannot be compressed."""
+    body: object = message.body
+    return is_of_bytes(body) and len(message.body) >= max(_LONG_BYTES, config.compress_msg_body_over_howmuch)
+
+
+def _heartbeat(producer_group: str, client_id: str) -> HeartbeatData:
+    return HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=producer_group)])
 
 
 def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> MessageQueue | None:

@@ -12,6 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from gantrymq.client.own_process import OwnProcess
 from gantrymq.errors import MQClientError
+from gantrymq.logs import get_logger
+
+log = get_logger()
 
 T = TypeVar("T")
 
@@ -30,17 +33,26 @@ class _Call(Generic[T]):
 class LoopThread:
     """Runs coroutines one thread away.
 
-    Thread rule: any thread. In its own, where callbacks of futures run too, what would wait raises MQClientError.
+    Thread rule: any thread. In its own, where callbacks of futures run too, what would wait raises MQClientError. A
+    handler of a signal may call it in the midst of another call.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"gantrymq-{name}", daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name=f"gantrymq-{name}", daemon=True)
         self._thread.start()
-        self._lock = threading.Lock()  # so that nothing is begun behind what closing begins
+        # Nothing is begun after what closing begins. Reentrant, for a signal's handler may close it within a call.
+        self._lock = threading.RLock()
         self._closed = False
+        self._closer = 0
+        self._ended = threading.Event()
         self._process = OwnProcess(name)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
@@ -52,7 +64,12 @@ class LoopThread:
             with self._lock:
                 if self._closed:
                     raise MQClientError(f"the {self._name} is closed")
-                return asyncio.run_coroutine_threadsafe(self._until_closed(call), self._loop)
+                work = self._until_closed(call)
+                try:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+                except RuntimeError as error:  # a signal's handler closed it since the look at _closed
+                    work.close()
+                    raise MQClientError(f"the {self._name} is closed") from error
         except MQClientError:
             call.work.close()
             raise
@@ -91,29 +108,91 @@ class LoopThread:
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run what is left to do, end what is still under way, then the thread; what ``last`` raises is raised.
 
-        Twice is once; and after a fork it is for the process that made it.
+        A second call waits for the first; where the first was interrupted by the second, as by a signal's handler, the
+        second leaves it to the first. After a fork it is for the process that made it.
         """
-        if not self._process.is_here:
-            last.close()
-            return
-        self._check_thread(last)
+        if self._process.is_here:
+            self._check_thread(last)
+        if self._begin_closing(last, threading.get_ident()):
+            self._finish(last)
+        elif self._process.is_here and self._closer != threading.get_ident():
+            self._ended.wait()
+
+    def close_beside(self, last: Coroutine[Any, Any, None]) -> None:
+        """As :meth:`close`, in a thread of its own; returns at once. A program that ends waits for that thread.
+
+        For callers that ``last`` waits for: a listener closes its consumer. What ``last`` raises is logged.
+        """
+        if self._begin_closing(last, 0):
+            name = f"{self._thread.name}-closing"
+            threading.Thread(target=self._finish_logged, args=(last,), name=name, daemon=False).start()
+
+    def abandon(self, last: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None] | None = None) -> bool:
+        """Close it for an owner that was collected; nothing waits, and any thread may call it. Whether it was open.
+
+        ``then`` is called in the thread once its loop has ended.
+        """
+        if not self._process.is_here or not self._begin_closing(None, 0):
+            return False
+
+        def begin() -> None:
+            ending = self._loop.create_task(_end_with(last))
+            ending.add_done_callback(lambda done: self._abandoned(done, then))
+
+        self._loop.call_soon_threadsafe(begin)
+        return True
+
+    def _begin_closing(self, last: Coroutine[Any, Any, None] | None, closer: int) -> bool:
         with self._lock:
-            first, self._closed = not self._closed, True
-        if not first:
+            first = self._process.is_here and not self._closed
+            if first:
+                self._closed, self._closer = True, closer
+        if not first and last is not None:
             last.close()
-            return
+        return first
+
+    def _finish(self, last: Coroutine[Any, Any, None]) -> None:
         try:
             asyncio.run_coroutine_threadsafe(last, self._loop).result()
         finally:
-            asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            try:
+                asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._ended.set()
+
+    def _finish_logged(self, last: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._finish(last)
+        except Exception as error:  # the caller is gone
+            log.error("the end of a client failed", client=self._name, exc_info=error)
+
+    def _abandoned(self, ending: asyncio.Task[None], then: Callable[[], None] | None) -> None:
+        if not ending.cancelled() and ending.exception() is not None:
+            log.error("the end of a client failed", client=self._name, exc_info=ending.exception())
+        if then is not None:
+            then()
+        self._loop.stop()
+        self._ended.set()
+
+    def check_open(self) -> None:
+        """Raise MQClientError where it is closed, or was made before a fork."""
+        self._process.check()
+        if self._closed:
+            raise MQClientError(f"the {self._name} is closed")
+
+    def check_not_current(self) -> None:
+        """Raise MQClientError where the caller runs in this thread, and would wait for itself."""
+        if self.is_current:
+            raise MQClientError(f"a call that blocks, within the {self._name}'s own thread, would wait for itself")
 
     def _check_thread(self, work: Coroutine[Any, Any, Any]) -> None:
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_not_current()
+        except MQClientError:
             work.close()
-            raise MQClientError(f"a call that blocks, within the {self._name}'s own thread, would wait for itself")
+            raise
 
     async def _until_closed(self, call: _Call[T]) -> T:
         call.task = asyncio.current_task()
@@ -125,7 +204,22 @@ class LoopThread:
             raise MQClientError(f"the {self._name} was closed meanwhile") from error
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """A thread's work: it holds the loop and not who is served, so that what is dropped can be collected."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 async def _nothing() -> None: ...
+
+
+async def _end_with(last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await last()
+    finally:
+        await _end_all()
 
 
 async def _abandon(call: _Call[T], undo: Callable[[T], None] | None) -> None:

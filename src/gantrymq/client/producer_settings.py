@@ -20,6 +20,8 @@ class ProducerConfig(ClientConfig):
 
     ``send_msg_timeout_ms`` is for one send with all its attempts, of which there are at most one more than
     ``retry_times_when_send_failed``. A body of ``compress_msg_body_over_howmuch`` bytes or more is compressed.
+    A send waits while ``back_pressure_for_async_send_num`` messages, or ``back_pressure_for_async_send_size`` bytes of
+    bodies, are under way: always, where RocketMQ's does so, and fails, with ``enableBackpressureForAsyncMode`` alone.
     """
 
     producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
@@ -33,6 +35,9 @@ class ProducerConfig(ClientConfig):
     max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024)
     create_topic_key: str = key("createTopicKey", "TBW102")
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 4)
+    back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
+    # 100 MiB in RocketMQ: of so much the last would leave later than the time limit of a send on a slow link.
+    back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
 
     def __post_init__(self) -> None:
         # Without arguments super() does not work in a dataclass with slots.

@@ -156,6 +156,7 @@ class AsyncPushConsumer:
         Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may await it
         directly: its own call is not waited for then. Begun in another task, it waits for that call as for any other.
         """
+        self.begin_no_more()
         if self._work is not None:
             self._work.consumption.excuse()
         await self._closing.done()
@@ -169,6 +170,16 @@ class AsyncPushConsumer:
             await self._work.assigned.unlock()
             await self._work.send_back.close()
         await self._member.close()
+
+    def begin_no_more(self) -> None:
+        """No call of the listener begins after this: the consumer is about to be closed. Thread rule: any thread."""
+        if self._work is not None:
+            self._work.consumption.begin_no_more()
+
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether a thread of the listener asks. Thread rule: any thread."""
+        return self._work is not None and self._work.consumption.is_in_listener
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`; what was pulled is consumed."""

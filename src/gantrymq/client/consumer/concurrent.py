@@ -56,6 +56,15 @@ class ConcurrentConsumption:
         context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
         return await consume_directly(self._listening, message, context, self._ground)
 
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether a thread of the listener asks."""
+        return self._listening.is_current
+
+    def begin_no_more(self) -> None:
+        """No call of the listener begins after this; may be called from any thread."""
+        self._listening.begin_no_more()
+
     def excuse(self) -> None:
         """Where a listener calls this, its call is not waited for at the end."""
         self._listening.excuse()

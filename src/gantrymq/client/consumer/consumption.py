@@ -74,6 +74,15 @@ class Consumption(Protocol):
         """Give one message to the listener because an administrator asks; nothing is settled."""
         ...
 
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether a thread of the listener asks. Thread rule: any thread."""
+        ...
+
+    def begin_no_more(self) -> None:
+        """No call of the listener begins after this. Thread rule: any thread."""
+        ...
+
     def excuse(self) -> None:
         """Where a listener calls this, its call is not waited for at the end: it waits for that itself."""
         ...

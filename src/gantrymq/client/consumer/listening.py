@@ -44,6 +44,15 @@ class Listening(Protocol[C_contra, S_co]):
         """Call it when there is room, unless ``begin``, called right before, says no; then ``done`` is not called."""
         ...
 
+    @property
+    def is_current(self) -> bool:
+        """Whether a thread of the listener's own asks. Thread rule: any thread."""
+        ...
+
+    def begin_no_more(self) -> None:
+        """No call begins after this. Thread rule: any thread."""
+        ...
+
     def excuse(self) -> None:
         """Where the listener's own task calls this, it is not waited for at the end: it waits for that itself."""
         ...
@@ -87,6 +96,15 @@ class ThreadedListening(Generic[C, S]):
             self._threads.append(thread)
             thread.start()
         self._calls.put(_Call(messages, context, begin, done))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the listener's thread asks."""
+        return threading.current_thread() in self._threads
+
+    def begin_no_more(self) -> None:
+        """No call begins after this."""
+        self._closing = True
 
     def excuse(self) -> None:
         """A thread is waited for."""
@@ -146,6 +164,15 @@ class CoroutineListening(Generic[C, S]):
         task = asyncio.get_running_loop().create_task(self._work(messages, context, begin, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def is_current(self) -> bool:
+        """Never: it has no thread of its own."""
+        return False
+
+    def begin_no_more(self) -> None:
+        """No call begins after this."""
+        self._closing = True
 
     def excuse(self) -> None:
         """The current task, where it is the listener's, is not waited for.

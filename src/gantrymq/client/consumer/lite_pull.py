@@ -20,6 +20,7 @@ from gantrymq.client.consumer.queue_watch import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.errors import AlreadyStartedError
 from gantrymq.model.message_queue import MessageQueue
@@ -37,6 +38,7 @@ class LitePullConsumer:
         config = LitePullConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("lite-pull-consumer")
         self._consumer = self._loop.make(lambda: AsyncLitePullConsumer(config))
+        close_when_dropped(self, self._loop, self._consumer.close)
 
     def __enter__(self) -> Self:
         try:
@@ -63,8 +65,14 @@ class LitePullConsumer:
         self._loop.run(self._consumer.start())
 
     def close(self) -> None:
-        """Persist what was committed, and leave the group. Twice is once."""
-        self._loop.close(self._consumer.close())
+        """Persist what was committed, and leave the group. A second call waits for the first.
+
+        A listener of queues may call it: it returns at once, and the rest comes once the listener has returned.
+        """
+        if self._loop.is_current:
+            self._loop.close_beside(self._consumer.close())
+        else:
+            self._loop.close(self._consumer.close())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Share a topic with the group."""

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
 
 _LAST_ATTEMPTS = 2
+
+T = TypeVar("T")
 
 log = get_logger()
 
@@ -140,58 +143,90 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
 
 
 class LocalFileOffsetStore(_OffsetsInMemory):
-    """Offsets in ``path``, replaced as a whole, with what it held before in ``path`` + ``.bak``: broadcasting."""
+    """Offsets in ``path``, replaced as a whole, with what it held before in ``path`` + ``.bak``: broadcasting.
 
-    def __init__(self, path: Path) -> None:
+    Where the file cannot be read or written the offsets of this process are kept in memory, so that a queue that is
+    taken over again goes on where it was, and a warning says so, once in ``interval_ms``. Content that is none of ours
+    is kept beside as ``.unreadable`` before it is replaced.
+    """
+
+    def __init__(self, path: Path, interval_ms: int = 5000) -> None:
         super().__init__()
         self._path = path
+        self._progress: dict[MessageQueue, int] = {}  # all that was to be written, and of that what could not be
+        self._unwritten: dict[MessageQueue, int] = {}
         self._writing = asyncio.Lock()
+        self._told = ToldOnce(interval_ms / 1000)
+        self._is_foreign = False
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """What the file says."""
-        return (await asyncio.to_thread(self._read)).get(queue)
+        """What was persisted by this process, else what the file says."""
+        known = self._progress.get(queue)
+        return known if known is not None else (await _aside(self._read)).get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         """Write the file; queues it holds and we do not have keep their offsets."""
         ours = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         if not ours:
             return
+        self._progress |= ours
+        self._unwritten |= ours
         async with self._writing:
             try:
-                await asyncio.to_thread(self._write, ours)
-            except (OSError, GantrymqError) as error:
-                log.error("offsets were not persisted", path=str(self._path), reason=str(error))
+                written = dict(self._unwritten)
+                await _aside(lambda: self._write(written))
+            except (OSError, ValueError, GantrymqError) as error:
+                if self._told.is_due("write"):
+                    log.warning(
+                        "offsets of broadcasting are in memory alone", path=str(self._path), reason=_reason(error)
+                    )
                 if wait:
-                    raise MQClientError(f"{self._path}: {error}") from error
+                    raise MQClientError(f"{self._path}: {_reason(error)}") from error
+            else:
+                self._unwritten = dict(self._unwritten.items() - written.items())
+                if self._told.is_over("write"):
+                    log.info("offsets of broadcasting are written again", path=str(self._path))
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
         """Write the file."""
         await self.persist(queues)
 
     def _read(self) -> dict[MessageQueue, int]:
+        """What the file or the backup holds; nothing where neither is there, or can be opened.
+
+        Raises MQClientError where both are there and hold something else: to begin anew would lose or repeat messages.
+        """
         for path in (self._path, self._backup):
             try:
                 raw = path.read_bytes()
                 if raw.strip():
                     return by_queue(decode_body(OffsetSerializeWrapper, raw).offset_table)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise MQClientError(f"{path}: {error.strerror or error}") from error
+                self._tell_unreadable(path, _reason(error))
             except RemotingCommandError as error:
-                log.warning("a file of offsets cannot be read", path=str(path), reason=str(error))
+                self._is_foreign = self._is_foreign or path == self._path
+                self._tell_unreadable(path, str(error))
                 if path == self._backup:
                     raise MQClientError(f"{path}: {error}") from error
         return {}
 
-    def _write(self, ours: dict[MessageQueue, int]) -> None:
+    def _tell_unreadable(self, path: Path, reason: str) -> None:
+        if self._told.is_due(path, reason):
+            log.warning("a file of offsets cannot be read", path=str(path), reason=reason)
+
+    def _write(self, offsets: dict[MessageQueue, int]) -> None:
         held = self._read()
-        if ours.items() <= held.items() and self._path.exists():
+        if offsets.items() <= held.items() and self._path.exists():
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._is_foreign:
+            self._path.replace(self._path.with_name(self._path.name + ".unreadable"))
+            self._is_foreign = False
         if held:  # what was read, and not the file: where that is torn, the backup is all there is
             _replace(self._backup, OffsetSerializeWrapper(offset_table=keyed(held)).encode())
-        _replace(self._path, OffsetSerializeWrapper(offset_table=keyed(held | ours)).encode())
+        _replace(self._path, OffsetSerializeWrapper(offset_table=keyed(held | offsets)).encode())
 
     @property
     def _backup(self) -> Path:
@@ -200,16 +235,34 @@ class LocalFileOffsetStore(_OffsetsInMemory):
 
 def _replace(path: Path, raw: bytes) -> None:
     half = path.with_name(path.name + ".tmp")
-    with half.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    try:
+        with half.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError:
+        with suppress(OSError):  # of a full disk it takes room
+            half.unlink(missing_ok=True)
+        raise
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """In a thread of the pool; where the program ends and there is none any more, here."""
+    try:
+        working = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await working
 
 
 def offset_store(member: GroupMember) -> OffsetStore:
     """The store that a member's message model wants."""
     if member.is_clustering:
         return RemoteBrokerOffsetStore(member)
-    root = Path(member.config.local_offset_store_dir).expanduser()
-    return LocalFileOffsetStore(root / member.client_id / member.group / "offsets.json")
+    path = member.config.local_offset_root / member.client_id / member.group / "offsets.json"
+    return LocalFileOffsetStore(path, member.config.persist_consumer_offset_interval_ms)

@@ -46,6 +46,7 @@ class OrderlyConsumption:
         )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()
+        self._answers: set[asyncio.Future[_Answer | None]] = set()
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """The queue has messages; they are taken from it in order."""
@@ -60,6 +61,15 @@ class OrderlyConsumption:
         result.order, result.auto_commit = True, context.auto_commit
         return result
 
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether a thread of the listener asks."""
+        return self._listening.is_current
+
+    def begin_no_more(self) -> None:
+        """No call of the listener begins after this; may be called from any thread."""
+        self._listening.begin_no_more()
+
     def excuse(self) -> None:
         """Where a listener calls this, its call is not waited for at the end."""
         self._listening.excuse()
@@ -70,6 +80,9 @@ class OrderlyConsumption:
         wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
         if not await self._listening.close(wait_s):
             log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        for answer in list(self._answers):
+            if not answer.done():  # its call never began, or goes on for too long
+                answer.set_result(None)
         await self._tasks.drain(1.0)
         await self._tasks.close()
 
@@ -128,6 +141,8 @@ class OrderlyConsumption:
             self._ground.begin(batch)
             return True
 
+        self._answers.add(answered)
+        answered.add_done_callback(self._answers.discard)
         self._listening.submit(batch, context, begin, lambda status, error: answer((status, error)))
         return await answered
 

@@ -18,6 +18,7 @@ from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.model.message_queue import MessageQueue
 
@@ -26,13 +27,14 @@ class PushConsumer:
     """Gets messages pushed to its listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
 
     ``settings`` are fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`, which may stand in place
-    of the name servers. Thread rule: any thread but a listener's may close it.
+    of the name servers. Thread rule: any thread.
     """
 
     def __init__(self, name_servers: PushConsumerConfig | str, **settings: Any) -> None:
         config = PushConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("push-consumer")
         self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))
+        close_when_dropped(self, self._loop, self._consumer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -72,8 +74,16 @@ class PushConsumer:
         self._loop.run(self._consumer.start())
 
     def close(self) -> None:
-        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once."""
-        self._loop.close(self._consumer.close())
+        """Wait for listeners, persist offsets, give locks back, leave the group. A second call waits for the first.
+
+        A listener may call it ("stop after so many"): it returns at once, and the rest comes once the listener has
+        returned. Its messages are committed as any others; a close elsewhere, as that of ``with``, waits for all of it.
+        """
+        if self._loop.is_current or self._consumer.is_in_listener:
+            self._consumer.begin_no_more()
+            self._loop.close_beside(self._consumer.close())
+        else:
+            self._loop.close(self._consumer.close())
 
     def suspend(self) -> None:
         """Pull nothing more until :meth:`resume`."""

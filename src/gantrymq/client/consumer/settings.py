@@ -58,11 +58,31 @@ class ConsumerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super(ConsumerConfig, self).__post_init__()
+        _ = self.local_offset_root
+        if not self.instance_name or set(self.instance_name) & {"/", "\0"}:
+            raise ConfigError("instanceName", self.instance_name, "a name of a directory: it is part of a path")
+        if not callable(getattr(self.allocate_message_queue_strategy, "allocate", None)) or isinstance(
+            self.allocate_message_queue_strategy, type
+        ):
+            given, allowed = self.allocate_message_queue_strategy, "an object with allocate(client_id, queues, clients)"
+            raise ConfigError("allocateMessageQueueStrategy", given, allowed)
         if not _GROUP.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
             allowed = f"1 to 120 of ^[%|a-zA-Z0-9_-]+$, and not {DEFAULT_CONSUMER_GROUP}"
             raise ConfigError("consumerGroup", self.consumer_group, allowed)
         if self.consume_timestamp:
             self.parse_consume_timestamp(0)
+
+    @property
+    def local_offset_root(self) -> Path:
+        """``local_offset_store_dir`` with the home directory in the place of ``~``; raises ConfigError."""
+        given: object = self.local_offset_store_dir
+        try:
+            root = Path(given).expanduser()  # type: ignore[arg-type]
+        except (TypeError, RuntimeError) as error:
+            raise ConfigError("localOffsetStoreDir", given, f"the path of a directory ({error})") from error
+        if "\0" in str(root):
+            raise ConfigError("localOffsetStoreDir", given, "the path of a directory")
+        return root
 
     def parse_consume_timestamp(self, now_ms: int) -> int:
         """``consume_timestamp`` in milliseconds since the epoch; half an hour before ``now_ms`` if none is set."""

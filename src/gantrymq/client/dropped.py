@@ -1,0 +1,63 @@
+"""Clients that are dropped without close(): their thread and connections end all the same, and it is said."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import finalize
+
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.logs import get_logger
+
+Owner = TypeVar("Owner")
+
+log = get_logger()
+
+
+def close_when_dropped(
+    owner: object,
+    loop: LoopThread,
+    last: Callable[[], Coroutine[Any, Any, None]],
+    then: Callable[[], None] | None = None,
+) -> None:
+    """Once ``owner`` is collected, let ``last`` run in the thread and end it; ``then`` is called at the end.
+
+    Neither may lead to ``owner``. A line of the log and a ResourceWarning name what was not closed. Not at the end of
+    the program: its threads may stand still by then.
+    """
+    finalize(owner, _dropped, type(owner).__name__, loop, last, then).atexit = False
+
+
+def _dropped(
+    kind: str,
+    loop: LoopThread,
+    last: Callable[[], Coroutine[Any, Any, None]],
+    then: Callable[[], None] | None,
+) -> None:
+    if loop.abandon(last, then):
+        _say(kind)
+
+
+def end_when_dropped(owner: Owner, last: Callable[[], Coroutine[Any, Any, None]]) -> finalize[..., Owner]:
+    """The same for one on the running event loop: once ``owner`` is collected ``last`` runs there as a task."""
+    finalizer = finalize(owner, _ended, type(owner).__name__, asyncio.get_running_loop(), last)
+    finalizer.atexit = False
+    return finalizer
+
+
+def _ended(kind: str, loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and all that it had with it
+        loop.call_soon_threadsafe(_begin, loop, last)
+    _say(kind)
+
+
+def _begin(loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop.create_task(last())  # what it waits for has a time limit, and holds it
+
+
+def _say(kind: str) -> None:
+    log.warning("a client was dropped without close(): it is closed now", client=kind)
+    warnings.warn(f"{kind} was dropped without close(); use `with`, or call close()", ResourceWarning, stacklevel=3)

@@ -1,0 +1,125 @@
+"""How much a producer has under way at the same time: a bound in messages and bytes, where those who send wait.
+
+The obvious way is none: whoever sends a thousand large messages at once then fills the memory, and the time limits of
+all of them run while most have not left yet. A time limit begins when a message has entered the window.
+
+Source: DefaultMQProducerImpl (semaphoreAsyncSendNum, semaphoreAsyncSendSize), which fails where this waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class _Room:
+    """What is in use of ``most_messages`` and ``most_bytes``. One message larger than all of it enters alone."""
+
+    def __init__(self, most_messages: int, most_bytes: int) -> None:
+        self._most_messages, self._most_bytes = most_messages, most_bytes
+        self.messages = self.bytes = 0
+
+    def fits(self, size_bytes: int) -> bool:
+        """Whether one of this size may enter."""
+        enough = self.messages < self._most_messages and self.bytes + size_bytes <= self._most_bytes
+        return enough or self.messages == 0
+
+    def enter(self, size_bytes: int) -> None:
+        """Count one that enters."""
+        self.messages += 1
+        self.bytes += size_bytes
+
+    def leave(self, size_bytes: int) -> None:
+        """Count one that left."""
+        self.messages -= 1
+        self.bytes -= size_bytes
+
+
+class SendWindow:
+    """The window of coroutines: first come, first served. Thread rule: the event loop's thread."""
+
+    def __init__(self, most_messages: int, most_bytes: int) -> None:
+        self._room = _Room(most_messages, most_bytes)
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def under_way(self) -> int:
+        """How many messages have entered and not left, and how many wait to enter."""
+        return self._room.messages + len(self._waiting)
+
+    @asynccontextmanager
+    async def entered(self, size_bytes: int) -> AsyncIterator[None]:
+        """Wait until a message of this size fits, and hold its place for as long as the block runs."""
+        self._idle.clear()
+        if self._waiting or not self._room.fits(size_bytes):
+            await self._wait(size_bytes)
+        else:
+            self._room.enter(size_bytes)
+        try:
+            yield
+        finally:
+            self._room.leave(size_bytes)
+            self._admit()
+
+    async def drain(self, timeout_s: float | None) -> bool:
+        """Wait until nothing is under way; whether that was so in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _wait(self, size_bytes: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._room.leave(size_bytes)
+            else:
+                self._waiting.remove((size_bytes, turn))
+            self._admit()
+            raise
+
+    def _admit(self) -> None:
+        while self._waiting and self._room.fits(self._waiting[0][0]):
+            size_bytes, turn = self._waiting.popleft()
+            if not turn.done():
+                self._room.enter(size_bytes)
+                turn.set_result(None)
+        if not self._waiting and self._room.messages == 0:
+            self._idle.set()
+
+
+class BlockingSendWindow:
+    """The window of threads. Thread rule: any thread."""
+
+    def __init__(self, most_messages: int, most_bytes: int) -> None:
+        self._room = _Room(most_messages, most_bytes)
+        self._changed = threading.Condition()
+
+    def enter(self, size_bytes: int, *, wait: bool) -> None:
+        """Wait until a message of this size fits; without ``wait`` it enters at once, whatever is under way."""
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._room.fits(size_bytes))
+            self._room.enter(size_bytes)
+
+    def leave(self, size_bytes: int) -> None:
+        """A message's send has ended."""
+        with self._changed:
+            self._room.leave(size_bytes)
+            self._changed.notify_all()
+
+    def drain(self, timeout_s: float | None) -> int:
+        """Wait until nothing is under way; how many messages still are when the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._room.messages == 0, timeout_s)
+            return self._room.messages

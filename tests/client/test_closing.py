@@ -1,0 +1,240 @@
+"""How clients end that are closed from within, twice, by a signal, at the end of the program, or never."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from gantrymq import ConsumeFromWhere, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer
+from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.errors import MQClientError
+
+FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+MESSAGES, ENOUGH = 20, 5
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        running.create_topic("Closing", 1)
+        with Producer(running.namesrv) as producer:
+            producer.send_batch([Message("Closing", b"%d" % number) for number in range(MESSAGES)])
+        yield running
+
+
+def eventually(ask: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not ask():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def client_threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith("gantrymq-") and "broker" not in one.name}
+
+
+@pytest.mark.parametrize("way", ["listen", "listen_orderly"])
+@pytest.mark.parametrize("kind", ["plain", "coroutine", "awaited by a thread"])
+def test_a_listener_that_stops_after_so_many_messages_has_them_committed_and_sees_no_more(
+    broker: EmbeddedBroker, way: str, kind: str
+) -> None:
+    group = f"{way}-{kind.replace(' ', '-')}"
+    seen, returned = list[int](), threading.Event()
+
+    def plain(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        seen.append(messages[0].queue_offset)
+        if len(seen) == ENOUGH:
+            consumer.close()
+            returned.set()
+
+    async def coroutine(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        plain(messages, context)
+
+    def returning(messages: Sequence[ReceivedMessage], context: Any) -> Any:
+        return coroutine(messages, context)
+
+    listeners: dict[str, Any] = {"plain": plain, "coroutine": coroutine, "awaited by a thread": returning}
+    with PushConsumer(broker.namesrv, consumer_group=group, consume_thread_max=1, **FIRST) as consumer:
+        consumer.subscribe("Closing")
+        getattr(consumer, way)(listeners[kind])
+        consumer.start()
+        assert returned.wait(60)
+    assert (len(seen), broker.consumer_offsets(group, "Closing")) == (ENOUGH, {0: ENOUGH})
+    assert not client_threads()
+
+
+def test_a_close_from_a_listener_waits_for_the_other_listeners(broker: EmbeddedBroker) -> None:
+    working, closed, done = threading.Barrier(3), threading.Event(), list[int]()
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        working.wait(60)
+        if messages[0].queue_offset == 0:
+            consumer.close()
+            closed.set()
+        assert closed.wait(60)
+        done.append(messages[0].queue_offset)
+
+    with PushConsumer(broker.namesrv, consumer_group="others", consume_thread_max=3, **FIRST) as consumer:
+        consumer.subscribe("Closing")
+        consumer.listen(listen)
+        consumer.start()
+        assert closed.wait(60)
+    assert (sorted(done), broker.consumer_offsets("others", "Closing")) == ([0, 1, 2], {0: 3})
+
+
+@pytest.mark.parametrize("client", [PushConsumer, LitePullConsumer])
+def test_a_listener_of_queues_may_close_its_consumer(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
+    told = threading.Event()
+
+    def changed(*args: object) -> None:
+        consumer.close()
+        told.set()
+
+    consumer = client(broker.namesrv, consumer_group=f"queues-{client.__name__}", **FIRST)
+    consumer.register_message_queue_listener(changed)
+    if client is PushConsumer:
+        consumer.listen(lambda messages, context: None)
+    consumer.subscribe("Closing")
+    with suppress(MQClientError):  # where it is closed before it has started
+        consumer.start()
+    assert told.wait(60)
+    consumer.close()
+    assert not client_threads()
+
+
+def test_a_second_close_waits_for_the_first() -> None:
+    loop, go_on, ended = LoopThread("tester"), threading.Event(), list[str]()
+
+    async def last() -> None:
+        await asyncio.to_thread(go_on.wait)
+        ended.append("last")
+
+    def close() -> None:
+        loop.close(last())
+        ended.append("closed")
+
+    threads = [threading.Thread(target=close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: loop._closed, "the first close")
+    assert not ended
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert ended == ["last", "closed", "closed", "closed"]
+
+
+def test_a_signal_s_handler_may_close_what_is_being_closed_or_used(broker: EmbeddedBroker) -> None:
+    """The handler runs within the call that it interrupts, so nothing there may wait for that call."""
+    before = signal.getsignal(signal.SIGUSR1)
+    producer = Producer(broker.namesrv)
+    signal.signal(signal.SIGUSR1, lambda number, frame: producer.close())
+    try:
+        send = producer._loop._until_closed
+
+        def struck(call: Any) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            return send(call)
+
+        producer._loop._until_closed = struck  # type: ignore[method-assign]
+        with pytest.raises(Exception, match="closed"):
+            producer.send(Message("Closing", b"x"))
+        producer = Producer(broker.namesrv)
+        finish = producer._loop._finish
+
+        def interrupted(last: Any) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+            finish(last)
+
+        producer._loop._finish = interrupted  # type: ignore[method-assign]
+        producer.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not client_threads()
+
+
+def test_closing_waits_for_sends_that_are_under_way(broker: EmbeddedBroker) -> None:
+    """Whoever leaves ``with`` right after send_async has sent."""
+    with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
+        sent = [producer.send_async(Message("Closing2", b"%d" % number)) for number in range(100)]
+    assert {one.result(0).status.name for one in sent} == {"SEND_OK"}
+
+
+@pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
+def test_a_client_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def use_and_drop() -> None:
+        if client is Producer:
+            Producer(broker.namesrv).send(Message("Closing2", b"x"))
+            return
+        consumer = client(broker.namesrv, consumer_group="dropped", **FIRST)
+        consumer.subscribe("Closing")
+        if client is PushConsumer:
+            consumer.listen(lambda messages, context: None)
+        consumer.start()
+
+    with pytest.warns(ResourceWarning, match=f"{client.__name__} was dropped without close"):
+        use_and_drop()
+    eventually(lambda: not client_threads(), "its thread is gone")
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "its descriptors are gone")
+
+
+def test_an_awaited_producer_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker) -> None:
+    async def use_and_drop() -> None:
+        producer = AsyncProducer(broker.namesrv)
+        producer.start()
+        await producer.send(Message("Closing2", b"x"))
+
+    async def scenario() -> None:
+        with pytest.warns(ResourceWarning, match="AsyncProducer was dropped without close"):
+            await use_and_drop()
+        async with asyncio.timeout(60):
+            while asyncio.all_tasks() != {asyncio.current_task()}:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+PROGRAM = """
+import atexit, sys
+from gantrymq import ConsumeFromWhere, MessageModel, Producer, PushConsumer, LitePullConsumer, Message
+
+producer = Producer(sys.argv[1])
+atexit.register(producer.close)
+producer.send(Message("Closing2", b"x"))
+consumer = PushConsumer(
+    sys.argv[1], consumer_group="at-exit", message_model=MessageModel.BROADCASTING, local_offset_store_dir=sys.argv[2],
+    consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+)
+atexit.register(consumer.close)
+seen = []
+consumer.subscribe("Closing")
+consumer.listen(lambda messages, context: seen.extend(messages))
+consumer.start()
+while len(seen) < 20:
+    pass
+poller = LitePullConsumer(sys.argv[1], consumer_group="at-exit-lite")
+poller.start()
+atexit.register(poller.close)
+"""
+
+
+def test_clients_may_be_closed_at_the_end_of_the_program(broker: EmbeddedBroker, tmp_path: Any) -> None:
+    """Where no thread of a pool can be had any more."""
+    words = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.namesrv, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    [offsets] = tmp_path.rglob("offsets.json")
+    assert ":20" in offsets.read_text()

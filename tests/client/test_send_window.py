@@ -1,0 +1,136 @@
+"""How much a producer has under way at once, and what becomes of what waits."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gantrymq import EmbeddedBroker, Message, Producer
+from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.send_window import BlockingSendWindow, SendWindow
+from gantrymq.errors import MQClientError
+
+BODY = os.urandom(100_000)  # zlib takes milliseconds to find that it shrinks nothing
+BURST = 200
+# A time limit that a burst as a whole does not keep, but each of its messages from when it leaves.
+SMALL: dict[str, Any] = {"back_pressure_for_async_send_size": 1_000_000}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+def test_a_burst_of_large_messages_waits_for_its_turn_and_arrives(broker: EmbeddedBroker) -> None:
+    most = 0
+    with Producer(broker.namesrv, **SMALL) as producer:
+        sent = []
+        for _ in range(BURST):
+            sent.append(producer.send_async(Message("Burst", BODY)))
+            most = max(most, sum(not one.done() for one in sent))
+        producer.flush()
+        assert all(one.done() for one in sent)
+    assert {one.result().status.name for one in sent} == {"SEND_OK"}
+    assert most <= 11
+
+
+def test_a_burst_of_coroutines_waits_for_its_turn_and_arrives(broker: EmbeddedBroker) -> None:
+    async def scenario() -> set[str]:
+        async with AsyncProducer(broker.namesrv, **SMALL) as producer:
+            sends = [asyncio.ensure_future(producer.send(Message("Burst", BODY))) for _ in range(BURST)]
+            await asyncio.sleep(0)
+            await producer.flush()
+            return {(await one).status.name for one in sends}
+
+    assert asyncio.run(scenario()) == {"SEND_OK"}
+
+
+def test_a_send_that_was_stored_is_not_cancelled(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
+        sent = producer.send_async(Message("Cancelled", b"stored"))
+        while not sent.running() and not sent.done():
+            time.sleep(0.001)
+        assert not sent.cancel()
+        assert sent.result().status.name == "SEND_OK"
+        assert not sent.cancel()
+    assert broker.bodies("Cancelled") == [b"stored"]
+
+
+def test_a_send_that_was_cancelled_before_it_left_is_not_stored(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
+        producer.send(Message("NotStored", b"first"))
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            go_on.wait(60)
+
+        producer._loop._loop.call_soon_threadsafe(hold)
+        assert held.wait(60)
+        sent = producer.send_async(Message("NotStored", b"second"))
+        assert sent.cancel()
+        go_on.set()
+        producer.flush()
+        assert sent.cancelled()
+    assert broker.bodies("NotStored") == [b"first"]
+
+
+def test_what_is_wrong_with_a_message_is_raised_where_it_is_given(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv) as producer, pytest.raises(MQClientError, match="the message body length is zero"):
+        producer.send_async(Message("T", b""))
+
+
+def test_a_flush_that_takes_too_long_says_how_many_are_left() -> None:
+    window = BlockingSendWindow(10, 1000)
+    window.enter(10, wait=True)
+    assert window.drain(0.01) == 1
+    window.leave(10)
+    assert window.drain(None) == 0
+
+
+def test_a_message_larger_than_the_window_goes_alone() -> None:
+    async def scenario() -> list[str]:
+        window, told = SendWindow(10, 100), list[str]()
+
+        async def send(name: str, size_bytes: int) -> None:
+            async with window.entered(size_bytes):
+                told.append(name)
+                await asyncio.sleep(0)
+                told.append(name)
+
+        await asyncio.gather(send("small", 60), send("large", 500), send("other", 60))
+        assert window.under_way == 0
+        return told
+
+    assert asyncio.run(scenario()) == ["small", "small", "large", "large", "other", "other"]
+
+
+def test_who_waits_for_room_and_is_cancelled_takes_none() -> None:
+    async def scenario() -> None:
+        window = SendWindow(1, 100)
+        async with window.entered(1):
+
+            async def wait() -> None:
+                async with window.entered(1):
+                    raise AssertionError("never")
+
+            waiting = asyncio.ensure_future(wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert window.under_way == 1
+        assert await window.drain(1)
+        async with window.entered(1):
+            assert window.under_way == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_bounds_are_rocketmq_s_settings() -> None:
+    with pytest.raises(Exception, match="backPressureForAsyncSendSize=0 is not allowed: at least 1"):
+        Producer("127.0.0.1:1", back_pressure_for_async_send_size=0)
