@@ -2,6 +2,7 @@
 
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from gantrymq.format.index import (
     key_hash,
 )
 from gantrymq.format.properties import decode_properties
+from gantrymq.fs.api import Bytes
 from gantrymq.kernels.api import (
     index_hashes,
     index_put,
@@ -161,6 +163,15 @@ def filled(rng, slots: int, entries: int, count: int):
     return plain, file, header, keys
 
 
+def select(file: Bytes, *asked: Any) -> int:
+    """How many are found; pages are let in one by one, as they are asked for, where a file is longer than one."""
+    pages, state = np.zeros(-(-len(file) // 4096) + 1, np.uint8), np.zeros(3, np.int64)
+    while (page := index_select(file, *asked, pages, state)) >= 0:
+        assert not pages[page], "a page is asked for once"
+        pages[page] = 1
+    return int(state[0])
+
+
 @seeds(60)
 def test_put_and_select(rng: random.Random) -> None:
     slots, entries = rng.choice([1, 3, 50]), rng.choice([1, 2, 30, 100])
@@ -170,10 +181,19 @@ def test_put_and_select(rng: random.Random) -> None:
         begin = rng.choice([0, 1_700_000_000_000, 1_700_000_002_000])
         end = begin + rng.choice([0, 3000, 2**61])
         out = np.zeros(64, np.int64)
-        found = index_select(read_only(file), slots, entries, header, code, begin, end, limit, out)
+        found = select(read_only(file), slots, entries, header, code, begin, end, limit, out)
         assert out[:found].tolist() == plain.select(code, begin, end, limit)
         plain.raw = bytearray(broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0"))  # ever more
         file = np.frombuffer(bytes(plain.raw), np.uint8)
+
+
+@seeds(10)
+def test_select_over_many_pages_asks_for_each_before_it_looks(rng: random.Random) -> None:
+    plain, file, header, keys = filled(rng, 2000, 900, 700)
+    for code in rng.sample(keys, min(8, len(keys))):
+        out = np.zeros(64, np.int64)
+        found = select(read_only(file), 2000, 900, header, code, 0, 2**62, 64, out)
+        assert out[:found].tolist() == plain.select(code, 0, 2**62, 64)
 
 
 @seeds(40)
@@ -201,7 +221,7 @@ def test_numbers_that_point_out_of_the_file_end_a_query() -> None:
         out = np.zeros(64, np.int64)
         behind = encode_entry(IndexEntry(5, 999, 0, 0)) * 5  # what would be found there
         file = read_only(bytes(plain.raw) + behind)[: len(plain.raw)]
-        found = index_select(file, 1, 10, int64s(numbers(plain.header)), 5, 0, 2**62, 64, out)
+        found = select(file, 1, 10, int64s(numbers(plain.header)), 5, 0, 2**62, 64, out)
         assert out[:found].tolist() == plain.select(5, 0, 2**62, 64)
 
 
@@ -211,5 +231,5 @@ def test_a_circle_in_a_chain_ends() -> None:
         plain.put(5, i, 1_700_000_000_000)
     struct.pack_into(">i", plain.raw, plain.entry_at(1) + 16, 3)  # 3 → 2 → 1 → 3
     out, header = np.zeros(64, np.int64), int64s(numbers(plain.header))
-    found = index_select(read_only(plain.raw), 1, 10, header, 5, 0, 2**62, 64, out)
+    found = select(read_only(plain.raw), 1, 10, header, 5, 0, 2**62, 64, out)
     assert out[:found].tolist() == [2, 1, 0, 2, 1, 0, 2, 1, 0, 2]

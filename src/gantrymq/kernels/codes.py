@@ -64,6 +64,7 @@ SURELY_BEHIND = 8  # so many index entries in a row that point further on are no
 
 # The numbers of an index file's header, in their order.
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_PHY_OFFSET, END_PHY_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
+INDEX_PAGE_BYTES = 4096
 
 MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons

@@ -19,6 +19,7 @@ from gantrymq.kernels.codes import (
     END_PHY_OFFSET,
     END_TIMESTAMP,
     INDEX_COUNT,
+    INDEX_PAGE_BYTES,
     PROPERTIES_AT,
     RECORDS_AHEAD,
     SLOT_COUNT,
@@ -211,22 +212,38 @@ def index_select(
     end_ms: int,
     max_n: int,
     out: Int64s,
+    pages: Bytes,
+    state: Int64s,
 ) -> int:
-    """Write the phyOffsets found under ``key_hash`` to ``out``, newest first; returns how many, at most ``max_n``.
+    """Write the phyOffsets found under ``key_hash`` to ``out``, newest first, at most ``max_n``; returns -1 at the end.
+
+    ``pages`` has a 1 for each page of the file that may be looked at. At another one the number of that page is
+    returned; once it is in memory a call with the same ``state`` goes on. ``state`` (int64, zeros at first) are the
+    count found, the entry reached and the steps taken.
 
     The loop of selectPhyOffset with its breaks. A number that points out of the file ends it, and so do more steps
     than the file has entries: chains of a damaged file may go in circles.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
     count, begin_timestamp = header[INDEX_COUNT], header[BEGIN_TIMESTAMP]
-    number = load_i32(file, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
-    if number <= 0 or number > count or count <= 1:
-        return 0
-    found, max_n = 0, min(max_n, out.size)
-    for _ in range(entries):
+    max_n = min(max_n, out.size)
+    found, number, steps = state[0], state[1], state[2]
+    if number == 0:
+        at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+        if pages[at // INDEX_PAGE_BYTES] == 0:
+            return int(at // INDEX_PAGE_BYTES)
+        number = load_i32(file, at)
+        if number <= 0 or number > count or count <= 1:
+            return -1
+    while steps < entries:
         at = first_entry + number * ENTRY_SIZE
         if found >= max_n or at + ENTRY_SIZE > file.size:
             break
+        page, last_page = at // INDEX_PAGE_BYTES, (at + ENTRY_SIZE - 1) // INDEX_PAGE_BYTES
+        if pages[page] == 0 or pages[last_page] == 0:
+            state[0], state[1], state[2] = found, number, steps
+            return int(page if pages[page] == 0 else last_page)
+        steps += 1
         time_diff = load_i32(file, at + 12)
         if time_diff < 0:
             break
@@ -238,4 +255,5 @@ def index_select(
         if previous <= 0 or previous > count or previous == number or time < begin_ms:
             break
         number = previous
-    return found
+    state[0] = found
+    return -1

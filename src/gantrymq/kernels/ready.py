@@ -49,7 +49,7 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.rising_units, (buf, 0, 0, 0, 0)
     yield api.index_hashes, (buf, matrix, 0, 0, 1, offsets, offsets)
     yield api.index_put, (out, 1, out, 0, 1, header, *entries, 0, 0)
-    yield api.index_select, (buf, 1, 1, header, 0, 0, 0, 0, longs)
+    yield api.index_select, (buf, 1, 1, header, 0, 0, 0, 0, longs, out, longs)
     yield api.index_balance, (out, 0, 0)
     yield api.index_confirm, (out, 1, 1, header, *entries, 0, 0, 0, 0)
     yield api.index_repair, (out, out, 1, 0)

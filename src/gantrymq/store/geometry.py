@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, NotAStoreError, WrongFileSizeError
-from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, entry_at, file_size
 from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.api import Bytes, Entry, FileSystem
+from gantrymq.fs.api import Bytes, Entry, File, FileSystem
+from gantrymq.fs.holes import data_end
 from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 
@@ -127,13 +128,17 @@ def _pairs_of(
         array = file.map()
         if len(array) < HEADER_SIZE:
             return []
+        file.fetch(0, HEADER_SIZE)
         usual = (config.max_hash_slot_num, config.max_index_num)
         if pairs is None:
             first = _sample(array, _SAMPLED_FIRST)
+            _fetch_sample(file, array, usual, first)
             if _count_explained(array, usual, first) == first.size:
                 # What is configured fits, also a file that a kill left empty; the search is for other geometries.
                 return [usual]
+            file.fetch(0, data_end(file, 0, len(array)))
             pairs = _keep_given(_candidate_pairs(array), config, given)
+        file.fetch(0, data_end(file, 0, len(array)))
         sample = _sample(array, _SAMPLED_ENTRIES)
         explained = {pair: _count_explained(array, pair, sample) for pair in pairs}
         most = max(explained.values(), default=0)
@@ -191,6 +196,17 @@ def _sample(array: Bytes, most: int) -> NDArray[np.int64]:
     count = decode_header(array[:HEADER_SIZE].data).index_count
     numbers = np.linspace(1, count - 1, min(max(count - 1, 0), most)).astype(np.int64)
     return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique brings in numpy.ma, which takes 14 ms
+
+
+def _fetch_sample(file: File, array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> None:
+    """Bring what :func:`_count_explained` looks at into memory. Raises DiskError."""
+    if file_size(*pair) != len(array):
+        return
+    for number in numbers.tolist():
+        at = entry_at(pair[0], number)
+        file.fetch(at, ENTRY_SIZE)
+        key_hash = int.from_bytes(array[at : at + SLOT_SIZE].tobytes(), "big", signed=True)
+        file.fetch(HEADER_SIZE + max(key_hash, 0) % pair[0] * SLOT_SIZE, SLOT_SIZE)
 
 
 def _count_explained(array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> int:

@@ -15,10 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
-from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, encode_header, entry_at, file_size
+from gantrymq.format.index import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    IndexHeader,
+    decode_header,
+    encode_header,
+    entry_at,
+    file_size,
+)
 from gantrymq.fs.api import File
+from gantrymq.fs.holes import data_end
+from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_put, index_select
 from gantrymq.kernels.arrays import Int32s, Int64s, read_only
+from gantrymq.kernels.codes import INDEX_PAGE_BYTES
 from gantrymq.store.held_entries import HeldEntries
 from gantrymq.store.index_space import IndexSpace
 from gantrymq.store.index_stream import IndexStream
@@ -38,9 +49,13 @@ class IndexFile:
         self.size = file_size(slots, entries)
         self._file = file
         self._array = file.map()
+        self._pages = np.zeros(-(-len(self._array) // INDEX_PAGE_BYTES), np.uint8)  # 1: was brought in for a query
+        self._can_append = is_new  # whether the pages that an entry changes were brought in
         self._space = IndexSpace(file, slots, entries)
         self._held: HeldEntries | None = None  # of a file in doubt, until something differs
         self._stream: IndexStream | None = None
+        if not is_new:
+            file.fetch(0, HEADER_SIZE)
         self.header: IndexHeader = IndexHeader() if is_new else decode_header(self._array[:HEADER_SIZE].data)
         # No more than there are: a damaged count must not grow out of its field.
         self.header.hash_slot_count = min(self.header.hash_slot_count, slots)
@@ -68,6 +83,8 @@ class IndexFile:
         A file that a killed process left is nearly always whole, but only the log can say so. The header in the file
         stays until something differs, or until :meth:`settle`.
         """
+        self._file.fetch(0, data_end(self._file, 0, self.size))
+        self._can_append = True
         self._held = HeldEntries(self._array, self.slots, self.entries, self.header.index_count)
         self.header = IndexHeader()
 
@@ -117,6 +134,10 @@ class IndexFile:
     def _append(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         if self._stream is not None:
             return self._stream.put(numbers, entries, start)
+        if not self._can_append:  # slots are read before they are changed, and so is the page of the next entry
+            self._file.fetch(0, data_end(self._file, 0, entry_at(self.slots, 0)))
+            self._file.fetch(entry_at(self.slots, int(numbers[codes.INDEX_COUNT])), ENTRY_SIZE)
+            self._can_append = True
         where = (self._array, self.slots, self._array, entry_at(self.slots, 0), self.entries)
         return int(index_put(*where, numbers, *entries, start, len(entries.hashes)))
 
@@ -130,13 +151,14 @@ class IndexFile:
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
-        """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset)."""
+        """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset); DiskError."""
         out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than there can be
-        numbers = _numbers(self.header)
-        found = index_select(
-            read_only(self._array.data), self.slots, self.entries, numbers, key_hash, begin_ms, end_ms, len(out), out
-        )
-        return [int(offset) for offset in out[:found]]
+        array, numbers, state = read_only(self._array.data), _numbers(self.header), np.zeros(3, np.int64)
+        asked = (key_hash, begin_ms, end_ms, len(out), out)
+        while (page := index_select(array, self.slots, self.entries, numbers, *asked, self._pages, state)) >= 0:
+            self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
+            self._pages[page] = 1
+        return [int(offset) for offset in out[: state[0]]]
 
     def _write_header(self) -> None:
         if self._held is None and self._stream is None:

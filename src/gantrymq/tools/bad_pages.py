@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 
 from gantrymq.errors import DiskError, StoreError
 from gantrymq.fs.api import File
+from gantrymq.fs.holes import data_end
+from gantrymq.kernels.arrays import read_only
 
 _PAGE_BYTES = 4096
 
@@ -29,6 +31,36 @@ def read_by_pages(file: File, position: int, length: int, note: Callable[[int, i
             note(at, at + wanted, cause_of(error))
         at += wanted
     return b"".join(pages)
+
+
+class ReadableBytes:
+    """The bytes of ``file``, mapped. Pages that the disk does not give back count as zeros.
+
+    ``array`` may only be looked at where :meth:`bring_in` was called for before; ``unreadable`` has the ranges
+    (0, begin, end) that were met, with the reasons.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._is_copy = False
+        self.array = read_only(file.map().data)
+        self.unreadable: dict[tuple[int, int, int], str] = {}
+
+    def bring_in(self, begin: int, end: int) -> None:
+        """Have the bytes [begin, end) in memory; where not all can be read ``array`` is a copy from now on."""
+        if self._is_copy:
+            return
+        try:
+            self._file.fetch(begin, data_end(self._file, begin, end) - begin)
+        except StoreError:
+            self.array, self._is_copy = read_only(read_by_pages(self._file, 0, len(self.array), self._note)), True
+
+    def _note(self, begin: int, end: int, reason: str) -> None:
+        self.unreadable[0, begin, end] = reason
+
+    def close(self) -> None:
+        """Close the file; ``array`` stays."""
+        self._file.close()
 
 
 def cause_of(error: Exception) -> str:

@@ -27,10 +27,10 @@ from gantrymq.format.index import (
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_chains, index_compare, index_hashes
-from gantrymq.kernels.arrays import read_only
 from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.bad_pages import ReadableBytes, joined
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison
 from gantrymq.tools.log_check import LogCheck
@@ -52,7 +52,7 @@ class CheckedIndexFile:
     """One file: its bytes, and how many of its entries have been compared. -1 as ``begin_ms``: it is not believed."""
 
     path: Path
-    array: Bytes
+    data: ReadableBytes
     slots: int
     header: IndexHeader
     begin_ms: int
@@ -62,18 +62,23 @@ class CheckedIndexFile:
         """Where an entry stands in the file."""
         return entry_at(self.slots, number)
 
+    def array(self, first: int, count: int) -> Bytes:
+        """The bytes of the file, of which those of ``count`` entries from ``first`` on are in memory."""
+        self.data.bring_in(self.at(first), self.at(first + count))
+        return self.data.array
+
     def entry(self, number: int) -> IndexEntry:
         """One entry."""
-        return decode_entry(self.array[self.at(number) : self.at(number + 1)].data, 0)
+        return decode_entry(self.array(number, 1)[self.at(number) : self.at(number + 1)].data, 0)
 
 
 class IndexCheck:
-    """The index files ``arrays`` (in the order of their names), of ``slots`` slots and ``entries`` entries each."""
+    """The index ``files`` (in the order of their names), of ``slots`` slots and ``entries`` entries each."""
 
     def __init__(
         self,
         root: Path,
-        arrays: list[tuple[Path, Bytes]],
+        files: list[tuple[Path, ReadableBytes]],
         slots: int,
         entries: int,
         log: LogCheck,
@@ -87,14 +92,15 @@ class IndexCheck:
         self._log = log
         self._lookup = lookup
         self._is_closed = is_closed
-        self._files = [self._checked(path, array) for path, array in arrays]
+        self._files = [self._checked(path, data) for path, data in files]
         self._current = 0
         self._excused_hashes: set[int] = set()
         self.compared = IndexComparison()
 
-    def _checked(self, path: Path, array: Bytes) -> CheckedIndexFile:
-        header = decode_header(array[:HEADER_SIZE].data)
-        file = CheckedIndexFile(path, read_only(array.data), self._slots, header, header.begin_timestamp_ms)
+    def _checked(self, path: Path, data: ReadableBytes) -> CheckedIndexFile:
+        data.bring_in(0, HEADER_SIZE)
+        header = decode_header(data.array[:HEADER_SIZE].data)
+        file = CheckedIndexFile(path, data, self._slots, header, header.begin_timestamp_ms)
         header.index_count = min(header.index_count, self._entries)
         return file
 
@@ -113,8 +119,12 @@ class IndexCheck:
     def see_file(self, number: int) -> Iterator[Finding]:
         """The header and the chains of one file."""
         file = self._files[number]
+        file.data.bring_in(0, len(file.data.array))
+        for (_, begin, end), reason in joined(file.data.unreadable):
+            text = f"the disk does not give back bytes {begin} to {end}: {reason}"
+            yield replace(self._finding(Kind.FILE_UNREADABLE, file, text), length_bytes=end - begin)
         newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
-        wrong, used = index_chains(file.array, self._slots, file.header.index_count, newest, found)
+        wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, found)
         for entry, code in found[:, : min(wrong, SHOWN)].T.tolist():
             kind, text = _CHAIN_KINDS[code]
             yield self._finding(kind, file, text, entry=entry)
@@ -124,7 +134,7 @@ class IndexCheck:
         yield from self._header(file, used, is_chained=not wrong)
 
     def _header(self, file: CheckedIndexFile, used: int, *, is_chained: bool) -> Iterator[Finding]:
-        raw = int.from_bytes(file.array[36:HEADER_SIZE].tobytes(), "big", signed=True)
+        raw = int.from_bytes(file.data.array[36:HEADER_SIZE].tobytes(), "big", signed=True)
         header = file.header
         faults = []
         if raw not in {header.index_count, 0}:
@@ -181,7 +191,7 @@ class IndexCheck:
         count = file.header.index_count - 1
         if count < 1:
             return np.zeros(len(phy_offsets), np.int64)
-        raw = file.array[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
+        raw = file.array(1, count)[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
         places = np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
         # One entry alone may be damaged: those that follow must point as far.
         behind = np.concatenate([places, np.full(SURELY_BEHIND - 1, _FAR)])
@@ -236,7 +246,8 @@ class IndexCheck:
             found = np.zeros((2, count), np.int64)
             start = file.at(file.next_entry)
             used, wrong = index_compare(
-                file.array, start, start + count * ENTRY_SIZE, hashes, phy_offsets, stored, len(hashes),
+                file.array(file.next_entry, count), start, start + count * ENTRY_SIZE,
+                hashes, phy_offsets, stored, len(hashes),
                 end_offset, file.begin_ms, seen, found,
             )  # fmt: skip
             if wrong:

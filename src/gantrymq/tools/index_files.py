@@ -10,9 +10,10 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
-from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.store.geometry import find_index_geometry, usual_size
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.bad_pages import ReadableBytes, read_by_pages
 
 
 @dataclass(slots=True)
@@ -70,7 +71,28 @@ class _Only:
         return [entry for entry in self._fs.scan(path) if entry.name in self._names]
 
     def open(self, path: Path) -> File:
-        return self._fs.open(path)
+        return _Readable(self._fs.open(path))  # type: ignore[return-value]
+
+
+class _Readable:
+    """A file whose unreadable pages count as zeros, as far as looking for a geometry goes."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def map(self) -> Bytes:
+        data = ReadableBytes(self._file)
+        data.bring_in(0, len(data.array))
+        return data.array
+
+    def fetch(self, position: int, length: int) -> None:
+        """Nothing: all of it is there."""
+
+    def data_from(self, position: int) -> int:
+        return self._file.data_from(position)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
@@ -83,7 +105,7 @@ def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
     for number, name in enumerate(files.names):
         file = fs.open(files.directory / name)
         try:
-            header = decode_header(file.read_at(0, HEADER_SIZE))
+            header = decode_header(read_by_pages(file, 0, HEADER_SIZE, lambda *_: None).ljust(HEADER_SIZE, b"\0"))
         finally:
             file.close()
         flushed_ms = checkpoint_ms - (number > 0 and before_ms == checkpoint_ms)

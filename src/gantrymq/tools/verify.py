@@ -24,13 +24,14 @@ from typing import Protocol
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import decode_checkpoint
-from gantrymq.fs.api import Bytes, FileSystem
+from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.geometry import require_store
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
+from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
@@ -92,9 +93,9 @@ class VerifyPlan:
         """A check of all index files, which are mapped."""
         if self.index_paths is None:
             return None
-        arrays = [(path, _map(fs, path)) for path in self.index_paths]
+        files = [(path, ReadableBytes(fs.open(path))) for path in self.index_paths]
         slots, entries = self.index_slots, self.index_entries
-        return IndexCheck(self.root, arrays, slots, entries, log, lookup, is_closed=self.is_closed)
+        return IndexCheck(self.root, files, slots, entries, log, lookup, is_closed=self.is_closed)
 
 
 class VerifyEngine(Protocol):
@@ -280,14 +281,6 @@ class Verification:
         summary.queues, summary.queue_entries = len(queues.queues), queues.entries
         summary.index_files = len(files.names) + len(files.odd)
         summary.index_entries = index.entries if index is not None else 0
-
-
-def _map(fs: FileSystem, path: Path) -> Bytes:
-    file = fs.open(path)
-    try:
-        return file.map()
-    finally:
-        file.close()
 
 
 def log_events(fs: FileSystem, files: Iterable[LogFile]) -> Iterator[LogEvent]:
