@@ -96,6 +96,7 @@ class CorruptRecordError(StoreError):
     def __init__(self, path: str | Path, offset: int, reason: str) -> None:
         super().__init__(path, f"no readable record at offset {offset}: {reason}")
         self.offset = offset
+        self.reason = reason
 
 
 class DiskError(StoreError):

@@ -19,7 +19,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store import recovery
 from gantrymq.tools import rebuild
-from gantrymq.tools.export import ExportSelection, export_store
+from gantrymq.tools.export import export_store
+from gantrymq.tools.export_plan import ExportSelection
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

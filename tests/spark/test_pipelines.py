@@ -7,7 +7,7 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from pyarrow.parquet import ParquetFile
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.cli.main import exit_code
 from gantrymq.errors import DiskError, DiskFullError, StoreError
+from gantrymq.format.record import MAGIC_V1, MAGIC_V2, QUEUE_OFFSET_AT
 from gantrymq.model.message import Message
 from gantrymq.spark.pipelines import (
     export,
@@ -30,8 +31,9 @@ from gantrymq.spark.pipelines import (
     verify_on_spark,
 )
 from gantrymq.spark.pipelines.index_runs import EntryStage
-from gantrymq.tools.export import ExportSelection, export_store
+from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.export_plan import ExportSelection
 from gantrymq.tools.findings import Finding
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
 from gantrymq.tools.salvage import salvage_store
@@ -237,7 +239,45 @@ def test_an_export_that_fails_leaves_nothing(
     monkeypatch.setattr(export, "_export_group", export_and_fail)
     with pytest.raises(DiskFullError):
         export_on_spark(spark, store, out, config=SMALL, given=GEOMETRY_KEYS)
-    assert list(out.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def copy_over(store: Path, rng: random.Random) -> None:
+    files = sorted((store / "commitlog").iterdir())
+    shutil.copyfile(files[6], files[5])
+
+
+def flip_bodies_and_ends(store: Path, rng: random.Random) -> None:
+    """A bit of the CRC of the last record of three files, and of the queue offset of the one before."""
+    for path in (sorted((store / "commitlog").iterdir())[number] for number in (0, 7, -1)):
+        raw = bytearray(path.read_bytes())
+        at = last = before = 0
+        while int.from_bytes(raw[at + 4 : at + 8], "big") in (MAGIC_V1, MAGIC_V2):
+            before, last, at = last, at, at + int.from_bytes(raw[at : at + 4], "big")
+        raw[last + 8] ^= 1  # its CRC
+        raw[before + QUEUE_OFFSET_AT + 5] ^= 1
+        path.write_bytes(raw)
+
+
+def lose_units_and_files(store: Path, rng: random.Random) -> None:
+    sorted((store / "commitlog").iterdir())[3].unlink()
+    sorted((store / "commitlog").iterdir())[-1].unlink()
+    for path in list(store.glob("consumequeue/*/*/*"))[::3]:
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("damage", [copy_over, flip_bodies_and_ends, lose_units_and_files])
+def test_both_engines_export_the_same_of_a_damaged_store_and_name_the_same_messages(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, damage: Callable[[Path, random.Random], None]
+) -> None:
+    store = filled(tmp_path / "store", rng)
+    damage(store, rng)
+    options = {"kind": ExportFormat.JSONL, "config": SMALL, "given": GEOMETRY_KEYS}
+    expected = export_store(store, tmp_path / "local", **options)
+    report = export_on_spark(spark, store, tmp_path / "spark", **options)
+    assert exported(tmp_path / "spark") == exported(tmp_path / "local")
+    assert report.account == expected.account
+    assert report.account.messages
 
 
 # The command line

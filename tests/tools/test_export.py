@@ -26,10 +26,13 @@ from gantrymq.errors import ConfigError, StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.paths import StorePaths
 from gantrymq.tools import bodies, export_parts
-from gantrymq.tools.export import SUCCESS, ExportSelection, export_store, plan_export
+from gantrymq.tools.export import SUCCESS, export_store
 from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.export_plan import ExportSelection, plan_export
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
+from gantrymq.tools.salvage import salvage_store
 from golden_stores import NAMES, unpack
 from store_cases import NOON_MS, SMALL, StoreReader, await_dispatch, dump, fill, numbered, open_store, tree
 
@@ -62,12 +65,13 @@ def store(tmp_path: Path, rng: random.Random) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_golden_store_is_exported_as_it_is_dumped(name: str, tmp_path: Path) -> None:
+def test_a_golden_store_is_exported_as_its_salvage_is_dumped(name: str, tmp_path: Path) -> None:
     store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
     before = tree(store)
     report = export_store(store, out, decompress=False)
     assert tree(store) == before
-    with StoreReader.open(store) as reader:
+    salvage_store(store, tmp_path / "salvaged")
+    with StoreReader.open(tmp_path / "salvaged") as reader:
         lines = {line["phyOffset"]: line for line in dump(reader) if line["kind"] == "message"}
     rows = rows_of(out)
     assert rows.keys() == lines.keys()
@@ -204,18 +208,20 @@ def test_times_that_go_back(tmp_path: Path, hours: tuple[int, ...]) -> None:
 
 def test_files_of_other_days_are_not_read(store: Path) -> None:
     """The first record is of NOON_MS, the last of two days later."""
-    with StoreReader.open(store, SMALL) as reader:
-        every = [file.file_from_offset for file in reader.log.queue.files]
+    every = [int(path.name) for path in sorted((store / "commitlog").iterdir())]
 
-        def planned(begin_ms: int | None, end_ms: int | None) -> list[int]:
-            selection = ExportSelection(begin_ms=begin_ms, end_ms=end_ms)
-            return [file.base for file in plan_export(reader, selection, decompress=True).files]
+    def planned(begin_ms: int | None, end_ms: int | None) -> list[int]:
+        selection = ExportSelection(begin_ms=begin_ms, end_ms=end_ms)
+        plan = plan_export(RealFileSystem(), StorePaths(store), SMALL, (), selection, decompress=True)
+        return [file.base for file in plan.files]
 
-        assert planned(None, NOON_MS - DAY_MS) == planned(NOON_MS + 3 * DAY_MS + 1, None) == []
-        head, tail = planned(None, NOON_MS - DAY_MS + 1), planned(NOON_MS + 3 * DAY_MS, None)
+    assert planned(None, NOON_MS - DAY_MS) == []
+    head, tail = planned(None, NOON_MS - DAY_MS + 1), planned(NOON_MS + 3 * DAY_MS, None)
     assert every[: len(head)] == head
     assert every[-len(tail) :] == tail
     assert max(len(head), len(tail)) < len(every)
+    # Nothing says when the last record was stored.
+    assert planned(NOON_MS + 30 * DAY_MS, None) == every[-2:]
 
 
 def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:
@@ -348,7 +354,7 @@ def test_a_failure_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(export_parts.ExportFile, "commit", fail_once_some_are_there)
     with pytest.raises(OSError, match="No space"):
         export_store(store, tmp_path / "out", config=SMALL)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
     # So the next try needs nobody's hand.
     monkeypatch.undo()
     assert export_store(store, tmp_path / "out", config=SMALL).rows > 0

@@ -8,7 +8,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store import reader
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.export import ExportSelection, plan_export
+from gantrymq.tools.export_plan import ExportSelection, plan_export
 from gantrymq.tools.intact_records import IntactRecords
 from store_cases import BARE, numbered, open_reader, open_store
 
@@ -64,8 +64,7 @@ def test_a_file_that_goes_while_the_reader_opens(path: Path, monkeypatch: pytest
 
 
 def test_an_export_passes_over_what_goes_in_front_of_it(path: Path) -> None:
-    with open_reader(path) as opened:
-        plan = plan_export(opened, ExportSelection(), decompress=True)
+    plan = plan_export(RealFileSystem(), StorePaths(path), BARE, (), ExportSelection(), decompress=True)
     plan.files[0].path.unlink()
     records = IntactRecords(RealFileSystem(), plan.files)
     assert 0 < sum(batch.count for batch in records) < 400

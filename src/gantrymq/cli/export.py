@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.lost_ranges import lost_rows
 from gantrymq.cli.messages import FINDINGS, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, time_ms
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
-    from gantrymq.tools.export import ExportSelection
     from gantrymq.tools.export_files import ExportFormat
     from gantrymq.tools.export_parts import ExportReport
+    from gantrymq.tools.export_plan import ExportSelection
 
 _SHOWN = 50
 
@@ -96,8 +94,8 @@ def export(
         gantrymq store export /data/store /data/orders --topic orders --begin 2026-11-01 --end 2026-12-01
         gantrymq store export /data/store /data/some --format jsonl --topic orders --queue 0 --from 100 --to 200
     """
-    from gantrymq.tools.export import ExportSelection
     from gantrymq.tools.export_files import ExportFormat
+    from gantrymq.tools.export_plan import ExportSelection
 
     selection = ExportSelection(frozenset(topic) if topic else None, queue, begin, end, from_, to)
     what = (store, out, ExportFormat(format_.value), selection)
@@ -108,7 +106,7 @@ def export(
         _print_json(store, out, engine, format_, report)
     else:
         _print(store, out, report)
-    if report.lost or report.undecodable:
+    if not report.is_whole:
         raise typer.Exit(FINDINGS)
 
 
@@ -136,6 +134,7 @@ def _export(
 def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> None:
     from gantrymq.cli.json_lines import JsonLines
 
+    account = report.account.as_json(store)
     with JsonLines() as lines:
         lines.write(
             {
@@ -148,8 +147,10 @@ def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report:
                 "fileBytes": report.file_bytes,
                 "topics": dict(sorted(report.topics.items())),
                 "missingTopics": report.missing_topics,
-                "lost": lost_rows(store, report.lost),
+                "lost": account["lost"],
                 "undecodable": report.undecodable,
+                "lostMessages": account["lostMessages"],
+                "repaired": account["repaired"],
             }
         )
 
@@ -157,14 +158,13 @@ def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report:
 def _print(store: Path, out: Path, report: ExportReport) -> None:
     from gantrymq.cli.text import count_text, print_pairs, print_table
     from gantrymq.model.size import size_text
-    from gantrymq.tools.export import lines_of
 
     files = f"{count_text(report.files, 'file')}, {size_text(report.file_bytes)}"
     pairs = [("written", f"{count_text(report.rows, 'message')} in {files}")]
-    pairs += [("left out", line) for line in islice(lines_of(report), _SHOWN)]
-    more = len(report.lost) + len(report.undecodable) - _SHOWN
-    if more > 0:
-        pairs.append(("", f"… and {more} more (--json prints all)"))
+    pairs += report.account.lines(store, _SHOWN)
+    if not report.is_whole:
+        lost = count_text(report.account.message_count, "message")
+        pairs.append(("", f"{lost} known to be lost; gantrymq store verify {store} says what is wrong"))
     print_pairs(f"{out}: exported from {store}", pairs)
     if report.topics:
         print_table(["topic", ">messages"], [(name, f"{count:,}") for name, count in sorted(report.topics.items())])

@@ -53,10 +53,12 @@ class ExportFile:
     """The file ``path``; it has that name from :meth:`commit` on. Raises DiskFullError, OSError."""
 
     def __init__(self, path: Path, kind: ExportFormat) -> None:
+        """The topic's and the day's directory are made; what they are in has to be there still."""
         self.path = path
         self.rows = 0
         self._hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         self._stream = self._hidden.open("wb")
         self._writer = _WRITERS[kind](self._stream)
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from gantrymq.tools.export_files import ExportFile, ExportFormat
-from gantrymq.tools.loss import LostRange
+from gantrymq.tools.loss import LossAccount, LostRange
 
 _WAITING_BYTES = 256 << 20  # rows of all topics together
 _WORTH_WRITING_BYTES = 32 << 20  # rows of one topic: a row group
@@ -31,15 +32,38 @@ Partition = tuple[str, int]
 
 @dataclass(slots=True)
 class ExportReport:
-    """What was written; ``lost`` are places of the log without a whole record, ``undecodable`` are bodies left out."""
+    """What was written, and the ``account`` of what the store said it had and is not written.
+
+    ``undecodable`` says of messages why their body cannot be decompressed, ``undecodable_places`` the same by their
+    place in the log.
+    """
 
     rows: int = 0
     files: int = 0
     file_bytes: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     missing_topics: list[str] = field(default_factory=list)
-    lost: list[LostRange] = field(default_factory=list)
+    account: LossAccount = field(default_factory=LossAccount)
     undecodable: list[str] = field(default_factory=list)
+    undecodable_places: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> list[LostRange]:
+        """The places of the log without a whole record."""
+        return self.account.ranges
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is there: exit code 0."""
+        return not (self.account.ranges or self.account.messages or self.undecodable)
+
+
+class ExportTarget(Protocol):
+    """Takes rows."""
+
+    def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
+        """Rows of one topic and day (days since 1970, UTC), in order."""
+        ...
 
 
 class ExportParts:

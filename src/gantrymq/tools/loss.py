@@ -158,8 +158,9 @@ class LossAccount:
 
     def as_json(self, store: Path) -> dict[str, Any]:
         """The fields that ``--json`` prints."""
+        single = {one.phy_offset: one for one in self.messages if one.count == 1}
         return {
-            "lost": [one.as_json(store) for one in self.ranges],
+            "lost": [{**one.as_json(store), **_queue_of(single.get(one.start))} for one in self.ranges],
             "lostMessages": [one.as_json() for one in self.messages],
             "repaired": [one.as_json() for one in self.repaired],
             "shortQueues": [one.as_json() for one in self.short_queues],
@@ -186,6 +187,13 @@ class LossAccount:
         filled = [f"{one.topic}/{one.queue_id}: offsets {one.begin} to {one.end - 1}" for one in self.filled]
         kinds = {"lost": ranges, "lost message": messages, "repaired": repaired, "shorter": short, "filled": filled}
         return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]
+
+
+def _queue_of(message: LostMessages | None) -> dict[str, Any]:
+    """The fields of a place of the log by which its one message is known."""
+    if message is None:
+        return {}
+    return {"topic": message.topic, "queueId": message.queue_id, "queueOffset": message.begin}
 
 
 def _shown(label: str, texts: Sequence[str], most: int) -> list[tuple[str, str]]:

@@ -25,14 +25,14 @@ def take_account(
     missing behind the log's end.
     """
     account = QueueAccount(fs, old, config.mapped_file_size_consume_queue, extent).compare(roots)
-    account.ranges = sorted([*extent.lost, *_missing_end(fs, old, config, extent, account)], key=lambda one: one.start)
+    account.ranges = sorted([*extent.lost, *missing_end(fs, old, config, extent, account)], key=lambda one: one.start)
     return account
 
 
-def _missing_end(
+def missing_end(
     fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, account: LossAccount
 ) -> list[LostRange]:
-    """What was behind the end of the log, by the word of the queues, the checkpoint and the index."""
+    """What was behind the log's end, by the word of the queues, the checkpoint and the index."""
     by_queue = max((one.phy_end for one in account.messages), default=-1)
     claims = [LogClaim(by_queue, "the consume queues"), furthest_claim(fs, old, config)]
     end, source = max(claim for claim in claims if claim is not None)

@@ -12,10 +12,11 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +42,37 @@ _NO_RECORD = "the log has no record of it, by those around it"
 class LogExtent:
     """The part of the log that a result was made of: whole records up to ``end``, but for the places in ``lost``.
 
-    In front of ``begin`` retention has removed the log. ``is_from_start`` says that it has removed nothing.
+    In front of ``begin`` retention has removed the log. ``is_from_start`` says that it has removed nothing. What lies
+    at ``limit`` or behind it was not looked for.
     """
 
     begin: int
     end: int
     lost: Sequence[LostRange]
+    limit: int = _FURTHEST
 
     @property
     def is_from_start(self) -> bool:
         """Whether the log has its first file, so that a message that is not there is lost and not expired."""
         return self.begin == 0
+
+
+class QueueSlots(Protocol):
+    """The slots [first, end) of a queue; QueueFiles is one."""
+
+    @property
+    def first(self) -> int:
+        """The first slot."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Behind the last slot."""
+        ...
+
+    def units(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """The bytes of the units of the slots [begin, end)."""
+        ...
 
 
 class LostPlaces:
@@ -97,22 +118,32 @@ class QueueAccount:
             for root in roots
             for topic, queue_id, path in queue_directories(self._fs, root.consume_queue)[0]
         }
-        old = {(topic, queue_id) for topic, queue_id, _ in queue_directories(self._fs, self._old.consume_queue)[0]}
-        for topic, queue_id in sorted(new.keys() | old):
-            if not is_light(topic):
-                self._compare(topic, queue_id, new.get((topic, queue_id)))
+        for name in sorted(new.keys() | self._old_names()):
+            if not is_light(name[0]):
+                self._compare(*name, self._files(new[name], *name) if name in new else None)
         return self._account
+
+    def compare_slots(
+        self, found: Mapping[tuple[str, int], QueueSlots], takes_queue: Callable[[str, int], bool]
+    ) -> LossAccount:
+        """What is not ``found``, of the queues that ``takes_queue`` takes."""
+        for name in sorted(found.keys() | self._old_names()):
+            if takes_queue(*name) and not is_light(name[0]):
+                self._compare(*name, found.get(name))
+        return self._account
+
+    def _old_names(self) -> set[tuple[str, int]]:
+        return {(topic, queue_id) for topic, queue_id, _ in queue_directories(self._fs, self._old.consume_queue)[0]}
 
     def _files(self, directory: Path, topic: str, queue_id: int) -> QueueFiles:
         files = QueueFiles(self._fs, directory, topic, queue_id, self._file_size)
         files.load()
         return files
 
-    def _compare(self, topic: str, queue_id: int, directory: Path | None) -> None:
+    def _compare(self, topic: str, queue_id: int, new: QueueSlots | None) -> None:
         old = self._files(self._old.consume_queue / topic / str(queue_id), topic, queue_id)
-        new = self._files(directory, topic, queue_id) if directory is not None else None
         account, first_lost = self._account, len(self._account.messages)
-        lows = [files.first for files in (old, new) if files is not None and files.end > files.first]
+        lows = [slots.first for slots in (old, new) if slots is not None and slots.end > slots.first]
         low, high = min(lows, default=0), max(old.end, new.end if new is not None else 0)
         state = _QueueState(topic, queue_id, new.end if new is not None else 0)
         for begin in range(low, high, _UNITS_AT_ONCE):
@@ -134,9 +165,10 @@ class QueueAccount:
         state.has_message = bool(seen[-1])
         slots = np.arange(first, first + len(has))
         witness = np.where(old.is_real, old.phy_offsets, -1)
-        named = ~has & old.is_real & (witness >= self._extent.begin)
+        named = ~has & old.is_real & (witness >= self._extent.begin) & (witness < self._extent.limit)
         # Without a unit of the old queue, the messages around the slot say that it had one.
-        is_old_blank = old.is_blank | (old.is_real & (witness < self._extent.begin))
+        is_elsewhere = (witness < self._extent.begin) | (witness >= self._extent.limit)
+        is_old_blank = old.is_blank | (old.is_real & is_elsewhere)
         unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
         unnamed |= ~has & ~named & new.is_real & ~is_old_blank
         for begin, end in _runs(named | unnamed):

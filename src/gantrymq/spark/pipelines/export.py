@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
 from gantrymq.store.recovery import Progress
-from gantrymq.tools.export import ExportPlan, ExportSelection, RecordExport, export_store
+from gantrymq.tools.export import Exported, RecordExport, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport
+from gantrymq.tools.export_plan import ExportPlan, ExportSelection
 from gantrymq.tools.intact_records import FoundRecords, joined
 from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,20 +62,23 @@ def _export(
     plan: ExportPlan,
     report: ExportReport,
     progress: Progress | None,
-) -> FoundRecords:
+) -> Exported:
     cut = worth_a_task(plan.files, lambda file: file.size_bytes)
     groups = [_Group(number, files) for number, files in enumerate(cut)]
     done = each(spark, groups, partial(_export_group, root, kind, plan), lambda _: TASK_BYTES)
-    for part, _ in done:
+    runs = QueueRuns()
+    for part, _, found_runs in done:
+        runs.join(found_runs)
         report.rows += part.rows
         report.files += part.files
         report.file_bytes += part.file_bytes
         report.undecodable += part.undecodable
+        report.undecodable_places |= part.undecodable_places
         for topic, rows in part.topics.items():
             report.topics[topic] = report.topics.get(topic, 0) + rows
     for left in root.glob("*/*/.*.tmp"):  # of attempts that were killed
         left.unlink(missing_ok=True)
-    return joined(plan.files, [found for _, parts in done for found in parts])
+    return joined(plan.files, [found for _, parts, _ in done for found in parts]), runs.by_queue
 
 
 # On executors
@@ -81,14 +86,14 @@ def _export(
 
 def _export_group(
     root: Path, kind: ExportFormat, plan: ExportPlan, group: _Group
-) -> tuple[ExportReport, list[FoundRecords]]:
+) -> tuple[ExportReport, list[FoundRecords], dict[QueueName, list[QueueRun]]]:
     report = ExportReport()
     parts = ExportParts(root, kind, report, f"part-{group.number:05d}-")
     try:
         export = RecordExport(plan, parts, report)
         found = [export.run([file]) for file in group.files]
         parts.finish()
-        return report, found
+        return report, found, export.runs.by_queue
     except BaseException:
         parts.abandon()
         raise

@@ -1,0 +1,217 @@
+"""What an export lacks: queues, checkpoint and index of the store against the records that the export has.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.tools.coverage import Coverage
+from gantrymq.tools.export_plan import ExportPlan
+from gantrymq.tools.intact_records import FoundRecords
+from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, RepairedRecord
+from gantrymq.tools.loss_account import missing_end
+from gantrymq.tools.queue_account import LogExtent, QueueAccount
+from gantrymq.tools.queue_files import QueueFiles, as_units
+from gantrymq.tools.queue_runs import QueueChoice, QueueName, QueueRun, choose
+from gantrymq.tools.record_claims import RecordClaim, claims_at
+from gantrymq.tools.record_lookup import RecordLookup
+
+_CRC = "crc"
+
+
+def choices_of(
+    fs: FileSystem, plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]]
+) -> dict[QueueName, QueueChoice]:
+    """Which records of each queue count."""
+    choices = {}
+    for name, found in runs.items():
+        place_of = partial(_place_of, fs, plan, name)
+        choices[name] = choose(found, plan.begins.get(name), place_of)
+    return choices
+
+
+def _place_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> int:
+    """Where the unit of a queue offset leads; -1 where there is none."""
+    if queue_offset < 0:
+        return -1
+    size = plan.config.mapped_file_size_consume_queue
+    base = queue_offset * UNIT_SIZE // size * size
+    files = QueueFiles(fs, plan.paths.consume_queue / name[0] / str(name[1]), *name, size, {base: size})
+    unit = as_units(files.units(queue_offset, queue_offset + 1))[0]
+    return int(unit["phy_offset"]) if unit["size"] > 0 else -1
+
+
+def needed_choices(
+    plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]], choices: Mapping[QueueName, QueueChoice]
+) -> dict[QueueName, QueueChoice]:
+    """The choices that an export by ``plan`` alone gets wrong."""
+    needed = {}
+    for name, choice in choices.items():
+        begin = plan.begins.get(name, 0)
+        counted = [run for run in runs[name] if run.phy_offset >= begin]
+        if not choice.is_trivial(counted):
+            needed[name] = choice
+    return needed
+
+
+def account_of(
+    fs: FileSystem,
+    plan: ExportPlan,
+    found: FoundRecords,
+    choices: Mapping[QueueName, QueueChoice],
+    undecodable: Mapping[int, str],
+) -> LossAccount:
+    """Everything that the store said it had, that ``plan`` wants, and that is not among the records found.
+
+    ``undecodable`` are places of records whose body cannot be decompressed, each with the reason.
+    """
+    files = log_files(fs, plan.paths)[0]
+    lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
+    extent = LogExtent(_begin(plan, files), found.end_offset, lost, limit=_limit(plan, files))
+    queue_account = QueueAccount(fs, plan.paths, plan.config.mapped_file_size_consume_queue, extent)
+    slots = {name: FoundSlots(choice, found.end_offset - 1) for name, choice in choices.items()}
+    account = queue_account.compare_slots(slots, plan.selection.takes_queue)
+    account.short_queues, account.filled = [], []
+    lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
+    try:
+        account.messages += _of_damaged_records(lookup, plan, lost, choices, account.messages)
+        account.messages += _of_undecodable(lookup, undecodable)
+    finally:
+        lookup.close()
+    account.messages = list(_within(plan, account.messages))
+    account.ranges = lost if plan.has_end or not _reads_the_end(plan, files) else [
+        *lost, *missing_end(fs, plan.paths, plan.config, extent, account)
+    ]  # fmt: skip
+    account.ranges += [one for name, choice in choices.items() for one in _duplicates(plan, name, choice)]
+    account.ranges = sorted(_of_wanted_topics(lookup, plan, account.ranges), key=lambda one: one.start)
+    lookup.close()
+    account.repaired = [one for name, choice in choices.items() for one in _repaired(name, choice)]
+    return account
+
+
+class FoundSlots:
+    """The slots of a queue that the export has a message for, as units that lead to ``place``, in some whole record."""
+
+    def __init__(self, choice: QueueChoice, place: int) -> None:
+        self._covered: Coverage = choice.covered
+        self._place = place
+        self.end = self._covered.upto
+        gaps = self._covered.gaps(self.end)
+        self.first = gaps[0][1] if gaps and gaps[0][0] == 0 else 0
+
+    def units(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """The bytes of the units of the slots [begin, end)."""
+        raw = np.zeros((end - begin) * UNIT_SIZE, np.uint8)
+        units = as_units(raw)
+        is_covered = np.arange(begin, end) < self.end
+        for low, high in self._covered.gaps(self.end):
+            is_covered[max(low - begin, 0) : max(high - begin, 0)] = False
+        units["phy_offset"][is_covered] = self._place
+        units["size"][is_covered] = MIN_RECORD_SIZE
+        return raw
+
+
+def _begin(plan: ExportPlan, files: Sequence[LogFile]) -> int:
+    """From where on a message that is not there is missed."""
+    if not plan.files:
+        return 0 if not files else plan.end
+    begin = plan.files[0].base if plan.files[0].base > plan.log_begin else plan.log_begin
+    return max(begin, files[0].base) if plan.is_live and files else begin
+
+
+def _limit(plan: ExportPlan, files: Sequence[LogFile]) -> int:
+    return min(plan.end, LogExtent(0, 0, ()).limit, *([] if _reads_the_end(plan, files) else [plan.files[-1].end]))
+
+
+def _reads_the_end(plan: ExportPlan, files: Sequence[LogFile]) -> bool:
+    """Whether the last file of the log is read, as far as it goes."""
+    return not plan.files or not files or plan.files[-1].base >= files[-1].base
+
+
+def _damaged_end(fs: FileSystem, plan: ExportPlan, found: FoundRecords) -> Iterator[LostRange]:
+    """Records with a wrong CRC behind the last whole one; where the store was not closed, no message for sure."""
+    if not fs.exists(plan.paths.abort):
+        yield from (one for one in found.tail() if one.reason == _CRC)
+
+
+def _of_damaged_records(
+    lookup: RecordLookup,
+    plan: ExportPlan,
+    lost: Iterable[LostRange],
+    choices: Mapping[QueueName, QueueChoice],
+    named: Iterable[LostMessages],
+) -> Iterator[LostMessages]:
+    """Messages that no queue entry names, by what is left of their record."""
+    known = {(one.topic, one.queue_id, offset) for one in named for offset in range(one.begin, one.end)}
+    reasons = {one.start: one.reason for one in lost if one.reason == _CRC}
+    for place, claim in claims_at(lookup, reasons).items():
+        name = claim.topic, claim.queue_id
+        choice = choices.get(name)
+        is_there = choice is not None and choice.covered.is_covered(claim.queue_offset)
+        is_older = choice is not None and place < choice.begin
+        if plan.selection.takes_queue(*name) and not is_there and not is_older and claim[:3] not in known:
+            yield _lost(claim, reasons[place])
+
+
+def _of_undecodable(lookup: RecordLookup, undecodable: Mapping[int, str]) -> Iterator[LostMessages]:
+    for place, claim in claims_at(lookup, undecodable).items():
+        yield _lost(claim, undecodable[place])
+
+
+def _lost(claim: RecordClaim, reason: str) -> LostMessages:
+    end = claim.phy_offset + claim.size_bytes
+    offsets = claim.queue_offset, claim.queue_offset + 1
+    return LostMessages(claim.topic, claim.queue_id, *offsets, claim.phy_offset, end, reason)
+
+
+def _within(plan: ExportPlan, messages: Iterable[LostMessages]) -> Iterator[LostMessages]:
+    """The messages within the wanted queue offsets."""
+    low, high = plan.selection.from_offset, plan.selection.to_offset
+    for one in messages:
+        begin, end = max(one.begin, low or 0), one.end if high is None else min(one.end, high)
+        if (begin, end) == (one.begin, one.end):
+            yield one
+        elif begin < end:
+            yield LostMessages(one.topic, one.queue_id, begin, end, -1, -1, one.reason)
+
+
+def _of_wanted_topics(lookup: RecordLookup, plan: ExportPlan, ranges: Sequence[LostRange]) -> Iterator[LostRange]:
+    """The places that may have held a wanted message: a record with a wrong CRC says of which queue it is."""
+    if plan.selection.topics is None and plan.selection.queue_id is None:
+        yield from ranges
+        return
+    claims = claims_at(lookup, (one.start for one in ranges if one.reason == _CRC))
+    for one in ranges:
+        claim = claims.get(one.start) if one.reason == _CRC else None
+        if claim is None or plan.selection.takes_queue(claim.topic, claim.queue_id):
+            yield one
+
+
+def _duplicates(plan: ExportPlan, name: QueueName, choice: QueueChoice) -> Iterator[LostRange]:
+    for run in choice.duplicates:
+        path = next((file.path for file in plan.files if file.base <= run.phy_offset < file.end), plan.paths.commit_log)
+        reason = f"a record that says it is {name[0]}/{name[1]} offset {run.begin}, which another one is"
+        yield LostRange(path, run.phy_offset, run.phy_end, reason)
+
+
+def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:
+    for run, first in choice.renumbered:
+        yield _repair(name, run, first, f"queue offset {run.begin}")
+    for run in choice.moved:
+        yield _repair(name, run, run.begin, "another place in the log")
+
+
+def _repair(name: QueueName, run: QueueRun, queue_offset: int, said: str) -> RepairedRecord:
+    more = f", and so did {run.length - 1} more behind it" if run.length > 1 else ""
+    size = run.phy_end - run.phy_offset if run.length == 1 else 0
+    return RepairedRecord(*name, queue_offset, run.phy_offset, size, said + more)

@@ -1,0 +1,237 @@
+"""What an export reads: which messages are wanted, and which part of the log may have them.
+
+The log is read, not the queues: a queue that lacks a unit has its message all the same. The queues say two things.
+Where unit 0 of a queue leads to the record of its offset 0, what stands in front of that is of a topic that was deleted
+and recreated since. And what a unit leads to was there, so it is named as lost where the export does not have it.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.kernels import codes
+from gantrymq.store.geometry import require_store
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.queue_runs import QueueChoice, QueueName
+from gantrymq.tools.record_claims import RecordClaim, claims_at
+from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.store_sizes import log_file_size, queue_file_size
+
+_DAY_MS = 86_400_000
+_EVER_MS = 1 << 63
+_ENDLESS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSelection:
+    """Which messages: of ``topics`` (None: all), of one queue, stored in [begin, end), of offsets [from, to)."""
+
+    topics: frozenset[str] | None = None
+    queue_id: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where offsets are given without the queue that they count."""
+        has_offsets = self.from_offset is not None or self.to_offset is not None
+        if has_offsets and (self.queue_id is None or self.topics is None or len(self.topics) != 1):
+            raise ConfigError("--from/--to", "", "together with one --topic and --queue, whose offsets they are")
+        if self.begin_ms is not None and self.end_ms is not None and self.begin_ms >= self.end_ms:
+            raise ConfigError("--begin", self.begin_ms, f"before --end, which is {self.end_ms}")
+
+    def takes_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether messages of this queue may be wanted."""
+        return (self.topics is None or topic in self.topics) and self.queue_id in (None, queue_id)
+
+    def rows(self, batch: RecordBatch) -> NDArray[np.bool_]:
+        """Which records are within the times and offsets."""
+        stored, offsets = (batch.columns[row, : batch.count] for row in (codes.STORE_TIMESTAMP, codes.QUEUE_OFFSET))
+        keep = np.ones(batch.count, np.bool_)
+        for values, low, high in (
+            (stored, self.begin_ms, self.end_ms),
+            (offsets, self.from_offset, self.to_offset),
+        ):
+            if low is not None:
+                keep &= values >= low
+            if high is not None:
+                keep &= values < high
+        return keep
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes.
+
+    ``log_begin`` is where the log begins, of which ``files`` may be a part. ``begins`` are the places of the records of
+    offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count.
+    """
+
+    paths: StorePaths
+    config: MessageStoreConfig
+    files: list[LogFile]
+    log_begin: int
+    end: int
+    begins: dict[QueueName, int]
+    selection: ExportSelection
+    decompress: bool
+    is_live: bool = False
+    choices: dict[QueueName, QueueChoice] = field(default_factory=dict)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the log is read up to a place that was known before, and not to its end."""
+        return self.end < _ENDLESS
+
+
+def plan_export(
+    fs: FileSystem,
+    paths: StorePaths,
+    config: MessageStoreConfig,
+    given: Collection[str],
+    selection: ExportSelection,
+    *,
+    decompress: bool,
+) -> ExportPlan:
+    """Find the part of the log that may have wanted messages. Raises NotAStoreError, StorePermissionError."""
+    require_store(fs, paths)
+    config = replace(
+        config,
+        mapped_file_size_commit_log=log_file_size(fs, paths, config, given),
+        mapped_file_size_consume_queue=queue_file_size(fs, paths, config, given),
+    )
+    files = exported_files(fs, paths, config)
+    end = _live_end(paths, config, given)
+    lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
+    try:
+        queues = wanted_queues(fs, paths, config, selection)
+        begins = _begins(lookup, queues)
+        low, high = _bounds(lookup, queues, begins, selection)
+        wanted = [file for file in files if file.end > low and file.base < min(high, end)]
+        wanted = _files_of_the_time(lookup, wanted, selection)
+    finally:
+        lookup.close()
+    log_begin = files[0].base if files else 0
+    is_live = end < _ENDLESS
+    return ExportPlan(paths, config, wanted, log_begin, min(end, high), begins, selection, decompress, is_live)
+
+
+def exported_files(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> list[LogFile]:
+    """The log's files, each as long as files are to be at most: what is behind that overlaps the next."""
+    size = config.mapped_file_size_commit_log
+    files, _ = log_files(fs, paths)
+    return [replace(file, size_bytes=min(file.size_bytes, size)) for file in files]
+
+
+def wanted_queues(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, selection: ExportSelection
+) -> list[QueueFiles]:
+    """The queues on the disk whose messages may be wanted, loaded."""
+    queues = []
+    for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]:
+        if selection.takes_queue(topic, queue_id):
+            files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
+            files.load()
+            queues.append(files)
+    return queues
+
+
+def _live_end(paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
+    """Where the log ends now, if a writer has it open: what comes behind that is not missed."""
+    if lock_holder(paths.lock) is None:
+        return _ENDLESS
+    try:
+        with StoreReader.open(paths.root, config, given=given, trusts_writer=True) as reader:
+            return reader.max_phy_offset
+    except (GantrymqError, OSError):  # damage, which is read past and told
+        return _ENDLESS
+
+
+def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueName, int]:
+    """Where the record of offset 0 lies, of the queues whose unit 0 leads to it."""
+    units = {(one.topic, one.queue_id): _unit(one, 0) for one in queues}
+    claims = claims_at(lookup, (unit[0] for unit in units.values() if unit is not None))
+    begins = {}
+    for name, unit in units.items():
+        claim = claims.get(unit[0]) if unit is not None else None
+        if unit is not None and claim is not None and _is_of(claim, name, 0) and claim.size_bytes == unit[1]:
+            begins[name] = claim.phy_offset
+    return begins
+
+
+def _unit(queue: QueueFiles, queue_offset: int) -> tuple[int, int] | None:
+    """Where a unit leads, and the size that it says; None where there is none."""
+    if not queue.first <= queue_offset < queue.end:
+        return None
+    unit = as_units(queue.units(queue_offset, queue_offset + 1))[0]
+    return (int(unit["phy_offset"]), int(unit["size"])) if unit["size"] > 0 else None
+
+
+def _is_of(claim: RecordClaim, name: QueueName, queue_offset: int) -> bool:
+    return (claim.topic, claim.queue_id, claim.queue_offset) == (*name, queue_offset)
+
+
+def _bounds(
+    lookup: RecordLookup, queues: list[QueueFiles], begins: dict[QueueName, int], selection: ExportSelection
+) -> tuple[int, int]:
+    """From where to where the log can have wanted messages, as far as that is certain."""
+    if selection.topics is None or not queues:
+        return 0, _ENDLESS
+    low = min((begins.get((one.topic, one.queue_id), 0) for one in queues), default=0)
+    if any(topic not in {one.topic for one in queues} for topic in selection.topics):
+        low = 0
+    high = _ENDLESS
+    for queue in queues:  # one, where offsets are given
+        name = queue.topic, queue.queue_id
+        first, last = selection.from_offset, selection.to_offset
+        if first is not None and (claim := _of_unit(lookup, queue, first)) is not None and _is_of(claim, name, first):
+            low = max(low, claim.phy_offset)
+        if last is not None and (claim := _of_unit(lookup, queue, last)) is not None and _is_of(claim, name, last):
+            high = claim.phy_offset
+    return low, high
+
+
+def _of_unit(lookup: RecordLookup, queue: QueueFiles, queue_offset: int) -> RecordClaim | None:
+    unit = _unit(queue, queue_offset)
+    return claims_at(lookup, [unit[0]]).get(unit[0]) if unit is not None else None
+
+
+def _files_of_the_time(lookup: RecordLookup, files: list[LogFile], selection: ExportSelection) -> list[LogFile]:
+    """The files that may have records of the wanted time.
+
+    Times follow the clock of whoever stored, which may have been wrong for a while, so that they go back. A file is of
+    another time only where the first records of it, of the file in front and of the two behind all are, by more than a
+    day: by so much a clock is wrong that takes the time of one zone for that of another. And only such files are left
+    out as have no others in front of them, or none behind. What can be missed are records of a clock that was off by
+    more, and was put right before the next file began. Nothing says how late the last record of the log was stored.
+    """
+    if selection.begin_ms is None and selection.end_ms is None:
+        return files
+    begin_ms = -_EVER_MS if selection.begin_ms is None else selection.begin_ms - _DAY_MS
+    end_ms = _EVER_MS if selection.end_ms is None else selection.end_ms + _DAY_MS
+    claims = claims_at(lookup, (file.base for file in files))
+    times = [
+        (claims[file.base].store_timestamp_ms,) * 2 if file.base in claims else (-_EVER_MS, _EVER_MS) for file in files
+    ]
+    times += [(least, _EVER_MS) for least, _ in times[-1:]]
+    kept = []
+    for number in range(len(files)):
+        least, most = zip(*times[max(number - 1, 0) : number + 3], strict=True)
+        if min(least) < end_ms and max(most) >= begin_ms:
+            kept.append(number)
+    return files[kept[0] : kept[-1] + 1] if kept else []

@@ -1,0 +1,228 @@
+"""What a log has of each queue: runs of consecutive queue offsets, and which of them are messages of the queue.
+
+A queue of a healthy log is one run. Every fault of the log makes more of them: a damaged record leaves a gap between
+two runs, a flipped queue offset makes a run of one record, and a topic that was recreated begins a run at 0. So what is
+kept grows with the faults alone, and several readers, each of a part of the log, join what they found.
+
+Thread rule: plain values, and a collector that belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.tools.coverage import Coverage
+
+Bools = NDArray[np.bool_]
+QueueName = tuple[str, int]
+PlaceOf = Callable[[int], int]
+_MOST_IN_A_HOLE = 16  # runs that are put into a hole between two others: flipped bits, not another order
+_WILD_STEP = 4096
+
+
+class QueueRun(NamedTuple):
+    """Records of one queue, in the order of the log, that say the queue offsets [begin, end).
+
+    The first lies at ``phy_offset``, the last one ends at ``phy_end``. ``moved``: each says that it lies elsewhere.
+    """
+
+    begin: int
+    end: int
+    phy_offset: int
+    phy_end: int
+    moved: bool
+
+    @property
+    def length(self) -> int:
+        """How many records it has."""
+        return self.end - self.begin
+
+
+class QueueRuns:
+    """The runs of each queue, batch by batch in the order of the log."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[QueueName, list[QueueRun]] = {}
+
+    def add(self, names: Sequence[QueueName], queues: Int64s, rows: tuple[Int64s, Int64s, Int64s, Bools]) -> None:
+        """Take some records.
+
+        ``queues`` says for each which of ``names`` it is of; ``rows`` are queue offsets, places, sizes and whether the
+        record says that it lies elsewhere.
+        """
+        if not len(queues):
+            return
+        order = np.argsort(queues, kind="stable")
+        queues = queues[order]
+        offsets, places, sizes, moved = (row[order] for row in rows)
+        cuts = (np.diff(queues) != 0) | (np.diff(offsets) != 1) | (np.diff(moved.astype(np.int8)) != 0)
+        bounds = [0, *(np.flatnonzero(cuts) + 1).tolist(), len(queues)]
+        for first, stop in pairwise(bounds):
+            last = stop - 1
+            run = QueueRun(
+                int(offsets[first]),
+                int(offsets[last]) + 1,
+                int(places[first]),
+                int(places[last] + sizes[last]),
+                bool(moved[first]),
+            )
+            self._append(names[int(queues[first])], run)
+
+    def join(self, others: Mapping[QueueName, Iterable[QueueRun]]) -> None:
+        """Take what was found in the next part of the log."""
+        for name, runs in others.items():
+            for run in runs:
+                self._append(name, run)
+
+    def _append(self, name: QueueName, run: QueueRun) -> None:
+        runs = self.by_queue.setdefault(name, [])
+        if runs and runs[-1].end == run.begin and runs[-1].moved == run.moved:
+            before = runs[-1]
+            runs[-1] = QueueRun(before.begin, run.end, before.phy_offset, run.phy_end, run.moved)
+        else:
+            runs.append(run)
+
+
+@dataclass(slots=True)
+class QueueChoice:
+    """Which records of a queue count, and under which offset.
+
+    Those in front of ``begin`` in the log are of an older topic of that name. Of the runs in ``dropped`` the slots
+    [from, to) are those of other records. ``renumbered`` are (run, true offset of its first record), ``moved`` the runs
+    that count though they say that they lie elsewhere, ``duplicates`` single records that say the slot of another.
+    ``covered`` are the slots with a message.
+    """
+
+    begin: int = 0
+    dropped: list[tuple[QueueRun, int, int]] = field(default_factory=list)
+    renumbered: list[tuple[QueueRun, int]] = field(default_factory=list)
+    moved: list[QueueRun] = field(default_factory=list)
+    duplicates: list[QueueRun] = field(default_factory=list)
+    covered: Coverage = field(default_factory=lambda: Coverage(0))
+
+    def is_trivial(self, runs: Sequence[QueueRun]) -> bool:
+        """Whether every record counts as it is."""
+        is_older = any(run.phy_offset < self.begin for run in runs)
+        return not (is_older or self.dropped or self.renumbered)
+
+    def apply(self, offsets: Int64s, places: Int64s) -> Bools:
+        """Which records of the queue count; ``offsets``, which they say, become what is true."""
+        keep: Bools = places >= self.begin
+        for run, begin, end in self.dropped:
+            keep &= ~(_within(run, places) & (offsets >= begin) & (offsets < end))
+        for run, first in self.renumbered:
+            rows = _within(run, places)
+            offsets[rows] = offsets[rows] - run.begin + first
+        return keep
+
+
+def _within(run: QueueRun, places: Int64s) -> Bools:
+    return (places >= run.phy_offset) & (places < run.phy_end)
+
+
+def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> QueueChoice:
+    """Decide which records of a queue count.
+
+    ``begin`` is the place of the queue's first record where its unit 0 says so; None: the records have to say it. A
+    topic was then recreated where offsets 0 and 1 stand behind others of their queue. ``place_of`` says where the unit
+    of a queue offset leads.
+    """
+    placed = [run for run in runs if not run.moved]
+    if begin is None:
+        begins = [run.phy_offset for run in placed[1:] if run.begin == 0 and run.end > 1]
+        begin = begins[-1] if begins else 0
+    choice = QueueChoice(begin)
+    placed = [run for run in placed if run.phy_offset >= begin]
+    firsts = _true_firsts(placed, place_of)
+    alone = []
+    for at, (run, first) in enumerate(zip(placed, firsts, strict=True)):
+        if first != run.begin:
+            choice.renumbered.append((run, first))
+        elif run.length == 1:
+            alone.append(at)
+            continue
+        choice.covered.cover(first, first + run.length)
+    for at in alone:
+        _take_alone(choice, placed[at], joins=_stands_between(placed, firsts, at))
+    for run in runs:
+        if run.moved and run.phy_offset >= begin:
+            _take_moved(choice, run)
+    return choice
+
+
+def _take_alone(choice: QueueChoice, run: QueueRun, *, joins: bool) -> None:
+    """One record by itself: with a slot that is another's it is a message of another queue, by a flipped bit.
+
+    Where those around it join without it (``joins``), nothing says that its queue has that slot. Offset 0 may be that
+    of a topic that was recreated.
+    """
+    if run.begin == 0 and not joins:
+        choice.covered.cover(0, 1)
+    elif choice.covered.is_covered(run.begin):
+        choice.duplicates.append(run)
+        choice.dropped.append((run, run.begin, run.end))
+    elif not joins and run.begin >= 0:
+        choice.covered.cover(run.begin, run.end)
+
+
+def _stands_between(runs: Sequence[QueueRun], firsts: Sequence[int], at: int) -> bool:
+    """Whether a run stands between two others that join without it."""
+    return 0 < at < len(runs) - 1 and firsts[at - 1] + runs[at - 1].length == firsts[at + 1]
+
+
+def _take_moved(choice: QueueChoice, run: QueueRun) -> None:
+    """Records that say they lie elsewhere count for the slots that no other record is of."""
+    free = [(max(begin, run.begin), min(end, run.end)) for begin, end in choice.covered.gaps(run.end)]
+    free = [(begin, end) for begin, end in free if begin < end]
+    taken_from = run.begin
+    for begin, end in [*free, (run.end, run.end)]:
+        if taken_from < begin:
+            choice.dropped.append((run, taken_from, begin))
+        taken_from = end
+    for begin, end in free:
+        choice.covered.cover(begin, end)
+    if free:
+        choice.moved.append(run)
+
+
+def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
+    """The offset of the first record of each run, those mended that can only be wrong.
+
+    No CRC covers a queue offset. Runs that exactly fill the hole between the one in front and the next one belong
+    there; so does a run of which the queue's own unit says it, and one at the end that says something far away.
+    """
+    firsts = [run.begin for run in runs]
+    if len(runs) > 1 and runs[0].length == 1 and place_of(runs[1].begin - 1) == runs[0].phy_offset:
+        firsts[0] = runs[1].begin - 1
+    for at in range(1, len(runs)):
+        expected = firsts[at - 1] + runs[at - 1].length
+        if runs[at].begin == expected or firsts[at] != runs[at].begin:
+            continue
+        if runs[at].length <= _MOST_IN_A_HOLE and place_of(expected) == runs[at].phy_offset:
+            firsts[at] = expected
+            continue
+        behind = _filled_up_to(runs, at, expected)
+        if behind is None and at + 1 == len(runs) and abs(runs[at].begin - expected) > _WILD_STEP:
+            behind = at + 1
+        for number in range(at, behind or at):
+            firsts[number] = expected
+            expected += runs[number].length
+    return firsts
+
+
+def _filled_up_to(runs: Sequence[QueueRun], at: int, expected: int) -> int | None:
+    """The number of the run in front of which those from ``at`` on fill the hole exactly; None where none is."""
+    for behind in range(at + 1, min(at + 1 + _MOST_IN_A_HOLE, len(runs))):
+        expected += runs[behind - 1].length
+        if runs[behind - 1].length > _MOST_IN_A_HOLE:
+            return None
+        if runs[behind].begin == expected:
+            return behind
+    return None

@@ -1,0 +1,305 @@
+"""Every message of a damaged store is in its export, or the export names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loss_cases import LOG_FILE, QUEUE_ID_AT, KnownStore, Put, Slot, named
+
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.tools.export import export_store
+from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.export_parts import ExportReport
+from gantrymq.tools.export_plan import ExportSelection
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, open_store
+
+BODY_AT = 100  # somewhere in the body of a record of these stores
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    return KnownStore.make(tmp_path_factory.mktemp("whole") / "store")
+
+
+@pytest.fixture
+def store(whole: KnownStore, tmp_path: Path) -> KnownStore:
+    return KnownStore(Path(shutil.copytree(whole.path, tmp_path / "store")), whole.puts)
+
+
+def exported(store: KnownStore, **selected: object) -> tuple[dict[Slot, bytes], ExportReport]:
+    """Every row of an export, by topic, queue and queue offset; and the report."""
+    out = store.path.with_name("out")
+    shutil.rmtree(out, ignore_errors=True)
+    selection = ExportSelection(**selected)  # type: ignore[arg-type]
+    report = export_store(store.path, out, ExportFormat.JSONL, selection, SMALL, given=GEOMETRY_KEYS)
+    rows = [json.loads(line) for path in out.glob("*/*/*.jsonl") for line in path.read_bytes().splitlines()]
+    assert len(rows) == report.rows
+    result = {Slot(row["topic"], row["queue_id"], row["queue_offset"]): row["body"].encode() for row in rows}
+    return result, report
+
+
+def flip_body(share: float) -> Callable[[KnownStore], None]:
+    return lambda store: store.flip(store.at(share)[1].phy_offset + BODY_AT, 1)
+
+
+def flip_head(at: int, mask: int, share: float = 0.5) -> Callable[[KnownStore], None]:
+    return lambda store: store.flip(store.at(share)[1].phy_offset + at, mask)
+
+
+def several_bodies(store: KnownStore) -> None:
+    for share in (0.0, 0.1, 0.2, 0.5, 0.95, 1.0):
+        flip_body(share)(store)
+
+
+def zeros(store: KnownStore) -> None:
+    start = store.at(0.4)[1].phy_offset + 50
+    store.write(start, bytes(min(1500, LOG_FILE - start % LOG_FILE)))
+
+
+def no_file(number: int) -> Callable[[KnownStore], None]:
+    return lambda store: store.log_files[number].unlink()
+
+
+def short_file(number: int) -> Callable[[KnownStore], None]:
+    return lambda store: os.truncate(store.log_files[number], LOG_FILE // 2)
+
+
+def zero_file(number: int) -> Callable[[KnownStore], None]:
+    def damage(store: KnownStore) -> None:
+        store.log_files[number].write_bytes(bytes(LOG_FILE))
+
+    return damage
+
+
+def no_queues(store: KnownStore) -> None:
+    shutil.rmtree(store.path / "consumequeue")
+
+
+def no_queues_and_bodies(store: KnownStore) -> None:
+    no_queues(store)
+    several_bodies(store)
+
+
+def zero_units(store: KnownStore) -> None:
+    """The last units of one queue, the first ones of another, and some in the middle of a third."""
+    for queue, (begin, end) in zip(("orders/0", "orders/1", "bills/0"), ((30, 1000), (0, 5), (10, 20)), strict=True):
+        for path in sorted((store.path / "consumequeue" / queue).iterdir()):
+            first = int(path.name) // UNIT_SIZE
+            raw = bytearray(path.read_bytes())
+            low, high = (max(min(at - first, len(raw) // UNIT_SIZE), 0) * UNIT_SIZE for at in (begin, end))
+            raw[low:high] = bytes(high - low)
+            path.write_bytes(raw)
+
+
+def zero_units_and_bodies(store: KnownStore) -> None:
+    zero_units(store)
+    several_bodies(store)
+
+
+def no_checkpoint(store: KnownStore) -> None:
+    (store.path / "checkpoint").unlink()
+    several_bodies(store)
+
+
+def killed(store: KnownStore) -> None:
+    (store.path / "abort").touch()
+    several_bodies(store)
+
+
+def copy_over(store: KnownStore) -> None:
+    files = store.log_files
+    shutil.copyfile(files[3], files[2])
+
+
+def copy_over_and_lose(store: KnownStore) -> None:
+    copy_over(store)
+    store.log_files[3].unlink()
+
+
+DAMAGES: dict[str, Callable[[KnownStore], None]] = {
+    "a body in the last file": flip_body(0.99),
+    "the last body": flip_body(1.0),
+    "the first body": flip_body(0.0),
+    "a body in the middle": flip_body(0.5),
+    "several bodies": several_bodies,
+    "a length": flip_head(2, 1),
+    "the last length": flip_head(2, 1, 1.0),
+    "a magic code": flip_head(6, 8),
+    "a queue id": flip_head(QUEUE_ID_AT + 3, 8),
+    "a queue id to one that is there": flip_head(QUEUE_ID_AT + 3, 1, 0.52),
+    "a queue offset": flip_head(QUEUE_OFFSET_AT + 7, 4),
+    "a queue offset, far": flip_head(QUEUE_OFFSET_AT + 5, 4),
+    "a queue offset, negative": flip_head(QUEUE_OFFSET_AT, 128),
+    "the first queue offset": flip_head(QUEUE_OFFSET_AT + 7, 4, 0.0),
+    "the last queue offset": flip_head(QUEUE_OFFSET_AT + 7, 4, 1.0),
+    "the last queue offset, far": flip_head(QUEUE_OFFSET_AT + 5, 4, 1.0),
+    "a phyOffset": flip_head(PHY_OFFSET_AT + 6, 2),
+    "zeros in the middle": zeros,
+    "no first file": no_file(0),
+    "no file in the middle": no_file(2),
+    "no last file": no_file(-1),
+    "a short first file": short_file(0),
+    "a short file in the middle": short_file(2),
+    "a short last file": short_file(-1),
+    "zeros for the first file": zero_file(0),
+    "zeros for a file in the middle": zero_file(2),
+    "zeros for the last file": zero_file(-1),
+    "no queues": no_queues,
+    "no queues, and bodies": no_queues_and_bodies,
+    "units": zero_units,
+    "units and bodies": zero_units_and_bodies,
+    "no checkpoint, and bodies": no_checkpoint,
+    "killed, and bodies": killed,
+    "a file copied over the one before": copy_over,
+    "a file copied over the one before, and then lost": copy_over_and_lose,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_every_message_is_exported_or_named(name: str, store: KnownStore) -> None:
+    DAMAGES[name](store)
+    result, report = exported(store)
+    if name == "no first file":  # as after retention
+        first = min(int(path.name) for path in store.log_files)
+        store.puts = {slot: put for slot, put in store.puts.items() if put.phy_offset >= first}
+    lost = {slot for slot, put in store.puts.items() if result.get(slot) != put.body}
+    assert lost - named(report.account, store) == set()
+    assert bool(lost) == (not report.is_whole)
+    by_slot = {
+        Slot(one.topic, one.queue_id, offset) for one in report.account.messages for offset in range(one.begin, one.end)
+    }
+    assert by_slot - lost == set(), "named as lost, but it is there"
+    if "queues" not in name:
+        assert lost == by_slot, "each is named by its queue offset"
+    assert not (store.path.parent / ".out.unfinished").exists()
+
+
+def test_a_healthy_store_lacks_nothing(store: KnownStore) -> None:
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}
+    assert report.is_whole
+    assert report.account.repaired == []
+
+
+def test_one_damaged_body_in_the_last_file_costs_one_message_and_is_named(store: KnownStore) -> None:
+    slot, put = store.at(0.99)
+    flip_body(0.99)(store)
+    result, report = exported(store)
+    assert store.puts.keys() - result.keys() == {slot}
+    [row] = report.account.as_json(store.path)["lost"]
+    assert row == {
+        "path": f"commitlog/{store.log_path(put.phy_offset).name}",
+        "phyOffset": put.phy_offset,
+        "bytes": put.size_bytes,
+        "reason": "crc",
+        "topic": slot.topic,
+        "queueId": slot.queue_id,
+        "queueOffset": slot.queue_offset,
+    }
+    [message] = report.account.messages
+    assert (message.topic, message.queue_id, message.begin, message.end) == (*slot, slot.queue_offset + 1)
+
+
+def test_a_flipped_queue_offset_is_exported_as_what_it_was(store: KnownStore) -> None:
+    slot, put = store.at(0.5)
+    flip_head(QUEUE_OFFSET_AT + 5, 4)(store)
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}
+    assert report.is_whole
+    [repaired] = report.account.repaired
+    assert (repaired.topic, repaired.queue_id, repaired.queue_offset, repaired.phy_offset) == (*slot, put.phy_offset)
+
+
+def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: KnownStore) -> None:
+    shares = [share / 100 for share in range(30, 70)]
+    share = next(share for share in shares if store.at(share)[0].topic == "bills")
+    flip_body(share)(store)
+    result, report = exported(store, topics=frozenset({"orders"}))
+    assert result.keys() == {slot for slot in store.puts if slot.topic == "orders"}
+    assert report.is_whole
+    _, report = exported(store, topics=frozenset({"bills"}))
+    assert [(one.topic, one.begin) for one in report.account.messages] == [("bills", store.at(share)[0].queue_offset)]
+
+
+@pytest.mark.parametrize("name", ["several bodies", "no file in the middle", "no last file", "units", "no queues"])
+@pytest.mark.parametrize("wanted", [(10, 20), (0, 40), (35, 1000)])
+def test_offsets_that_are_asked_for_are_exported_or_named(
+    name: str, wanted: tuple[int, int], store: KnownStore
+) -> None:
+    DAMAGES[name](store)
+    low, high = wanted
+    selected = {"topics": frozenset({"orders"}), "queue_id": 0, "from_offset": low, "to_offset": high}
+    result, report = exported(store, **selected)
+    asked = {slot for slot in store.puts if slot[:2] == ("orders", 0) and low <= slot.queue_offset < high}
+    assert result.keys() <= asked
+    assert asked - result.keys() - named(report.account, store) == set()
+    assert all(low <= one.begin and one.end <= high for one in report.account.messages)
+
+
+def test_a_time_that_is_asked_for_is_exported_or_named(store: KnownStore) -> None:
+    """All are of one millisecond, so that everything is asked for, or nothing."""
+    several_bodies(store)
+    result, report = exported(store, begin_ms=NOON_MS)
+    assert store.puts.keys() - result.keys() <= named(report.account, store)
+    result, _ = exported(store, end_ms=NOON_MS)
+    assert result == {}
+
+
+def recreated(path: Path, new: int) -> None:
+    """A store whose topic had 30 messages, was deleted and has ``new`` ones."""
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as opened:
+        assert isinstance(opened, BrokerMessageStore)
+        for number in range(30):
+            opened.put(Message("orders", b"0-%d" % number))
+        opened.delete_topic("orders")
+        for number in range(new):
+            opened.put(Message("orders", b"1-%d" % number))
+        await_dispatch(opened)
+
+
+def test_the_one_message_of_a_recreated_topic_is_exported_though_its_queue_is_lost(tmp_path: Path) -> None:
+    recreated(tmp_path / "store", 1)
+    store = KnownStore(tmp_path / "store", {})
+    result, report = exported(store)
+    assert (result, report.rows) == ({Slot("orders", 0, 0): b"1-0"}, 1)
+    shutil.rmtree(tmp_path / "store/consumequeue")
+    _, report = exported(store)
+    assert (report.rows, report.is_whole) == (31, True)
+
+
+def test_the_messages_of_a_topic_that_was_deleted_stay_out_though_its_first_unit_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    recreated(path, 20)
+    puts = {Slot("orders", 0, number): Put(0, 0, b"1-%d" % number) for number in range(20)}
+    store = KnownStore(path, puts)
+    expected = {slot: put.body for slot, put in puts.items()}
+    assert exported(store)[0] == expected
+    [unit_file] = (path / "consumequeue/orders/0").iterdir()
+    raw = unit_file.read_bytes()
+    unit_file.write_bytes(bytes(UNIT_SIZE) + raw[UNIT_SIZE:])
+    result, report = exported(store)
+    assert result == expected
+    assert report.is_whole
+    shutil.rmtree(path / "consumequeue")
+    assert exported(store)[0] == expected
+
+
+def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(RealFileSystem(), path) as opened:
+        opened.put(Message("orders", b"plain"))
+        opened.put(Message("orders", b"no zlib", sys_flag=1))
+    _, report = exported(KnownStore(path, {}))
+    [message] = report.account.messages
+    assert (message.topic, message.queue_id, message.begin) == ("orders", 0, 1)
+    assert "cannot be decompressed" in message.reason
+    assert not report.is_whole
