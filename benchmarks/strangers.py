@@ -1,84 +1,470 @@
-"""What ten thousand strangers cost a broker, and what a producer notices of them.
+"""What strangers cost a well-behaved client and the server's memory, attack by attack.
 
-    python benchmarks/strangers.py [--connections 10000]
+    python benchmarks/strangers.py [--seconds 6] [--attack NAME ...] [--connections 10000]
 
-Half of them say nothing, half begin a frame and never end it. Sends go one after the other, before, during and after.
+Each attack has a fresh `gantrymq serve`. It runs in processes of its own while one client asks for a route, sends and
+pulls, one after the other. A line has the client's latencies, and the largest resident memory of the server meanwhile.
+The goal is a p99 below 50 ms on two idle cores and less than 300 MB: compare with the line of no attack.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import itertools
 import json
+import os
+import socket
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from gantrymq import Message, Producer
+from gantrymq.remoting.codes import PullSysFlag, RequestCode
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
 
-SENDS = 300
-HALF_A_FRAME = b"\0\0\1\0{"
+P99_GOAL_MS, MEMORY_GOAL_MB = 50, 300
+LARGE = 15 << 20
+MANY_QUEUES = 65_536
+SUSPEND, SUBSCRIPTION = int(PullSysFlag.SUSPEND), int(PullSysFlag.SUBSCRIPTION)
+VERSION_3_0_11 = 37
 
-
-def send_times_ms(namesrv: str) -> tuple[float, float]:
-    """The median and the 99th percentile of a send."""
-    took = []
-    with Producer(namesrv) as producer:
-        for _ in range(SENDS):
-            began = time.perf_counter()
-            producer.send(Message("bench", bytes(100)))
-            took.append((time.perf_counter() - began) * 1e3)
-    took.sort()
-    return took[SENDS // 2], took[SENDS * 99 // 100]
+Attack = Callable[["Target"], None]
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process."""
+class Peer:
+    """A plain connection that sends what it is told to."""
+
+    def __init__(self, address: str, timeout_s: float = 30) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = Connection()
+        self._received: list[RemotingCommand] = []
+
+    def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
+        """Send a request, and wait for its answer."""
+        self.socket.sendall(frame(code, fields, body))
+        return self.receive()
+
+    def receive(self) -> RemotingCommand:
+        """The next answer."""
+        while not self._received:
+            data = self.socket.recv(1 << 18)
+            if not data:
+                raise ConnectionError("closed")
+            self._received += self._connection.receive(data)
+        return self._received.pop(0)
+
+
+def frame(code: int, fields: dict[str, Any] | None = None, body: bytes = b"", **of: Any) -> bytes:
+    """A request; fields as they stand on the wire."""
+    texts = {name: str(value) for name, value in (fields or {}).items()}
+    return encode_command(RemotingCommand(code, ext_fields=texts, body=body, **of))
+
+
+def raw_frame(header: bytes, body: bytes = b"") -> bytes:
+    """A frame around bytes that need be no header."""
+    return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def send_fields(topic: str, queue_id: int = 0) -> dict[str, Any]:
+    """The header of SEND_MESSAGE_V2."""
+    return {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
+
+
+def pull_fields(topic: str, offset: int, group: str = "G", **more: Any) -> dict[str, Any]:
+    """The header of PULL_MESSAGE."""
+    asked = {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32}
+    asked |= {"sysFlag": SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*"}
+    return asked | {"subVersion": 0} | more
+
+
+# The well-behaved client
+
+
+class Client:
+    """Asks for a route, sends and pulls, over connections that it keeps; ``times_ms`` are those of each request."""
+
+    def __init__(self, target: Target) -> None:
+        self._namesrv, self._broker = Peer(target.namesrv), Peer(target.broker)
+        self._offset = 0
+        self.times_ms: list[float] = []
+        self.failed = 0
+
+    def once(self) -> None:
+        """One of each."""
+        self._ask(self._namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bench"})
+        self._ask(self._broker, RequestCode.SEND_MESSAGE_V2, send_fields("bench"), bytes(100))
+        answer = self._ask(self._broker, RequestCode.PULL_MESSAGE, pull_fields("bench", self._offset))
+        self._offset = int(answer.ext_fields.get("nextBeginOffset", self._offset))
+
+    def _ask(self, peer: Peer, code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand:
+        began = time.perf_counter()
+        answer = peer.ask(code, fields, body)
+        self.times_ms.append((time.perf_counter() - began) * 1e3)
+        self.failed += answer.code not in (0, 19)  # PULL_NOT_FOUND: the message is not dispatched yet
+        return answer
+
+
+# Attacks: each runs until its process is ended
+
+
+class Target:
+    """Where to strike."""
+
+    def __init__(self, broker: str, namesrv: str, connections: int) -> None:
+        self.broker, self.namesrv, self.connections = broker, namesrv, connections
+        self.both = itertools.cycle((broker, namesrv))
+
+
+def again_and_again(target: Target, data: bytes) -> None:
+    """Send data to both servers in turn, on a connection of its own each time that one is closed."""
+    for address in target.both:
+        with suppress(OSError), Peer(address, 2).socket as one:
+            for _ in range(20):
+                one.sendall(data)
+
+
+def no_json(target: Target) -> None:
+    """E2: frames of 15 MB whose header is no JSON."""
+    again_and_again(target, raw_frame(b"[" * 200_000, bytes(LARGE - 300_000)))
+
+
+def long_headers(target: Target) -> None:
+    """E3: headers of 15 MB: only quotes."""
+    again_and_again(target, raw_frame(b'"' * LARGE))
+
+
+def many_fields(target: Target) -> None:
+    """E3: as many extFields, and unknown keys, as a header may have."""
+    fields = ",".join(f'"{number}":""' for number in range(22_000))
+    unknown = ",".join(f'"{number}":[]' for number in range(20_000))
+    lenient = ",".join(f'"{number}":1' for number in range(20_000))
+    for header in itertools.cycle(
+        (f'{{"code":11,"extFields":{{{fields}}}}}', f'{{"code":11,{unknown}}}', f'{{"code":11,"extFields":{{{lenient}}}}}')
+    ):
+        one = Peer(next(target.both), 2)
+        with suppress(OSError), one.socket:
+            one.socket.sendall(raw_frame(header.encode()) * 20)
+            for _ in range(20):
+                one.receive()
+
+
+def large_registrations(target: Target) -> None:
+    """E3: registrations that inflate to 250 MB of blanks, or have 1.5 million topics."""
+
+    def counted(text: bytes) -> bytes:
+        return struct.pack(">I", len(text)) + text
+
+    blanks = zlib.compress(counted(b" " * (250 << 20)), 1)
+    topics = b"".join(counted(b"%d 1 1 6 SINGLE_TAG" % number) for number in range(1_500_000))
+    many = zlib.compress(counted(b"{}") + struct.pack(">I", 1_500_000) + topics + counted(b"[]"), 1)
+    said = [f'"{one}":{{"topicName":"{one}"}}' for one in range(400_000)]
+    plain = ('{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(said) + "}}}").encode()
+    names = itertools.count()
+    for body, compressed in itertools.cycle(((blanks, True), (many, True), (plain[: LARGE - 1000], False), (plain, False))):
+        broker = f"fake-{next(names)}"
+        fields = {"brokerName": broker, "brokerAddr": "10.0.0.1:1", "clusterName": "C", "haServerAddr": "", "brokerId": 0}
+        with suppress(OSError):
+            Peer(target.namesrv).ask(
+                RequestCode.REGISTER_BROKER, fields | {"compressed": str(compressed).lower(), "bodyCrc32": 0}, body
+            )
+
+
+def large_bodies(target: Target) -> None:
+    """E3: bodies in JSON as large as a frame: subscriptions, codes, queues to be locked, nesting."""
+    codes = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":"T","codeSet":['
+    codes += b"1," * 5_000_000 + b"1]}]}]}"
+    topics = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":['
+    topics += b",".join(b'{"topic":"%d"}' % number for number in range(700_000)) + b"]}]}"
+    queues = b'{"consumerGroup":"G","clientId":"c","mqSet":['
+    queues += b",".join(b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(300_000)) + b"]}"
+    small = topics[: 1_000_000].rpartition(b",")[0] + b"]}]}"
+    requests = [
+        frame(RequestCode.HEART_BEAT, {}, codes),
+        frame(RequestCode.HEART_BEAT, {}, topics),
+        frame(RequestCode.HEART_BEAT, {}, small),
+        frame(RequestCode.LOCK_BATCH_MQ, {}, queues),
+        frame(RequestCode.HEART_BEAT, {}, b"[" * LARGE),
+        frame(RequestCode.HEART_BEAT, {}, b'"' * (1 << 20)),
+        frame(RequestCode.HEART_BEAT, {}, b"{1:" * (1 << 18)),
+        frame(RequestCode.UPDATE_BROKER_CONFIG, {}, b"a=b\n" * (3 << 20)),
+    ]
+    for request in itertools.cycle(requests):
+        one = Peer(target.broker, 10)
+        with suppress(OSError), one.socket:
+            one.socket.sendall(request)
+            one.receive()
+
+
+def held_pulls(target: Target) -> None:
+    """E4: pulls that wait as long as they may, with bodies of 15 MB and long subscriptions; then very many of them."""
+    setup = Peer(target.broker)
+    setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("held"), b"x")
+    held = {"sysFlag": SUSPEND | SUBSCRIPTION, "suspendTimeoutMillis": 1 << 62}
+    tags = "||".join(f"t{number}" for number in range(4000))
+    ends = []
+    with suppress(OSError):
+        for number in range(10):
+            ends.append(Peer(target.broker))
+            for _ in range(6):
+                fields = pull_fields("held", 1, f"g{number}", **held)
+                ends[-1].socket.sendall(frame(RequestCode.PULL_MESSAGE, fields, bytes(LARGE)))
+    for number in itertools.count():
+        with suppress(OSError):
+            ends.append(Peer(target.broker, 2))
+            long = frame(RequestCode.PULL_MESSAGE, pull_fields("bench", 1 << 20, "G", **held, subscription=tags))
+            short = frame(RequestCode.PULL_MESSAGE, pull_fields("held", 1, "G", **held))
+            for _ in range(20):
+                ends[-1].socket.sendall(long * 20 if number % 2 else short * 1000)
+        if number % 10 == 9:  # all that wait have something now
+            with suppress(OSError):
+                setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("held"), b"x")
+
+
+def unread_answers(target: Target, *, tls: bool = False) -> None:
+    """E5: many connections that ask for long answers and read none."""
+    value, setup = "v" * 200_000, Peer(target.namesrv)
+    for number in range(60):
+        fields = {"namespace": "N", "key": str(number), "value": value}
+        setup.ask(RequestCode.PUT_KV_CONFIG, fields)
+    sender = Peer(target.broker)
+    for _ in range(16):
+        sender.ask(RequestCode.SEND_MESSAGE_V2, send_fields("large"), bytes(4_000_000))
+    ends: list[socket.socket] = []
+    context = ssl._create_unverified_context() if tls else None
+    while True:
+        for address, request in (
+            (target.namesrv, frame(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"})),
+            (target.broker, frame(RequestCode.PULL_MESSAGE, pull_fields("large", 0))),
+        ):
+            with suppress(OSError):
+                one = Peer(address, 2).socket
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                if context is not None:
+                    one = context.wrap_socket(one)
+                one.sendall(request * 100)
+                ends.append(one)
+        if len(ends) > 400:
+            for one in ends[:100]:
+                one.close()
+            del ends[:100]
+        time.sleep(0.005)
+
+
+def half_frames(target: Target) -> None:
+    """E5: frames of 15 MB that lack their last byte, and such as trickle in."""
+    ends: list[socket.socket] = []
+    for address in target.both:
+        with suppress(OSError):
+            one = Peer(address, 2).socket
+            one.sendall(raw_frame(b"{}", bytes(LARGE))[:-1])
+            ends.append(one)
+        if len(ends) > 200:
+            ends.pop(0).close()
+
+
+def pipelines(target: Target) -> None:
+    """E8: 100,000 requests on one connection, on ten of them, whose answers are read."""
+    ends = [Peer(address) for address in (target.broker, target.namesrv) for _ in range(5)]
+    pulls = frame(RequestCode.PULL_MESSAGE, pull_fields("bench", 0)) * 1000
+    routes = frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bench"}) * 1000
+    for end in ends:
+        end.socket.setblocking(False)
+    while True:
+        for number, end in enumerate(ends):
+            with suppress(BlockingIOError):
+                end.socket.send(pulls if number < 5 else routes)
+            with suppress(BlockingIOError):
+                while end.socket.recv(1 << 20):
+                    pass
+
+
+def many_queues(target: Target) -> None:
+    """E8: questions about a topic of 65,536 queues, on several connections."""
+    ends = [Peer(target.broker) for _ in range(4)]
+    created = {"topic": "wide", "defaultTopic": "TBW102", "readQueueNums": MANY_QUEUES, "writeQueueNums": MANY_QUEUES}
+    created |= {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    ends[0].ask(RequestCode.UPDATE_AND_CREATE_TOPIC, created)
+    group = {"consumerGroup": "G", "group": "G", "topic": "wide", "timestamp": 0, "isForce": "true", "queueId": -1}
+    codes = (
+        RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.QUERY_ASSIGNMENT,
+    )  # fmt: skip
+    ends[0].ask(RequestCode.PULL_MESSAGE, pull_fields("wide", 0))
+    assignment = json.dumps({"topic": "wide", "consumerGroup": "G", "clientId": "c", "strategyName": "AVG"}).encode()
+    for code in itertools.cycle(codes):
+        body = assignment if code == RequestCode.QUERY_ASSIGNMENT else b""
+        for end in ends:
+            end.socket.sendall(frame(code, group | {"isOrder": "false", "timeoutMillis": 1000}, body))
+        for end in ends:
+            end.receive()
+
+
+def many_names(target: Target) -> None:
+    """E9: key-values, topics, groups, clients and fake brokers, each with a name of its own."""
+    namesrv, broker, value = Peer(target.namesrv), Peer(target.broker), "v" * 60_000
+    for number in itertools.count():
+        name = f"n{number}".ljust(120, "x")
+        put = {"namespace": f"N{number}", "key": name, "value": value}
+        fake = {"brokerName": name, "brokerAddr": f"{name}:1", "clusterName": name, "haServerAddr": "", "brokerId": 0}
+        table = ",".join(f'"{name}{one}":{{"topicName":"{name}{one}"}}' for one in range(100))
+        said = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{table}}}}}}}'.encode()
+        beat = {"clientID": name, "producerDataSet": [{"groupName": f"{name}{one}"} for one in range(100)]}
+        subscriptions = [{"topic": f"{name}{one}", "subString": "a||" * 100} for one in range(100)]
+        beat |= {"consumerDataSet": [{"groupName": name, "subscriptionDataSet": subscriptions}]}
+        with suppress(OSError):
+            namesrv.ask(RequestCode.PUT_KV_CONFIG, put)
+            namesrv.ask(RequestCode.REGISTER_BROKER, fake, said)
+            broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields(name), b"x")
+            broker.ask(RequestCode.PULL_MESSAGE, pull_fields("bench", 0, name))
+            broker.ask(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+            offset = {"consumerGroup": name, "topic": "bench", "queueId": number * 7919 % (1 << 31), "commitOffset": 1}
+            broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
+
+
+def crowd(target: Target) -> None:
+    """Ten thousand connections, half of which say nothing and half begin a frame and never end it."""
+    ends = []
+    for number in range(target.connections):
+        with suppress(OSError):
+            ends.append(Peer(target.broker, 2).socket)
+            if number % 2:
+                ends[-1].sendall(b"\0\0\1\0{")
+    time.sleep(600)
+
+
+def revolving_door(target: Target) -> None:
+    """Connections that come and go as fast as they can."""
+    for address in target.both:
+        with suppress(OSError):
+            Peer(address, 2).socket.close()
+
+
+def handshakes(target: Target) -> None:
+    """TLS handshakes that are begun and never ended, and such as are done and left."""
+    ends: list[socket.socket] = []
+    context = ssl._create_unverified_context()
+    for number, address in enumerate(target.both):
+        with suppress(OSError):
+            one = Peer(address, 2).socket
+            if number % 10:
+                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                with suppress(ssl.SSLWantReadError):
+                    context.wrap_bio(incoming, outgoing).do_handshake()
+                one.sendall(outgoing.read())
+                ends.append(one)
+            else:
+                context.wrap_socket(one).close()
+        if len(ends) > 4000:
+            ends.pop(0).close()
+
+
+def unread_tls_answers(target: Target) -> None:
+    """E5 over TLS."""
+    unread_answers(target, tls=True)
+
+
+def nothing(target: Target) -> None:
+    """No attack."""
+    time.sleep(600)
+
+
+ATTACKS: dict[str, Attack] = {
+    attack.__name__: attack
+    for attack in (
+        nothing, no_json, long_headers, many_fields, large_registrations, large_bodies, held_pulls, unread_answers,
+        unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd, revolving_door, handshakes,
+    )
+}  # fmt: skip
+
+
+# Measuring
+
+
+@contextmanager
+def serving(folder: str) -> Iterator[tuple[int, str, str]]:
+    """A server's process id, and where its broker and its name server listen."""
+    words = ["serve", "--store", folder, "--namesrv-port", "0", "--listen-port", "0", "--json"]
+    command = [str(Path(sys.executable).with_name("gantrymq")), *words]
+    log = Path(os.environ.get("STRANGERS_LOG", os.devnull)).open("a")
+    with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        try:
+            yield process.pid, ready["broker"], ready["namesrv"]
+        finally:
+            process.terminate()
+
+
+def largest_rss_mb(pid: int) -> float:
+    """The largest resident memory of a process since :func:`forget_largest_rss`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-async def look(what: str, namesrv: str, pid: int) -> None:
-    """Print a line."""
-    median, slow = await asyncio.to_thread(send_times_ms, namesrv)
-    print(f"{what:10} {rss_mb(pid):6.0f} MB   send p50 {median:6.2f} ms, p99 {slow:6.2f} ms", flush=True)
+def forget_largest_rss(pid: int) -> None:
+    """Begin to measure anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-async def run(broker: str, namesrv: str, pid: int, connections: int) -> None:
-    """Before, with all of them connected, and after."""
-    host, _, port = broker.rpartition(":")
-    await look("before", namesrv, pid)
-    writers = []
-    for number in range(connections):
-        _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(HALF_A_FRAME if number % 2 else b"")
-        writers.append(writer)
-    await asyncio.sleep(1)
-    await look("with them", namesrv, pid)
-    print(f"{sum(not writer.transport.is_closing() for writer in writers):,} of {connections:,} are connected")
-    for writer in writers:
-        writer.close()
-    await asyncio.sleep(2)
-    await look("after", namesrv, pid)
+def measure(name: str, seconds: float, connections: int) -> None:
+    """Print the line of an attack."""
+    with tempfile.TemporaryDirectory() as folder, serving(folder) as (pid, broker, namesrv):
+        client = Client(Target(broker, namesrv, connections))
+        for _ in range(50):
+            client.once()
+        client.times_ms.clear()
+        forget_largest_rss(pid)
+        words = [sys.executable, __file__, "--run", name, "--at", broker, namesrv, "--connections", str(connections)]
+        error = ""
+        with subprocess.Popen(words) as attacker:
+            time.sleep(1)  # its start takes what a machine of two cores has
+            until = time.monotonic() + seconds
+            try:
+                while time.monotonic() < until:
+                    client.once()
+                    time.sleep(0.002)
+            except OSError as failure:
+                error = f"  the client failed: {failure!r}"
+            if attacker.poll() is not None:
+                error += f"  the attack ended with {attacker.returncode}"
+            attacker.kill()
+        times = sorted(client.times_ms)
+        p99_ms, rss_mb = times[len(times) * 99 // 100], largest_rss_mb(pid)
+        bad = error or client.failed or p99_ms >= P99_GOAL_MS or rss_mb >= MEMORY_GOAL_MB
+        print(
+            f"{name:20} {len(times):6} {times[len(times) // 2]:8.2f} {p99_ms:8.2f} {times[-1]:8.1f} {rss_mb:7.0f} MB  "
+            f"{'MISSED' if bad else 'ok'}{f'  {client.failed} refused' if client.failed else ''}{error}",
+            flush=True,
+        )
 
 
 def main() -> None:
-    """Start a broker, and look."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--attack", nargs="*", choices=list(ATTACKS), default=list(ATTACKS))
     parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--run", choices=list(ATTACKS), help=argparse.SUPPRESS)
+    parser.add_argument("--at", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["serve", "--store", folder, "--namesrv-port", "0", "--listen-port", "0", "--json"]
-        command = [str(Path(sys.executable).with_name("gantrymq")), *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
-            assert serving.stdout is not None
-            ready = json.loads(serving.stdout.readline())
-            try:
-                asyncio.run(run(ready["broker"], ready["namesrv"], serving.pid, options.connections))
-            finally:
-                serving.terminate()
+    if options.run is not None:
+        ATTACKS[options.run](Target(*options.at, options.connections))
+        return
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; goals: p99 < {P99_GOAL_MS} ms, {MEMORY_GOAL_MB} MB")
+    print(f"{'attack':20} {'asked':>6} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'server':>10}  verdict")
+    for name in options.attack:
+        measure(name, options.seconds, options.connections)
 
 
 if __name__ == "__main__":
