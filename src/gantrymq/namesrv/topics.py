@@ -23,6 +23,10 @@ class TopicTable:
         """All topics."""
         return list(self._queues)
 
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._queues)
+
     def queues(self, topic: str) -> dict[str, QueueData]:
         """The queues of a topic by broker name; empty where nobody has it."""
         return self._queues.get(topic, {})
@@ -48,7 +52,11 @@ class TopicTable:
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
         """The queues of a topic; those of brokers not named stay."""
-        self._queues.setdefault(topic, {}).update((data.broker_name, data) for data in queues)
+        known = self._queues.get(topic)
+        if known is None:
+            known = self._queues[topic] = {}
+        for data in queues:
+            known[data.broker_name] = data
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         """The mappings of static topics, by topic; they stay, for a broker says them again only when they change."""

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model import fastjson
 from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.remoting.binary_header import MAX_EXT_FIELDS
 from gantrymq.remoting.codes import LanguageCode
 from gantrymq.remoting.header import Int
 
@@ -37,6 +38,7 @@ class JsonHeader(Struct, rename="camel", gc=False):
 
 _decode = msgspec.json.Decoder(JsonHeader).decode
 _decode_texts = msgspec.json.Decoder(dict[str, str] | None).decode
+MAX_LENIENT_BYTES = 64 * 1024  # of a header that departs from the standard, which takes a slow decoder
 _NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -73,9 +75,11 @@ def decode_json_header(raw: bytes) -> JsonHeader:
 def decode_json_ext_fields(raw: Raw | bytes) -> dict[str, str]:
     """The texts of extFields; a value that is null is left out."""
     try:
-        return _decode_texts(raw) or {}
+        fields = _decode_texts(raw) or {}
     except _NOT_JSON:
         return _texts(_loads(bytes(raw)))
+    _check_count(fields)
+    return fields
 
 
 def _decode_leniently(raw: bytes) -> JsonHeader:
@@ -94,6 +98,8 @@ def _decode_leniently(raw: bytes) -> JsonHeader:
 
 
 def _loads(raw: bytes) -> Any:
+    if len(raw) > MAX_LENIENT_BYTES:
+        raise RemotingCommandError(f"the header of {len(raw)} bytes is no JSON object of texts")
     try:
         return fastjson.loads(decode_utf8(raw))
     except ValueError as error:
@@ -105,7 +111,13 @@ def _texts(fields: Any) -> dict[str, str]:
         return {}
     if not isinstance(fields, dict):
         raise RemotingCommandError("the header's extFields are no object")
+    _check_count(fields)
     return {key: _text(value) for key, value in fields.items() if value is not None}
+
+
+def _check_count(fields: dict[str, Any]) -> None:
+    if len(fields) > MAX_EXT_FIELDS:
+        raise RemotingCommandError(f"the header has {len(fields)} extFields, more than {MAX_EXT_FIELDS}")
 
 
 def _text(value: Any) -> str:

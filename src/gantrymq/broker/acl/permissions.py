@@ -20,7 +20,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
@@ -85,7 +85,7 @@ def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...],
 
 
 def _heart_beat(request: RemotingCommand) -> Iterator[Need]:
-    for consumer in decode_body(HeartbeatData, request.body).consumer_data_set:
+    for consumer in decode_request(HeartbeatData, request.body).consumer_data_set:
         yield _group(consumer.group_name)
         yield from (_topic(one.topic) for one in consumer.subscription_data_set)
 
@@ -97,7 +97,7 @@ def _unregister(request: RemotingCommand) -> Iterator[Need]:
 
 
 def _check_client(request: RemotingCommand) -> Iterator[Need]:
-    asked = decode_body(CheckClientRequestBody, request.body)
+    asked = decode_request(CheckClientRequestBody, request.body)
     if asked.group is not None:
         yield _group(asked.group)
     if asked.subscription_data is not None:
@@ -105,14 +105,14 @@ def _check_client(request: RemotingCommand) -> Iterator[Need]:
 
 
 def _assignment(request: RemotingCommand) -> Iterator[Need]:
-    asked = decode_body(QueryAssignmentRequestBody, request.body)
+    asked = decode_request(QueryAssignmentRequestBody, request.body)
     yield _group(asked.consumer_group)
     yield _topic(asked.topic)
 
 
 def _locks(body: type[LockBatchRequestBody | UnlockBatchRequestBody]) -> Permission:
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked = decode_body(body, request.body)
+        asked = decode_request(body, request.body)
         yield _group(asked.consumer_group)
         yield from (_topic(topic) for topic in {queue.topic for queue in asked.mq_set})
 

@@ -14,7 +14,7 @@ from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGrou
 from gantrymq.broker.topics import wrong_queues
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import (
@@ -42,11 +42,11 @@ class GroupAdminProcessor:
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        return await self._update(request, [decode_body(SubscriptionGroupConfig, request.body)])
+        return await self._update(request, [decode_request(SubscriptionGroupConfig, request.body)])
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
-        return await self._update(request, decode_body(SubscriptionGroupList, request.body).group_config_list)
+        return await self._update(request, decode_request(SubscriptionGroupList, request.body).group_config_list)
 
     async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
         for group in groups:

@@ -29,7 +29,7 @@ from gantrymq.remoting.bodies.topic import (
     TopicOffset,
     TopicStatsTable,
 )
-from gantrymq.remoting.body import decode_body, keyed
+from gantrymq.remoting.body import decode_request, keyed
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.topic import (
@@ -80,7 +80,7 @@ class TopicAdminProcessor:
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none."""
-        return await self._update(request, decode_body(CreateTopicListRequestBody, request.body).topic_config_list)
+        return await self._update(request, decode_request(CreateTopicListRequestBody, request.body).topic_config_list)
 
     async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
         for topic in topics:

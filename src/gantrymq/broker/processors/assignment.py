@@ -19,7 +19,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
@@ -43,7 +43,7 @@ class QueryAssignmentProcessor:
 
     async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_ASSIGNMENT: a client's share of a topic's queues at all brokers."""
-        share = await self._share(decode_body(QueryAssignmentRequestBody, request.body))
+        share = await self._share(decode_request(QueryAssignmentRequestBody, request.body))
         body = QueryAssignmentResponseBody()
         if share is not None:
             body.message_queue_assignments = [MessageQueueAssignment(message_queue=one) for one in share]
@@ -64,7 +64,7 @@ class QueryAssignmentProcessor:
 
     def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE: PULL is what it is anyway."""
-        asked = decode_body(SetMessageRequestModeRequestBody, request.body)
+        asked = decode_request(SetMessageRequestModeRequestBody, request.body)
         topic, group = asked.topic, asked.consumer_group
         if topic.startswith(names.RETRY_PREFIX):
             return request.response(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")

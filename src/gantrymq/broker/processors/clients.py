@@ -15,7 +15,7 @@ from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
@@ -41,7 +41,7 @@ class ClientManageProcessor:
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
-        data = decode_body(HeartbeatData, request.body)
+        data = decode_request(HeartbeatData, request.body)
         client = ClientChannel(channel, data.client_id, request.language, request.version, self._clock.now_ms())
         changed = data.heartbeat_fingerprint == 0
         for consumer in data.consumer_data_set:
@@ -95,7 +95,7 @@ class ClientManageProcessor:
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG: only tags can be filtered by."""
-        subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
+        subscription = decode_request(CheckClientRequestBody, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return request.response(ResponseCode.SUCCESS)
         kind = subscription.expression_type

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.clock import Clock
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
@@ -22,12 +22,12 @@ class LockProcessor:
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client has now."""
-        asked = decode_body(LockBatchRequestBody, request.body)
+        asked = decode_request(LockBatchRequestBody, request.body)
         locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, self._clock.now_ms())
         return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ."""
-        asked = decode_body(UnlockBatchRequestBody, request.body)
+        asked = decode_request(UnlockBatchRequestBody, request.body)
         self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
         return request.response(ResponseCode.SUCCESS)

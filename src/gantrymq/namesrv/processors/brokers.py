@@ -15,7 +15,7 @@ from gantrymq.namesrv.routes import Leaving, Notice, Registration, RouteInfoMana
 from gantrymq.remoting.bodies.registration import decode_compressed
 from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody
 from gantrymq.remoting.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_body, decode_request
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
@@ -105,7 +105,7 @@ class BrokerProcessor:
         who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
         version = self._routes.version(who)
         self._routes.heard(who)
-        asked = decode_body(DataVersion, request.body)
+        asked = decode_request(DataVersion, request.body)
         return request.response(
             ResponseCode.SUCCESS,
             header=QueryDataVersionResponseHeader(changed=version != asked),

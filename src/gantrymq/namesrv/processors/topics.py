@@ -14,7 +14,7 @@ from gantrymq.namesrv.route_data import in_zone
 from gantrymq.namesrv.routes import RouteInfoManager
 from gantrymq.remoting.bodies.route import TopicRouteData
 from gantrymq.remoting.bodies.topic import TopicList
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import VERSION_4_9_4, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import (
@@ -76,7 +76,7 @@ class TopicProcessor:
     def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV: give a topic queues at brokers; unknown ones are passed over, and nobody told."""
         header = request.read(RegisterTopicRequestHeader)
-        queues = decode_body(TopicRouteData, request.body).queue_datas if request.body else []
+        queues = decode_request(TopicRouteData, request.body).queue_datas if request.body else []
         if queues:
             self._routes.register_topic(header.topic, queues)
         return request.response(ResponseCode.SUCCESS)

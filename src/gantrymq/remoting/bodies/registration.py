@@ -11,6 +11,7 @@ Source: RegisterBrokerBody, TopicConfig.encode.
 import zlib
 
 import msgspec
+from msgspec import Raw
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.java import decode_utf8, encode_utf8
@@ -22,10 +23,14 @@ from gantrymq.remoting.bodies.topic import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
-from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.body import Body, decode_body
 from gantrymq.remoting.header import Int
 
-MAX_INFLATED_BYTES = 256 << 20
+MAX_INFLATED_BYTES = 16 << 20
+MAX_TOPICS = 100_000
+_MAX_LENIENT_BYTES = 4 << 20  # of one that departs from standard JSON, as with static topics
+_SMALL_BYTES = 64 << 10
+_OBJECTS_A_TOPIC = 3  # itself, its attributes, its mapping
 _COUNT_BYTES = 4
 
 
@@ -41,18 +46,84 @@ def encode_compressed(body: RegisterBrokerBody) -> bytes:
     return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
 
 
+class _AnyObject(msgspec.Struct, gc=False):
+    """An object of which nothing is kept."""
+
+
+class _Objects(Body, kw_only=True):
+    """Says that tables hold objects: then there are no more entries in them than opening braces."""
+
+    topic_config_table: dict[str, _AnyObject] = msgspec.field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, _AnyObject] = msgspec.field(default_factory=dict)
+
+
+class _Wrapper(Body, kw_only=True):
+    """The wrapper with its topics undecoded."""
+
+    topic_config_table: dict[str, Raw] = msgspec.field(default_factory=dict)
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_queue_mapping_info_map: dict[str, Raw] = msgspec.field(default_factory=dict)
+
+
+class _Registration(Body, kw_only=True):
+    """A registration with its wrapper undecoded."""
+
+    topic_config_serialize_wrapper: Raw = Raw(b"{}")
+    filter_server_list: list[str] = msgspec.field(default_factory=list)
+
+
+def decode_registration(raw: bytes) -> RegisterBrokerBody:
+    """A registration in JSON, topic by topic; raises RemotingCommandError, and for more than ``MAX_TOPICS`` at once.
+
+    No step holds the interpreter's lock for long, so that it may run beside an event loop.
+    """
+    try:
+        shallow = msgspec.json.decode(raw, type=_Registration)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        body = decode_body(RegisterBrokerBody, raw, _MAX_LENIENT_BYTES)
+        _check_topics(len(body.topic_config_serialize_wrapper.topic_config_table))
+        return body
+    wrapper = decode_wrapper(bytes(shallow.topic_config_serialize_wrapper))
+    return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=shallow.filter_server_list)
+
+
+def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
+    """The topics of a registration in JSON; raises as :func:`decode_registration` does."""
+    _check_topics(raw.count(b"{") // _OBJECTS_A_TOPIC)
+    try:
+        msgspec.json.decode(raw, type=_Objects)
+        shallow = msgspec.json.decode(raw, type=_Wrapper)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return decode_body(TopicConfigAndMappingSerializeWrapper, raw, _MAX_LENIENT_BYTES)
+    _check_topics(len(shallow.topic_config_table))
+    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=shallow.data_version)
+    for name, topic in shallow.topic_config_table.items():
+        wrapper.topic_config_table[name] = decode_body(TopicConfig, bytes(topic))
+    for name, mapping in shallow.topic_queue_mapping_info_map.items():
+        wrapper.topic_queue_mapping_info_map[name] = decode_body(TopicQueueMappingInfo, bytes(mapping))
+    return wrapper
+
+
 def decode_compressed(raw: bytes) -> RegisterBrokerBody:
-    """The registration; raises RemotingCommandError for bytes that are none, or that grow beyond 256 MiB."""
+    """The registration; raises RemotingCommandError for bytes that are none, that grow beyond ``MAX_INFLATED_BYTES``, or
+    announce more than ``MAX_TOPICS``.
+    """
     reader = _Reader(_inflated(raw))
-    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, reader.text()))
-    for _ in range(reader.number()):
+    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, reader.text(), _SMALL_BYTES))
+    for _ in range(_check_topics(reader.number())):
         topic = _topic(decode_utf8(reader.text()))
         wrapper.topic_config_table[topic.topic_name or ""] = topic
     servers = _texts(reader.text())
-    for _ in range(0 if reader.at_end else reader.number()):
-        mapping = decode_body(TopicQueueMappingInfo, reader.text())
+    for _ in range(0 if reader.at_end else _check_topics(reader.number())):
+        mapping = decode_body(TopicQueueMappingInfo, reader.text(), _SMALL_BYTES)
         wrapper.topic_queue_mapping_info_map[mapping.topic or ""] = mapping
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
+
+
+def _check_topics(count: int) -> int:
+    if count > MAX_TOPICS:
+        raise RemotingCommandError(f"the registration has {count} topics or more, and {MAX_TOPICS} are allowed")
+    return count
 
 
 def _number(value: int) -> bytes:

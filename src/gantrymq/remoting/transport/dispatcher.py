@@ -6,11 +6,12 @@ Source: NettyRemotingAbstract.processRequestCommand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.command_run import CommandRun
 from gantrymq.remoting.connection import split_run
@@ -27,10 +28,28 @@ RunProcessor = Callable[[Channel, CommandRun], bool]
 log = get_logger()
 
 
+@dataclass(frozen=True)
+class BodyLimits:
+    """How many bytes the body of a request may have, ``by_code`` or as all ``others``; ``key`` is the setting."""
+
+    others: int
+    by_code: Mapping[int, int]
+    key: str = "maxRequestBodyBytes"
+
+    def wrong(self, request: RemotingCommand) -> str | None:
+        """Why a request is refused before anything is made of its body; None where it is not."""
+        most = self.by_code.get(request.code, self.others)
+        if len(request.body) <= most:
+            return None
+        name = RequestCode._value2member_map_.get(request.code)
+        said = name.name if isinstance(name, RequestCode) else request.code
+        return f"the body of {said} has {len(request.body)} bytes, more than {most} ({self.key})"
+
+
 class RequestDispatcher:
     """A :class:`gantrymq.remoting.transport.channel.ChannelHandler` around a table of processors.
 
-    ``when_closed`` is told of every channel that is gone.
+    ``when_closed`` is told of every channel that is gone. Without ``body_limits`` a body may be as large as a frame.
     """
 
     def __init__(
@@ -40,10 +59,11 @@ class RequestDispatcher:
         hooks: Iterable[RequestHook] = (),
         run_processor: RunProcessor | None = None,
         when_closed: Callable[[Channel], None] | None = None,
+        body_limits: BodyLimits | None = None,
     ) -> None:
         self._processors = {int(code): one for code, one in (processors or {}).items()}
         self._hooks, self._run_processor = tuple(hooks), run_processor
-        self._when_closed = when_closed
+        self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, processor: Processor, *codes: int) -> None:
@@ -82,6 +102,10 @@ class RequestDispatcher:
             self.requests(channel, split_run(run))
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        if request.body and self._body_limits is not None:
+            wrong = self._body_limits.wrong(request)
+            if wrong is not None:
+                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
         for hook in self._hooks:
             refusal = hook(channel, request)
             if refusal is not None:
