@@ -8,8 +8,8 @@ from gantrymq.errors import ConfigError
 from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerLiveInfo, BrokerTable
 from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts, read_namesrv_config
 from gantrymq.namesrv.topics import FLAG_UNIT, FLAG_UNIT_SUB, TopicTable
-from gantrymq.remoting.bodies.route import TopicQueueMappingInfo
-from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig
+from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
+from gantrymq.remoting.bodies.topic import DataVersion
 
 MASTER = BrokerAddrInfo("DefaultCluster", "127.0.0.1:10911")
 
@@ -18,7 +18,7 @@ def table(*topics: tuple[str, str, int]) -> TopicTable:
     """A table of (topic, broker name, sysFlag)."""
     made = TopicTable()
     for topic, broker, flags in topics:
-        made.put_config(broker, TopicConfig(topic_name=topic, topic_sys_flag=flags), 6)
+        made.put(topic, [QueueData(broker_name=broker, perm=6, topic_sys_flag=flags)])
     return made
 
 

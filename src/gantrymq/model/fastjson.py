@@ -12,7 +12,7 @@ from typing import Any
 from gantrymq.model.java import encode_utf8
 
 # Everything up to the next integer key, in one step: what stands in strings is no key, and a string without an end goes
-# to the end. Nothing is given back (possessive), so that no text takes longer than its length, whatever a stranger sends.
+# to the end. Nothing is given back (possessive), so that time grows with the length alone, whatever a stranger sends.
 _NUMBER_KEY = re.compile(
     r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+(-?\d++)(?=\s*+:)', re.DOTALL
 )

@@ -8,15 +8,16 @@ Source: RouteInfoManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gantrymq.errors import RemotingCommandError
 from gantrymq.logs import get_logger
 from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerLiveInfo, BrokerTable
 from gantrymq.namesrv.route_data import pick_up
 from gantrymq.namesrv.settings import NamesrvConfig
-from gantrymq.namesrv.topics import FLAG_UNIT, FLAG_UNIT_SUB, TopicTable
+from gantrymq.namesrv.topics import FLAG_UNIT, FLAG_UNIT_SUB, TopicTable, check_count, check_names
 from gantrymq.remoting.bodies.route import (
     MASTER_ID,
     PERM_WRITE,
@@ -31,6 +32,7 @@ from gantrymq.remoting.headers.broker import NotifyMinBrokerIdChangeRequestHeade
 from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
 BROKER_CHANNEL_EXPIRED_TIME_MS = 120_000
+MAX_FILTER_SERVERS = 64
 
 log = get_logger()
 
@@ -51,6 +53,25 @@ class Registration:
     channel: object
     filter_servers: list[str] | None = None
     zone_name: str | None = None
+    _queues: dict[str, QueueData] | None = None
+
+    def queues(self) -> dict[str, QueueData]:
+        """What the broker has of each topic; made once, on a thread where there are many."""
+        if self._queues is None:
+            header = self.header
+            is_read_only = header.broker_id != MASTER_ID and bool(header.enable_acting_master)
+            left_out = PERM_WRITE if is_read_only else 0
+            self._queues = {
+                config.topic_name or "": QueueData(
+                    broker_name=header.broker_name,
+                    read_queue_nums=config.read_queue_nums,
+                    write_queue_nums=config.write_queue_nums,
+                    perm=config.perm & ~left_out,
+                    topic_sys_flag=config.topic_sys_flag,
+                )
+                for config in self.topics.topic_config_table.values()
+            }
+        return self._queues
 
     @property
     def who(self) -> BrokerAddrInfo:
@@ -94,8 +115,11 @@ class RouteInfoManager:
         None where it says one topic only and was never registered: RocketMQ sends changes that way, which tell nothing
         of the rest. A broker that comes with another's id and an older state version is not taken in either; it is
         answered as if it were, as RocketMQ does. Who is refused leaves no trace.
+
+        Raises RemotingCommandError where it is more than a name server keeps (maxTopics, maxBrokers).
         """
         header, who = one.header, one.who
+        self._check_room(one)
         known = self._brokers.by_name.get(header.broker_name)
         addresses = known.broker_addrs if known is not None else {}
         if self._is_outdated(one, addresses.get(header.broker_id)):
@@ -114,6 +138,26 @@ class RouteInfoManager:
         if header.broker_id < lowest and self._config().notify_min_broker_id_changed:
             notices = _notices(data, None, header.ha_server_addr)
         return self._result(header, data, notices)
+
+    def _check_room(self, one: Registration) -> None:
+        """Raises RemotingCommandError for names that are too long, and where tables are full."""
+        header, config, said = one.header, self._config(), one.topics
+        servers = one.filter_servers or ()
+        check_names((header.cluster_name, header.broker_name, header.broker_addr, header.ha_server_addr, *servers))
+        check_names((one.zone_name or "",))
+        if len(servers) > MAX_FILTER_SERVERS:
+            raise RemotingCommandError(f"a broker may have {MAX_FILTER_SERVERS} filter servers")
+        if one.who not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
+            raise RemotingCommandError(
+                f"{config.max_brokers} brokers are registered, and no more are taken (maxBrokers)"
+            )
+        self._check_new_topics(said.topic_config_table.keys())
+        self._topics.check_mappings(said.topic_queue_mapping_info_map)
+
+    def _check_new_topics(self, names: Collection[str]) -> None:
+        most = self._config().max_topics
+        if len(self._topics) + len(names) > most:
+            check_count(len(self._topics) + sum(not self._topics.queues(name) for name in names), most)
 
     def _is_outdated(self, one: Registration, holder: str | None) -> bool:
         """Whether another broker has the id, and a newer state version."""
@@ -153,10 +197,7 @@ class RouteInfoManager:
         if self._config().delete_topic_with_broker_registration and not mappings:
             for topic in set(self._topics.of_broker(name)) - said.topic_config_table.keys():
                 self._topics.delete_at(topic, [name])
-        is_read_only = one.header.broker_id != MASTER_ID and data.enable_acting_master
-        for config in said.topic_config_table.values():
-            if is_changed or not self._topics.has(config.topic_name or "", name):
-                self._topics.put_config(name, config, config.perm & ~PERM_WRITE if is_read_only else config.perm)
+        self._topics.put_broker(name, one.queues(), replace=is_changed)
         if is_changed:
             self._topics.put_mappings(mappings)
 
@@ -260,9 +301,11 @@ class RouteInfoManager:
     # Topics
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
-        """Give a topic queues at brokers; all or none, whether they are known."""
+        """Give a topic queues at brokers; all or none, whether they are known. Raises as :meth:`register` does."""
         if any(data.broker_name not in self._brokers.by_name for data in queues):
             return False
+        check_names((topic,))
+        self._check_new_topics((topic,))
         self._topics.put(topic, queues)
         return True
 

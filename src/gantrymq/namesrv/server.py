@@ -29,13 +29,16 @@ from gantrymq.namesrv.processors.topics import TopicProcessor
 from gantrymq.namesrv.routes import Leaving, Notice, RouteInfoManager
 from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.namesrv.unregistration import BatchUnregistration
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
-from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher, RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
+
+_SETTINGS_PART = 16  # see maxRequestBodyBytes
 
 log = get_logger()
 
@@ -64,10 +67,20 @@ class NamesrvServer:
         self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
         given = (config or NamesrvConfig()).with_home(home or Path.home() / "namesrv")
         self.configuration = NamesrvConfiguration(fs, given, others)
-        self.kv = KVConfigManager(fs, Path(given.kv_config_path))
+        self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
         self.routes = RouteInfoManager(self._clock.now_ms, lambda: self.configuration.config)
         self._client = RemotingClient(tls=client_tls)
-        self._dispatcher = RequestDispatcher(hooks=hooks, when_closed=self._channel_closed)
+        self._dispatcher = RequestDispatcher(
+            hooks=hooks,
+            when_closed=self._channel_closed,
+            body_limits=BodyLimits(
+                given.max_request_body_bytes,
+                {
+                    RequestCode.REGISTER_BROKER: MAX_FRAME_BYTES,
+                    RequestCode.UPDATE_NAMESRV_CONFIG: given.max_request_body_bytes // _SETTINGS_PART,
+                },
+            ),
+        )
         self._server = RemotingServer(
             self._dispatcher,
             tls=tls,

@@ -62,6 +62,10 @@ class NamesrvConfig(StrangerLimits):
     need_wait_for_service: bool = key("needWaitForService", False)
     wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
     delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
+    # These are not RocketMQ's. Whoever reaches a name server may register and put what he likes: so much is kept.
+    max_topics: int = key("maxTopics", 100_000, least=1)
+    max_brokers: int = key("maxBrokers", 2_000, least=1)
+    max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, least=1, most=1 << 30)
     config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath", at_start=True)
 
     def __post_init__(self) -> None:

@@ -3,13 +3,28 @@
 Source: RouteInfoManager (topicQueueTable, topicQueueMappingInfoTable).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE, QueueData, TopicQueueMappingInfo
-from gantrymq.remoting.bodies.topic import TopicConfig
 
+MAX_NAME_LENGTH = 512  # %RETRY% and the longest group have 262
+_MAX_MAPPED = 262_144
 FLAG_UNIT = 1
 FLAG_UNIT_SUB = 2
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises RemotingCommandError for a name that is longer than any that RocketMQ lets be."""
+    for name in names:
+        if len(name) > MAX_NAME_LENGTH:
+            raise RemotingCommandError(f"a name of {len(name)} characters, more than {MAX_NAME_LENGTH}: {name[:64]!r}…")
+
+
+def check_count(count: int, most: int) -> None:
+    """Raises RemotingCommandError where there would be more topics than may be."""
+    if count > most:
+        raise RemotingCommandError(f"there would be {count} topics, more than {most} (maxTopics)")
 
 
 class TopicTable:
@@ -39,16 +54,15 @@ class TopicTable:
         """Whether a broker has queues of a topic."""
         return broker_name in self._queues.get(topic, ())
 
-    def put_config(self, broker_name: str, config: TopicConfig, perm: int) -> None:
-        """What a broker says of one of its topics."""
-        data = QueueData(
-            broker_name=broker_name,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=perm,
-            topic_sys_flag=config.topic_sys_flag,
-        )
-        self.put(config.topic_name or "", [data])
+    def put_broker(self, broker_name: str, said: Mapping[str, QueueData], *, replace: bool) -> None:
+        """What a broker has of each topic; without ``replace`` what is known of it stays."""
+        queues = self._queues
+        for topic, data in said.items():
+            known = queues.get(topic)
+            if known is None:
+                queues[topic] = {broker_name: data}
+            elif replace or broker_name not in known:
+                known[broker_name] = data
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
         """The queues of a topic; those of brokers not named stay."""
@@ -57,6 +71,22 @@ class TopicTable:
             known = self._queues[topic] = {}
         for data in queues:
             known[data.broker_name] = data
+
+    def check_mappings(self, mappings: Mapping[str, TopicQueueMappingInfo]) -> None:
+        """Raises RemotingCommandError where mappings are more than are kept: they never go."""
+        check_names(mappings)
+        for mapping in mappings.values():
+            check_names((mapping.bname or "", mapping.scope))
+        said = sum(1 + len(mapping.curr_id_map) for mapping in mappings.values())
+        if said > _MAX_MAPPED:
+            raise RemotingCommandError(f"mappings of {said} queues of static topics, more than {_MAX_MAPPED}")
+        kept = sum(1 + len(one.curr_id_map) for of in self._mappings.values() for one in of.values())
+        if kept + said > _MAX_MAPPED:
+            known = sum(1 + len(one.curr_id_map) for name in mappings for one in self._mappings.get(name, {}).values())
+            if kept - known + said > _MAX_MAPPED:
+                raise RemotingCommandError(
+                    f"mappings of {kept} queues of static topics are kept, and no more are taken"
+                )
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         """The mappings of static topics, by topic; they stay, for a broker says them again only when they change."""

@@ -25,6 +25,7 @@ from gantrymq.broker.processors.send import SendMessageProcessor
 from gantrymq.broker.processors.send_back import ConsumerSendMsgBackProcessor
 from gantrymq.broker.processors.send_run import SendRunProcessor
 from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import MAX_FRAME_BYTES
 from gantrymq.remoting.headers.consumer import GetConsumerListByGroupRequestHeader
 from gantrymq.remoting.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -37,7 +38,7 @@ from gantrymq.remoting.headers.offset import (
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader
 from gantrymq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher, RequestHook
 
 
 def send_processor(parts: Parts) -> SendMessageProcessor:
@@ -63,7 +64,24 @@ def dispatcher(
     """The processors of ``table`` behind ``hooks``."""
     together = SendRunProcessor(parts.config, parts.topics, parts.puts, parts.stats, send, parts.answer)
     processors = {code: route.processor for code, route in table.items()}
-    return RequestDispatcher(processors, hooks=hooks, run_processor=together.send_run, when_closed=when_closed)
+    return RequestDispatcher(
+        processors,
+        hooks=hooks,
+        run_processor=together.send_run,
+        when_closed=when_closed,
+        body_limits=_body_limits(parts.config.broker.max_request_body_bytes),
+    )
+
+
+def _body_limits(most: int) -> BodyLimits:
+    """As maxRequestBodyBytes says it; a message is measured by maxMessageSize later."""
+    messages = (
+        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
+    )  # fmt: skip
+    small = (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+    by_code: dict[int, int] = {code: MAX_FRAME_BYTES for code in messages} | {code: most // 4 for code in small}
+    return BodyLimits(most, by_code | {RequestCode.UPDATE_BROKER_CONFIG: most // 16})
 
 
 def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:

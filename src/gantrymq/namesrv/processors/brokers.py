@@ -5,17 +5,19 @@ Source: DefaultRequestProcessor.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 
 from gantrymq.namesrv.brokers import BrokerAddrInfo
 from gantrymq.namesrv.configuration import NamesrvConfiguration
 from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from gantrymq.namesrv.routes import Leaving, Notice, Registration, RouteInfoManager
-from gantrymq.remoting.bodies.registration import decode_compressed
+from gantrymq.namesrv.topics import check_names
+from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, decode_wrapper
 from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody
-from gantrymq.remoting.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper
-from gantrymq.remoting.body import decode_body, decode_request
+from gantrymq.remoting.bodies.topic import DataVersion, TopicConfigAndMappingSerializeWrapper
+from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
@@ -36,6 +38,7 @@ from gantrymq.remoting.transport.dispatcher import Processor
 
 ZONE_NAME = "__ZONE_NAME"
 _V3_0_11 = 37  # before, a registration was the topics alone
+_DECODED_AT_ONCE_BYTES = 64 * 1024
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 
@@ -52,6 +55,7 @@ class BrokerProcessor:
     ) -> None:
         self._routes, self._kv, self._configuration = routes, kv, configuration
         self._unregister, self._notify = unregister, notify
+        self._decoding = asyncio.Lock()
 
     def by_code(self) -> dict[int, Processor]:
         """The requests answered here."""
@@ -66,24 +70,39 @@ class BrokerProcessor:
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
         }
 
-    def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_BROKER: a broker comes, or comes again."""
+    def register(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[None, None, RemotingCommand]:
+        """REGISTER_BROKER: a broker comes, or comes again; a long registration is decoded beside the event loop."""
         header = request.read(RegisterBrokerRequestHeader)
-        if header.body_crc32 not in {0, zlib.crc32(request.body) & _CRC_MASK}:
+        if header.compressed or len(request.body) > _DECODED_AT_ONCE_BYTES:
+            return self._register_later(channel, request, header)
+        return self._register(request, _registration(channel, request, header))
+
+    async def _register_later(
+        self, channel: Channel, request: RemotingCommand, header: RegisterBrokerRequestHeader
+    ) -> RemotingCommand:
+        async with self._decoding:  # one at a time, so that they do not add up
+            loop = asyncio.get_running_loop()
+            registration = await loop.run_in_executor(None, _registration, channel, request, header)
+        if channel.is_closed:  # or nobody would ever take the broker out again
+            return request.response(ResponseCode.SYSTEM_ERROR, "the connection was closed")
+        return self._register(request, registration)
+
+    def _register(self, request: RemotingCommand, registration: Registration | None) -> RemotingCommand:
+        if registration is None:
             return request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        topics, filter_servers = _registered(request, header)
-        zone_name = request.ext_fields.get(ZONE_NAME)
-        result = self._routes.register(Registration(header, topics, channel, filter_servers, zone_name))
+        result = self._routes.register(registration)
         if result is None:
             return request.response(ResponseCode.SYSTEM_ERROR, "register broker failed")
         self._notify(result.notices)
         ordered = None
         if self._configuration.config.return_order_topic_config_to_broker:
-            ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
+            ordered = self._kv.encoded_namespace(ORDER_TOPIC_CONFIG)
         return request.response(
             ResponseCode.SUCCESS,
             header=RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_addr, master_addr=result.master_addr),
-            body=ordered.encode() if ordered is not None else b"",
+            body=ordered or b"",
         )
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -136,18 +155,21 @@ class BrokerProcessor:
         return request.response(ResponseCode.SUCCESS, header=header)
 
 
-def _registered(
-    request: RemotingCommand, header: RegisterBrokerRequestHeader
-) -> tuple[TopicConfigAndMappingSerializeWrapper, list[str] | None]:
-    """The topics and filter servers of a registration in any of its forms; raises RemotingCommandError."""
-    if request.version < _V3_0_11:
-        if not request.body:
-            return TopicConfigAndMappingSerializeWrapper(), None
-        return decode_body(TopicConfigAndMappingSerializeWrapper, request.body), None
+def _registration(
+    channel: Channel, request: RemotingCommand, header: RegisterBrokerRequestHeader
+) -> Registration | None:
+    """A registration in any of its forms; None where its checksum is wrong. Raises RemotingCommandError."""
+    if header.body_crc32 not in {0, zlib.crc32(request.body) & _CRC_MASK}:
+        return None
+    filter_servers: list[str] | None = None
     if not request.body:
-        body = RegisterBrokerBody()
-    elif header.compressed:
-        body = decode_compressed(request.body)
+        topics = TopicConfigAndMappingSerializeWrapper()
+        filter_servers = None if request.version < _V3_0_11 else []
+    elif request.version < _V3_0_11:
+        topics = decode_wrapper(request.body)
     else:
-        body = decode_body(RegisterBrokerBody, request.body)
-    return body.topic_config_serialize_wrapper, body.filter_server_list
+        body = decode_compressed(request.body) if header.compressed else decode_registration(request.body)
+        topics, filter_servers = body.topic_config_serialize_wrapper, body.filter_server_list
+    registration = Registration(header, topics, channel, filter_servers, request.ext_fields.get(ZONE_NAME))
+    check_names(registration.queues())
+    return registration

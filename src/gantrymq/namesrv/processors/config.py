@@ -70,10 +70,10 @@ class ConfigProcessor:
     def list_namespace(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE: all values of a namespace."""
         namespace = request.read(GetKVListByNamespaceRequestHeader).namespace
-        table = self._kv.namespace(namespace)
-        if table is None:
+        body = self._kv.encoded_namespace(namespace)
+        if body is None:
             return request.response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return request.response(ResponseCode.SUCCESS, body=table.encode())
+        return request.response(ResponseCode.SUCCESS, body=body)
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_NAMESRV_CONFIG: change settings while we run. RocketMQ answers SUCCESS to a bad value and keeps it."""

@@ -30,6 +30,7 @@ MAX_INFLATED_BYTES = 16 << 20
 MAX_TOPICS = 100_000
 _MAX_LENIENT_BYTES = 4 << 20  # of one that departs from standard JSON, as with static topics
 _SMALL_BYTES = 64 << 10
+_MAX_MAPPING_BYTES = 1 << 20  # 65,536 queues
 _OBJECTS_A_TOPIC = 3  # itself, its attributes, its mapping
 _COUNT_BYTES = 4
 
@@ -100,13 +101,16 @@ def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
     for name, topic in shallow.topic_config_table.items():
         wrapper.topic_config_table[name] = decode_body(TopicConfig, bytes(topic))
     for name, mapping in shallow.topic_queue_mapping_info_map.items():
+        _check_mapping(bytes(mapping))
         wrapper.topic_queue_mapping_info_map[name] = decode_body(TopicQueueMappingInfo, bytes(mapping))
     return wrapper
 
 
 def decode_compressed(raw: bytes) -> RegisterBrokerBody:
-    """The registration; raises RemotingCommandError for bytes that are none, that grow beyond ``MAX_INFLATED_BYTES``, or
-    announce more than ``MAX_TOPICS``.
+    """The registration.
+
+    Raises RemotingCommandError for bytes that are none, grow beyond ``MAX_INFLATED_BYTES``, or announce more than
+    ``MAX_TOPICS``.
     """
     reader = _Reader(_inflated(raw))
     wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, reader.text(), _SMALL_BYTES))
@@ -115,7 +119,7 @@ def decode_compressed(raw: bytes) -> RegisterBrokerBody:
         wrapper.topic_config_table[topic.topic_name or ""] = topic
     servers = _texts(reader.text())
     for _ in range(0 if reader.at_end else _check_topics(reader.number())):
-        mapping = decode_body(TopicQueueMappingInfo, reader.text(), _SMALL_BYTES)
+        mapping = decode_body(TopicQueueMappingInfo, _check_mapping(reader.text()))
         wrapper.topic_queue_mapping_info_map[mapping.topic or ""] = mapping
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
 
@@ -124,6 +128,12 @@ def _check_topics(count: int) -> int:
     if count > MAX_TOPICS:
         raise RemotingCommandError(f"the registration has {count} topics or more, and {MAX_TOPICS} are allowed")
     return count
+
+
+def _check_mapping(raw: bytes) -> bytes:
+    if len(raw) > _MAX_MAPPING_BYTES:
+        raise RemotingCommandError(f"a mapping of {len(raw)} bytes, more than {_MAX_MAPPING_BYTES}")
+    return raw
 
 
 def _number(value: int) -> bytes:

@@ -1,0 +1,177 @@
+"""What a name server keeps of strangers: registrations, topics, keys and values, each bounded before it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from namesrv_cases import NamesrvCase, registration, topics
+
+from gantrymq.errors import RemotingCommandError
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.namesrv.kv_config import KVConfigManager
+from gantrymq.remoting.bodies import registration as registration_bodies
+from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, encode_compressed
+from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo, TopicRouteData
+from gantrymq.remoting.bodies.topic import RegisterBrokerBody
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
+from gantrymq.remoting.headers.namesrv import (
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    RegisterTopicRequestHeader,
+)
+
+
+@pytest_asyncio.fixture
+async def small(tmp_path: Path) -> AsyncIterator[NamesrvCase]:
+    """A name server that keeps little."""
+    case = NamesrvCase(tmp_path / "small", max_topics=5, max_brokers=2, max_kv_config_bytes=2000)
+    await case.start()
+    yield case
+    await case.stop()
+
+
+async def register_raw(case: NamesrvCase, body: bytes, *, compressed: bool = False, **of: Any) -> RemotingCommand:
+    header = registration(**of)
+    header.compressed, header.body_crc32 = compressed, 0
+    return await case.ask(header, body)
+
+
+def counted(text: bytes) -> bytes:
+    return struct.pack(">I", len(text)) + text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (counted(b" " * (40 << 20)), "grows beyond"),
+        (counted(b"{}") + struct.pack(">I", 1_500_000), "1500000 topics or more"),
+        (counted(b"{" + b" " * 100_000), "is no DataVersion"),
+        (counted(b"{}") + bytes(4) + counted(b"[]") + struct.pack(">I", 1_500_000), "1500000 topics or more"),
+        (
+            counted(b"{}") + bytes(4) + counted(b"[]") + struct.pack(">I", 1) + counted(b" " * (2 << 20)),
+            "a mapping of 2097152 bytes",
+        ),
+    ],
+)
+async def test_an_inflated_registration_is_bounded_before_it_is_made(
+    namesrv: NamesrvCase, raw: bytes, reason: str
+) -> None:
+    answer = await register_raw(namesrv, zlib.compress(raw, 1), compressed=True)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert reason in str(answer.remark)
+    assert (await namesrv.register(registration(), topics("T", "A"))).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "entry", [b'"%d":{"topicName":"%d"}', b'"%d":{}', b'"%d":1', b'"%d":[[]]', b"%d:{}"], ids=lambda one: one.decode()
+)
+async def test_a_registration_of_very_many_topics_is_refused(
+    namesrv: NamesrvCase, entry: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration_bodies, "MAX_TOPICS", 1000)
+    said = b",".join(entry.replace(b"%d", b"%d" % number) for number in range(20_000))
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{' + said + b"}}}"
+    answer = await register_raw(namesrv, body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (await namesrv.route("7")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_registration_topic_by_topic_is_what_it_is_as_a_whole() -> None:
+    said = topics(*(f"T{number}" for number in range(300)))
+    said.topic_queue_mapping_info_map["T1"] = TopicQueueMappingInfo(topic="T1", bname="b", curr_id_map={0: 1})
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=said, filter_server_list=["f"])
+    for raw in (body.encode(), body.encode(standard=False)):
+        assert decode_registration(raw) == body
+    plain = RegisterBrokerBody(topic_config_serialize_wrapper=topics("T", "A"))
+    assert decode_compressed(encode_compressed(plain)) == plain
+
+
+@pytest.mark.asyncio
+async def test_a_registration_that_is_decoded_later_counts_once_its_connection_stands(namesrv: NamesrvCase) -> None:
+    names = [f"T{number}" for number in range(1000)]
+    assert (await namesrv.register(registration(), topics(*names))).code == ResponseCode.SUCCESS
+    assert (await namesrv.route("T999")).code == ResponseCode.SUCCESS
+    assert (await namesrv.register(registration(), topics(*names, version=2), compressed=True)).code == 0
+
+
+@pytest.mark.asyncio
+async def test_topics_brokers_and_names_are_bounded(small: NamesrvCase) -> None:
+    assert (await small.register(registration(), topics("A", "B", "C"))).code == ResponseCode.SUCCESS
+    full = await small.register(registration("10.0.0.2:10911", name="b"), topics("D", "E", "F"))
+    assert full.code == ResponseCode.SYSTEM_ERROR
+    assert str(full.remark).endswith("there would be 6 topics, more than 5 (maxTopics)")
+    assert (await small.register(registration("10.0.0.2:10911", name="b"), topics("A", "D"))).code == 0
+    third = await small.register(registration("10.0.0.3:10911", name="c"), topics("A", "D"))
+    assert "maxBrokers" in str(third.remark)
+    assert (await small.register(registration(), topics("A", "B", "C", version=2))).code == ResponseCode.SUCCESS
+    queues = TopicRouteData(queue_datas=[QueueData(broker_name="broker-a")])
+    for topic, reason in (("E", None), ("F", "maxTopics"), ("x" * 600, "a name of 600 characters")):
+        answer = await small.ask(RegisterTopicRequestHeader(topic=topic), queues)
+        assert (answer.code == 0, reason is None or reason in str(answer.remark)) == (reason is None, True)
+    long = await small.register(registration(cluster="c" * 5000), topics("A", "B"))
+    assert "a name of 5000 characters" in str(long.remark)
+    group = await small.ask(GetBrokerMemberGroupRequestHeader(cluster_name="C", broker_name="c"))
+    assert b"10.0.0.3" not in group.body
+
+
+@pytest.mark.asyncio
+async def test_keys_and_values_are_bounded_together(small: NamesrvCase) -> None:
+    async def put(key: str, value: str) -> RemotingCommand:
+        return await small.ask(PutKVConfigRequestHeader(namespace="N", key=key, value=value))
+
+    assert (await put("a", "v" * 1500)).code == ResponseCode.SUCCESS
+    refused = await put("b", "v" * 500)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "2000 bytes together (maxKvConfigBytes)" in str(refused.remark)
+    assert (await put("a", "v" * 100)).code == ResponseCode.SUCCESS
+    assert (await put("b", "v" * 500)).code == ResponseCode.SUCCESS
+    listed = await small.ask(GetKVListByNamespaceRequestHeader(namespace="N"))
+    assert b'"b":"vvv' in listed.body
+
+
+@pytest.mark.asyncio
+async def test_key_values_that_come_together_share_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs: FileSystem = RealFileSystem()
+    kv, writes = KVConfigManager(fs, tmp_path / "kvConfig.json"), []
+    save = KVConfigManager._save
+
+    def counted_save(self: KVConfigManager, table: dict[str, dict[str, str]]) -> None:
+        writes.append(len(table["N"]))
+        save(self, table)
+
+    monkeypatch.setattr(KVConfigManager, "_save", counted_save)
+    await asyncio.gather(*(kv.put("N", str(number), "v") for number in range(200)), kv.delete("N", "7"))
+    assert len(writes) <= 2
+    again = KVConfigManager(fs, tmp_path / "kvConfig.json")
+    again.load()
+    assert (again.get("N", "199"), again.get("N", "7")) == ("v", None)
+
+
+@pytest.mark.asyncio
+async def test_a_key_value_that_is_refused_costs_those_beside_it_nothing(tmp_path: Path) -> None:
+    kv = KVConfigManager(RealFileSystem(), tmp_path / "kvConfig.json", lambda: 1000)
+    puts = [kv.put("N", key, "v" * size) for key, size in (("a", 100), ("b", 900), ("c", 100))]
+    done = await asyncio.gather(*puts, return_exceptions=True)
+    assert [type(one) for one in done] == [type(None), RemotingCommandError, type(None)]
+    assert (kv.get("N", "a"), kv.get("N", "b"), kv.get("N", "c")) == ("v" * 100, None, "v" * 100)
+
+
+@pytest.mark.asyncio
+async def test_a_body_too_large_for_its_request_is_refused_in_one_line(namesrv: NamesrvCase) -> None:
+    answer = await namesrv.ask(RegisterTopicRequestHeader(topic="T"), b" " * (2 << 20))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark == (
+        "the body of REGISTER_TOPIC_IN_NAMESRV has 2097152 bytes, more than 1048576 (maxRequestBodyBytes)"
+    )
