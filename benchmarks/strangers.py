@@ -148,9 +148,9 @@ def many_fields(target: Target) -> None:
     fields = ",".join(f'"{number}":""' for number in range(22_000))
     unknown = ",".join(f'"{number}":[]' for number in range(20_000))
     lenient = ",".join(f'"{number}":1' for number in range(20_000))
-    for header in itertools.cycle(
-        (f'{{"code":11,"extFields":{{{fields}}}}}', f'{{"code":11,{unknown}}}', f'{{"code":11,"extFields":{{{lenient}}}}}')
-    ):
+    headers = [f'{{"code":11,"extFields":{{{fields}}}}}', f'{{"code":11,{unknown}}}']
+    headers += [f'{{"code":11,"extFields":{{{lenient[:most].rpartition(",")[0]}}}}}' for most in (65_000, 240_000)]
+    for header in itertools.cycle(headers):
         one = Peer(next(target.both), 2)
         with suppress(OSError), one.socket:
             one.socket.sendall(raw_frame(header.encode()) * 20)
@@ -170,9 +170,11 @@ def large_registrations(target: Target) -> None:
     said = [f'"{one}":{{"topicName":"{one}"}}' for one in range(400_000)]
     plain = ('{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(said) + "}}}").encode()
     names = itertools.count()
-    for body, compressed in itertools.cycle(((blanks, True), (many, True), (plain[: LARGE - 1000], False), (plain, False))):
-        broker = f"fake-{next(names)}"
-        fields = {"brokerName": broker, "brokerAddr": "10.0.0.1:1", "clusterName": "C", "haServerAddr": "", "brokerId": 0}
+    allowed = '{"topicConfigSerializeWrapper":{"topicConfigTable":{' + ",".join(said[:90_000]) + "}}}"
+    bodies = ((blanks, True), (many, True), (plain, False), (plain[:-5], False), (allowed.encode(), False))
+    for body, compressed in itertools.cycle(bodies):
+        fields = {"brokerName": f"fake-{next(names)}", "brokerAddr": "10.0.0.1:1", "clusterName": "C"}
+        fields |= {"haServerAddr": "", "brokerId": "0"}
         with suppress(OSError):
             Peer(target.namesrv).ask(
                 RequestCode.REGISTER_BROKER, fields | {"compressed": str(compressed).lower(), "bodyCrc32": 0}, body
@@ -187,7 +189,7 @@ def large_bodies(target: Target) -> None:
     topics += b",".join(b'{"topic":"%d"}' % number for number in range(700_000)) + b"]}]}"
     queues = b'{"consumerGroup":"G","clientId":"c","mqSet":['
     queues += b",".join(b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(300_000)) + b"]}"
-    small = topics[: 1_000_000].rpartition(b",")[0] + b"]}]}"
+    small = topics[:1_000_000].rpartition(b",")[0] + b"]}]}"
     requests = [
         frame(RequestCode.HEART_BEAT, {}, codes),
         frame(RequestCode.HEART_BEAT, {}, topics),
@@ -297,8 +299,8 @@ def many_queues(target: Target) -> None:
     group = {"consumerGroup": "G", "group": "G", "topic": "wide", "timestamp": 0, "isForce": "true", "queueId": -1}
     codes = (
         RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.GET_ALL_CONSUMER_OFFSET,
-        RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.QUERY_ASSIGNMENT,
     )  # fmt: skip
     ends[0].ask(RequestCode.PULL_MESSAGE, pull_fields("wide", 0))
     assignment = json.dumps({"topic": "wide", "consumerGroup": "G", "clientId": "c", "strategyName": "AVG"}).encode()
@@ -396,8 +398,8 @@ def serving(folder: str) -> Iterator[tuple[int, str, str]]:
     """A server's process id, and where its broker and its name server listen."""
     words = ["serve", "--store", folder, "--namesrv-port", "0", "--listen-port", "0", "--json"]
     command = [str(Path(sys.executable).with_name("gantrymq")), *words]
-    log = Path(os.environ.get("STRANGERS_LOG", os.devnull)).open("a")
-    with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    said = Path(os.environ.get("STRANGERS_LOG", os.devnull))
+    with said.open("a") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         try:
@@ -424,6 +426,7 @@ def measure(name: str, seconds: float, connections: int) -> None:
         for _ in range(50):
             client.once()
         client.times_ms.clear()
+        client.failed = 0
         forget_largest_rss(pid)
         words = [sys.executable, __file__, "--run", name, "--at", broker, namesrv, "--connections", str(connections)]
         error = ""
@@ -461,7 +464,7 @@ def main() -> None:
     if options.run is not None:
         ATTACKS[options.run](Target(*options.at, options.connections))
         return
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; goals: p99 < {P99_GOAL_MS} ms, {MEMORY_GOAL_MB} MB")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'attack':20} {'asked':>6} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'server':>10}  verdict")
     for name in options.attack:
         measure(name, options.seconds, options.connections)

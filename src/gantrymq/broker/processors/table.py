@@ -80,8 +80,10 @@ def _body_limits(most: int) -> BodyLimits:
         RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
     )  # fmt: skip
     small = (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
-    by_code: dict[int, int] = {code: MAX_FRAME_BYTES for code in messages} | {code: most // 4 for code in small}
-    return BodyLimits(most, by_code | {RequestCode.UPDATE_BROKER_CONFIG: most // 16})
+    limits: list[tuple[int, int]] = [(RequestCode.UPDATE_BROKER_CONFIG, most // 16)]
+    limits += [(code, MAX_FRAME_BYTES) for code in messages]
+    limits += [(code, most // 4) for code in small]
+    return BodyLimits(most, dict(limits))
 
 
 def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
