@@ -42,7 +42,8 @@ COLUMNS = {
     "few": "topic string, body binary",
     "many": "topic string, queue_id int, queue_offset bigint, body binary, tags string, keys array<string>, "
     "store_timestamp timestamp",
-    "all": default_schema(),
+    "default": default_schema(),
+    "all": default_schema(["all"]),
 }
 PUT_ROWS = 20_000
 WARM_UP = 3

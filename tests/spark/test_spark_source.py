@@ -14,8 +14,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from spark_cases import expected_rows, fields
 
 from gantrymq import Message
+from gantrymq.errors import ConfigError
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.pipelines.analysis import of_messages, read_messages
+from gantrymq.spark.schema import COLUMNS
 from store_cases import numbered, open_store
 
 if TYPE_CHECKING:
@@ -40,17 +42,48 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_schema(spark: SparkSession, store: Path) -> None:
-    loaded = spark.read.format("rocketmq").load(str(store))
+    loaded = spark.read.format("rocketmq").option("columns", "all").load(str(store))
     assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in loaded.schema) == PROMISED
     assert loaded.schema == fields()
-    assert loaded.schema == RocketMQDataSource({"path": str(store)}).schema()
+    assert loaded.schema == RocketMQDataSource({"path": str(store), "columns": "all"}).schema()
+
+
+def test_without_a_schema_there_are_the_columns_that_cost_little(spark: SparkSession, store: Path) -> None:
+    plain = ["topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp"]
+    reading = spark.read.format("rocketmq")
+    assert reading.load(str(store)).columns == plain
+    assert reading.option("includeProperties", "true").load(str(store)).columns == [
+        *plain[:-1],
+        "properties",
+        plain[-1],
+    ]
+    rows = [row.asDict() for row in reading.schema("topic string, body binary").load(str(store)).collect()]
+    assert rows == [{name: row[name] for name in ("topic", "body")} for row in expected_rows(store)]
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({"columns": "all"}, [one.name for one in COLUMNS]),
+        ({"columns": "all", "includeProperties": "false"}, [one.name for one in COLUMNS if one.name != "properties"]),
+        ({"columns": "keys,topic,msg_id"}, ["topic", "keys", "msg_id"]),
+        ({"columns": "topic", "includeProperties": "true"}, ["topic", "properties"]),
+    ],
+)
+def test_columns_by_option(store: Path, options: dict[str, str], columns: list[str]) -> None:
+    assert RocketMQDataSource({"path": str(store), **options}).schema().names == columns
+
+
+def test_an_unknown_column_names_the_nearest(store: Path) -> None:
+    with pytest.raises(ConfigError, match=r"columns='msgid' is not allowed: all, or columns .*: msg_id"):
+        RocketMQDataSource({"path": str(store), "columns": "topic,msgid"}).schema()
 
 
 def test_a_session_whose_timestamps_have_no_zone(spark: SparkSession, store: Path) -> None:
     """What the type ``timestamp`` of a schema in words means is up to the session."""
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
-        loaded = spark.read.format("rocketmq").load(str(store))
+        loaded = spark.read.format("rocketmq").option("columns", "all").load(str(store))
         assert loaded.schema == fields()
         assert loaded.count() == 1100
         assert of_messages(read_messages(spark, str(store))).hours.agg({"messages": "sum"}).first()[0] == 1100
@@ -59,7 +92,7 @@ def test_a_session_whose_timestamps_have_no_zone(spark: SparkSession, store: Pat
 
 
 def test_queries(spark: SparkSession, store: Path) -> None:
-    loaded = spark.read.format("rocketmq").option("path", str(store)).load()
+    loaded = spark.read.format("rocketmq").option("path", str(store)).option("columns", "all").load()
     assert loaded.count() == 1100
     assert loaded.where("topic = 'invoices' and tags = 't1'").count() == 50
     assert loaded.selectExpr("explode(keys) as key").groupBy("key").count().where("key = 'all'").first()["count"] == 100
@@ -176,6 +209,7 @@ def test_planning_brings_in_no_pandas(golden: Callable[[str], Path], options: di
     given = {"path": str(golden("direct-mixed") / "store"), **options}
     plan = f"""
 import sys
+from gantrymq.errors import ConfigError
 from gantrymq.spark import RocketMQDataSource
 source = RocketMQDataSource({given})
 reader = source.reader(__import__("pyspark.sql.types").sql.types._parse_datatype_json_string({fields().json()!r}))

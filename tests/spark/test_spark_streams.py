@@ -72,7 +72,7 @@ def test_available_now_and_restart(spark: SparkSession, source: Path, sink: Path
     progress = run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=40)
     assert bodies(sink) == expected(100)
     assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [40, 40, 20]
-    assert progress[0]["sources"][0]["endOffset"] == {"orders": {"source": {"0": 40}}}
+    assert progress[0]["sources"][0]["endOffset"]["orders"] == {"source": {"0": 40}}
     assert progress[0]["sources"][0]["latestOffset"] == {"orders": {"source": {"0": 100}}}
     with open_store(path=source) as store:
         store.put_batch(numbered(50, first=100) + numbered(10, topic="new", queue_id=2))
@@ -147,10 +147,10 @@ def test_filters_that_are_pushed_down(spark: SparkSession, source: Path) -> None
     }
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        loaded = spark.read.format("rocketmq").load(str(source))
+        loaded = spark.read.format("rocketmq").option("columns", "all").load(str(source))
         everything = loaded.collect()
         for condition, count in conditions.items():
-            pushed = spark.read.format("rocketmq").option("filterPushdown", "true").load(str(source))
+            pushed = spark.read.format("rocketmq").options(filterPushdown="true", columns="all").load(str(source))
             found = pushed.where(condition).count()
             assert found == (sum(row.phy_offset < 1000 for row in everything) if count is None else count), condition
     finally:

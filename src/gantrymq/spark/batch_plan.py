@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql.datasource import Filter
-
 from gantrymq.spark.boundaries import ending, is_whole, starting
 from gantrymq.spark.open_origin import open_origin
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.pushdown import Pushed, pushed
+from gantrymq.spark.pyspark_api import Filter
 from gantrymq.spark.row_filter import tag_filter
 
 

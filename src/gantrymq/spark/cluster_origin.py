@@ -18,14 +18,16 @@ from gantrymq.client.records import decode_records
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.cluster import ATTEMPTS, client_config
+from gantrymq.spark.data_loss import ends_before
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.origin import Extents, Offsets, QueueExtent
+from gantrymq.spark.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.pull_run import PullRun, QueueSlice, plan_pulls
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
 
 _LOGGER = logging.getLogger(__name__)
+_SAMPLE = 32  # messages of a pull
 _NEVER_MS = -(1 << 63)
 # What a broker or a name server that is started anew looks like, to who has had an answer before: nobody is there, or
 # the broker is no longer known, nor what was assigned of it.
@@ -102,6 +104,27 @@ class ClusterOrigin:
         waiting = {key: max(latest.get(key, low) - low, 0) for key, low in start.items()}
         return {key: start[key] + count for key, count in shares(waiting, rows).items()}
 
+    def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
+        """The same for a number of bytes, by the mean size of each queue's first messages that wait."""
+        client = self._asking()
+        waiting = {key: latest.get(key, low) - low for key, low in start.items() if latest.get(key, low) > low}
+        sizes = {key: _mean_size(client, self._found[key], start[key]) for key in waiting if key in self._found}
+        total = sum(waiting[key] * size for key, size in sizes.items()) or 1.0
+        rows = max(int(sum(waiting.values()) * min(size_bytes / total, 1.0)), 1)
+        return self.advance(start, latest, rows)
+
+    def marks(self, offsets: Offsets, before: Marks) -> Marks:
+        """None: a broker says nothing of its log."""
+        return {}
+
+    def resets(self, began: Offsets, marks: Marks) -> Resets:
+        """The queues that end in front of what was read of them."""
+        return {
+            key: ends_before(offset, self._extents[key])
+            for key, offset in began.items()
+            if key in self._extents and offset > self._extents[key].max_offset
+        }
+
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[PullRun]:
@@ -136,6 +159,13 @@ def _extent(client: PullClient, queue: MessageQueue) -> QueueExtent:
     """A queue that was never written may say -1."""
     low, high = max(client.min_offset(queue), 0), max(client.max_offset(queue), 0)
     return QueueExtent(min(low, high), high)
+
+
+def _mean_size(client: PullClient, queue: MessageQueue, offset: int) -> float:
+    """How many bytes a record of the first pull has."""
+    pulled = client.pull(queue, offset, _SAMPLE)
+    count = pulled.next_begin_offset - offset
+    return len(pulled.records) / count if pulled.status is PullStatus.FOUND and count > 0 else 1.0
 
 
 def _stored_ms(client: PullClient, queue: MessageQueue, offset: int) -> int:

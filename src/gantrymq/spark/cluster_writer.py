@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:

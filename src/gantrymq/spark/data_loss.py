@@ -6,19 +6,20 @@ import logging
 from collections.abc import Iterable
 
 from gantrymq.errors import GantrymqError
-from gantrymq.spark.origin import Extents, Offsets
+from gantrymq.spark.origin import Extents, Offsets, QueueExtent, Resets
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 5
+_GO_ON = "retention was quicker, or the store was recreated; failOnDataLoss=false goes on behind it"
+_READ_AGAIN = "onQueueReset=earliest reads such a queue from its first message, latest what comes from now on"
 
 
 class DataLossError(GantrymqError):
     """Messages that were to be read are gone, and failOnDataLoss is on."""
 
-    def __init__(self, losses: Iterable[str]) -> None:
+    def __init__(self, losses: Iterable[str], hint: str = _GO_ON) -> None:
         found = list(losses)
         more = f"; and {len(found) - _SHOWN} more queues" if len(found) > _SHOWN else ""
-        hint = "retention was quicker, or the store was made anew; failOnDataLoss=false goes on behind it"
         super().__init__(f"{'; '.join(found[:_SHOWN])}{more} ({hint})")
 
 
@@ -58,4 +59,33 @@ def missing(low: int, high: int) -> str:
 
 def replaced(end: int) -> str:
     """How it is said that up to an offset a queue has other messages than it had."""
-    return f"it was made anew, or the log was cut: the messages in front of offset {end} are not those that were there"
+    return (
+        f"the queue was recreated, or its log was cut and written again: the messages in front of offset {end} are not "
+        "those that were read"
+    )
+
+
+def ends_before(offset: int, extent: QueueExtent) -> str:
+    """How it is said that a queue ends in front of what was read of it."""
+    return (
+        f"offset {offset} was read up to, but the queue ends at {extent.max_offset}: it was recreated, or its log was "
+        "cut"
+    )
+
+
+def settle_resets(resets: Resets, extents: Extents, policy: str) -> Offsets:
+    """From where queues that were reset are read, by onQueueReset; raises DataLossError where that is ``fail``.
+
+    What of their old messages was not read yet is lost.
+    """
+    if resets and policy == "fail":
+        raise DataLossError([f"{key}: {reason}" for key, reason in resets.items()], _READ_AGAIN)
+    moved = {}
+    for key, reason in resets.items():
+        extent = extents.get(key) or QueueExtent(0, 0)
+        moved[key] = extent.min_offset if policy == "earliest" else extent.max_offset
+        _LOGGER.warning(
+            "onQueueReset=%s: %s: %s; old messages that were not read are gone, it is read from offset %d on",
+            *(policy, key, reason, moved[key]),
+        )
+    return moved

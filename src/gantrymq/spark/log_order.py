@@ -7,7 +7,7 @@ time, which is what watermarks like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from gantrymq.spark.store_view import QueueView
 
 _READ_UNITS = 1 << 16
 _SORTED_UNITS = 1 << 22
+TailSizes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 @dataclass(slots=True)
@@ -62,6 +63,42 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
         return min(left_over, default=end), highs
     cut = int(rest[wanted])
     return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, places, strict=True)]
+
+
+def after_bytes(
+    ranges: Sequence[QueueRange], begin: int, end: int, size_bytes: int, tail_sizes: TailSizes
+) -> list[int]:
+    """As :func:`after_rows` for the bytes of records: the queue offsets that the cut comes to.
+
+    The cut passes the first message, however large it is.
+    """
+    lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    left, right, rest, step = begin, end, size_bytes, max(size_bytes, 1)
+    while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
+        # Steps that double: the sizes of all that waits may be very many.
+        middle, step = min(left + step, (left + right) // 2), 2 * step
+        tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+        passed = sum(
+            int(one.queue.sizes(low, high, tail_sizes).sum())
+            for one, low, high in zip(ranges, lows, tried, strict=True)
+        )
+        if passed <= rest:
+            lows, left, rest = tried, middle, rest - passed
+        else:
+            highs, right = tried, middle
+    places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+    sizes = [one.queue.sizes(low, high, tail_sizes) for one, low, high in zip(ranges, lows, highs, strict=True)]
+    if not sum(map(len, places)):
+        return lows
+    flat, counted = np.concatenate(places), np.concatenate(sizes)
+    order = np.argsort(flat, kind="stable")
+    wanted = int(np.searchsorted(np.cumsum(counted[order]), rest, side="right"))
+    if not wanted and lows == [one.low for one in ranges]:
+        wanted = _behind_first(flat[order])
+    if wanted >= len(flat):
+        return highs
+    cut = int(flat[order][wanted])
+    return [low + int(np.searchsorted(one, cut)) for low, one in zip(lows, places, strict=True)]
 
 
 def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *, is_remote: bool) -> Iterator[int]:

@@ -21,6 +21,7 @@ _MOST = (1 << 63) - 1
 _TRUTH = {"true": True, "false": False}
 _UNITS_MS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "m": 60_000, "min": 60_000, "minute": 60_000}
 _UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
+LOG = "#log"
 _SECRETS = ("key", "secret", "passw", "sasl")
 _POSITIONS = '{"topic":{"broker":{"0":23}}}, or {"topic":{"0":23}} where there is one broker'
 _QUEUES = '{"topic":{"broker":[0,1]}}, or {"topic":[0,1]} where there is one broker'
@@ -54,6 +55,22 @@ def pattern(name: str, text: str) -> str:
     except re.error as error:
         raise ConfigError(name, text, f"a regular expression ({error})") from None
     return text
+
+
+def size_bytes(name: str, text: str) -> int:
+    """Bytes, or with a unit of 1024: 512k, 64m, 1g."""
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", text.lower())
+    if found is None or not int(found[1]):
+        raise ConfigError(name, text, "a number of bytes of at least 1, or with its unit, such as 512k, 64m or 1g")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def reset_policy(name: str, text: str) -> str:
+    """What becomes of a queue that was recreated."""
+    word = text.strip().lower()
+    if word not in ("earliest", "latest", "fail"):
+        raise ConfigError(name, text, "earliest, latest or fail")
+    return word
 
 
 def count(name: str, text: str) -> int:
@@ -134,6 +151,8 @@ def positions(name: str, text: str, *, least: int) -> Positions:
     """JSON with a number of at least ``least`` for each queue."""
     found: Positions = {}
     for topic, inner in _json_object(name, text, _POSITIONS).items():
+        if topic == LOG:  # of a checkpoint's offsets: fingerprints, no queue
+            continue
         for broker, numbers in _by_broker(name, text, inner):
             for queue_id, number in numbers.items():
                 if not queue_id.isdecimal() or type(number) is not int or not least <= number <= _MOST:

@@ -36,13 +36,17 @@ class ReadOptions:
     min_partitions: int = 0
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
     fail_on_data_loss: bool = True
+    on_queue_reset: str | None = None
+    retired_brokers: tuple[str, ...] = ()
     tags: str | None = None
     keys: tuple[str, ...] | None = None
     message_index_enable: bool = True
-    include_properties: bool = True
+    columns: tuple[str, ...] | None = None
+    include_properties: bool | None = None
     decompress: bool = True
     max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE
     verify_crc: bool = False
@@ -52,6 +56,22 @@ class ReadOptions:
     tls: TlsSettings = ()
     broker_name: tuple[str, ...] = ()
     filter_pushdown: bool = False
+
+    @property
+    def reset_policy(self) -> str:
+        """``onQueueReset``; where it is not given, what failOnDataLoss asks for without skipping a message."""
+        return self.on_queue_reset or ("fail" if self.fail_on_data_loss else "earliest")
+
+    @property
+    def stream_limits(self) -> list[str]:
+        """The options that Spark must ask a stream for, which it does since 4.2."""
+        limits = {
+            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+            "onQueueReset": None if self.on_queue_reset == "fail" else self.on_queue_reset,
+        }
+        return [name for name, value in limits.items() if value is not None]
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -125,9 +145,12 @@ def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -
         raise ConfigError(*given["min_offsets_per_trigger"], f"at most maxOffsetsPerTrigger, which is {most}")
 
 
-_OF_STREAMS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms")
+_OF_STREAMS = (
+    *("max_offsets_per_trigger", "max_bytes_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms"),
+    *("on_queue_reset", "retired_brokers"),
+)
 _OF_CLUSTERS = ("access_key", "secret_key")
-_OF_PATHS = ("message_index_enable",)
+_OF_PATHS = ("message_index_enable", "retired_brokers")
 
 
 def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
@@ -173,12 +196,16 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("minPartitions", "min_partitions", texts.count),
     ("maxRecordsPerPartition", "max_records_per_partition", texts.count),
     ("maxOffsetsPerTrigger", "max_offsets_per_trigger", texts.count),
+    ("maxBytesPerTrigger", "max_bytes_per_trigger", texts.size_bytes),
     ("minOffsetsPerTrigger", "min_offsets_per_trigger", texts.count),
     ("maxTriggerDelay", "max_trigger_delay_ms", texts.duration_ms),
     ("failOnDataLoss", "fail_on_data_loss", texts.truth),
+    ("onQueueReset", "on_queue_reset", texts.reset_policy),
+    ("retiredBrokers", "retired_brokers", texts.names),
     ("tags", "tags", texts.tags),
     ("keys", "keys", texts.names),
     ("messageIndexEnable", "message_index_enable", texts.truth),
+    ("columns", "columns", texts.names),
     ("includeProperties", "include_properties", texts.truth),
     ("decompress", "decompress", texts.truth),
     ("maxDecompressedBodySize", "max_decompressed_body_size", texts.count),

@@ -20,6 +20,12 @@ class QueueExtent(NamedTuple):
 
 Extents = dict[QueueKey, QueueExtent]
 
+Resets = dict[QueueKey, str]
+"""Queues whose messages are not those that were read, and how that is known."""
+
+Marks = dict[str, dict[int, int]]
+"""For each broker the fingerprints of records of its log, by their physical offsets."""
+
 
 class Origin(Protocol):
     """Store directories, or a live cluster."""
@@ -34,6 +40,21 @@ class Origin(Protocol):
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
         """Offsets between both with ``rows`` messages in front of them; a few more where many have something there."""
+        ...
+
+    def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
+        """Offsets between both with records of about ``size_bytes`` in front of them, and at least one message."""
+        ...
+
+    def marks(self, offsets: Offsets, before: Marks) -> Marks:
+        """By what a later look knows the logs again that were read up to ``offsets``; ``before`` are earlier marks."""
+        ...
+
+    def resets(self, began: Offsets, marks: Marks) -> Resets:
+        """Which queues have other messages in front of ``began`` than were read. Raises StoreError for a lost store.
+
+        ``marks`` are those that were noted with ``began``.
+        """
         ...
 
     def partitions(

@@ -1,8 +1,8 @@
 """Which stores a path means, what file system they lie on, and the name of each one's broker.
 
 A path may be a directory, several of them, a glob, and a URI of whatever file system pyarrow knows (s3://, gs://,
-hdfs://) or fsspec (its package must be there). A name that exists as it stands is taken as it stands, commas and
-brackets included.
+hdfs://; s3a:// is read as s3://) or fsspec (its package must be there). A name that exists as it stands is taken as it
+stands, commas and brackets included.
 
 A store says nowhere which broker it belongs to. The name is, in this order: the option ``brokerName``; brokerName of a
 broker.conf in the store or in the directory above it; the name of the directory, or where that is ``store``, as
@@ -39,6 +39,8 @@ _LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
 _GLOB_IN_URI = re.compile(r"[*\[]")  # behind a ? there stand options of the file system
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_LOST_AND_FOUND = "lost+found"  # of a file system, for its own use
+_OF_HADOOP = re.compile(r"^s3[an]://", re.IGNORECASE)  # as Hadoop calls what pyarrow knows as s3
 _USUAL_NAME = "store"
 _BROKER_CONF = "broker.conf"
 _INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
@@ -57,6 +59,11 @@ class Place:
     def __truediv__(self, name: str) -> Place:
         """What lies in it."""
         return Place(f"{self.path.rstrip('/')}/{name}", self.uri)
+
+    @property
+    def base_name(self) -> str:
+        """What it is called in its directory."""
+        return self.path.rstrip("/").rpartition("/")[2]
 
     @property
     def parent(self) -> Place:
@@ -105,9 +112,12 @@ def _opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
 
     if uri is None:
         return fs.LocalFileSystem(), path
+    uri = _OF_HADOOP.sub("s3://", uri)
     try:
         found: tuple[Any, str] = fs.FileSystem.from_uri(uri)
         return found
+    except OSError as error:  # its library is missing, or it does not say where the bucket is
+        raise ConfigError("path", uri, f"a file system that can be opened: {' '.join(str(error).split())}") from None
     except ArrowInvalid as error:
         try:
             from importlib import import_module
@@ -133,10 +143,19 @@ def _meant(text: str) -> list[Place]:
         if whole is not None and _is_file(whole):
             raise NotAStoreError(str(whole), "is a file, not the directory of a store")
         raise NotAStoreError(text if whole is None else str(whole), "does not exist")
-    stores = [place for place in _globbed(text) if _is_store(_readable_names(place))]
+    stores = [place for place in _globbed(text) if _is_matched_store(place)]
     if not stores:
         raise NotAStoreError(text, "matches no RocketMQ store")
     return stores
+
+
+def _is_matched_store(place: Place) -> bool:
+    """Whether a match of a glob is a store; raises NotAStoreError for an empty directory: a disk not mounted."""
+    names = _readable_names(place)
+    if names == [] and place.base_name != _LOST_AND_FOUND:
+        reason = "is an empty directory where a glob expects a store: is its disk mounted? Else remove it, or narrow"
+        raise NotAStoreError(str(place), f"{reason} the glob")
+    return _is_store(names or [])
 
 
 def place_of(text: str) -> Place | None:
@@ -161,7 +180,7 @@ def _globbed(text: str) -> list[Place]:
     assert start is not None
     found = [start]
     for part in parts[fixed:]:
-        found = [place / name for place in found for name in _readable_names(place) if fnmatchcase(name, part)]
+        found = [place / name for place in found for name in _readable_names(place) or () if fnmatchcase(name, part)]
     return found
 
 
@@ -202,13 +221,13 @@ def _names(place: Place) -> list[str] | None:
     return None if entries is None else [entry.base_name for entry in entries]
 
 
-def _readable_names(place: Place) -> list[str]:
-    """The names in a directory that a glob came upon: one that is closed to us (lost+found) is none of its matches."""
+def _readable_names(place: Place) -> list[str] | None:
+    """The names in a directory that a glob came upon; None where it is none, or closed to us as lost+found is."""
     try:
-        return _names(place) or []
+        return _names(place)
     except StorePermissionError as error:
         _LOGGER.warning("passed over: %s", error)
-        return []
+        return None
 
 
 def _failed(place: Place, what: str, error: OSError) -> StoreError:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql.datasource import (
+from gantrymq.spark.origin import Offsets
+from gantrymq.spark.pyspark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -21,8 +22,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from gantrymq.spark.origin import Offsets
 from gantrymq.spark.row_filter import RowFilter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.pyspark_api import Filter
 from gantrymq.spark.reading import read_partition
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from gantrymq.errors import CorruptRecordError
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.pyspark_api import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,15 +28,12 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
 
     From a cluster also DataLossError and RemotingError. Of an empty list of partitions Spark makes one that is None.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from gantrymq.tools.arrow_batches import ArrowBatches
 
     if run is None:
         return
-    # Spark compares this schema with its own, field by field.
     arrow = ArrowBatches(
-        to_arrow_schema(schema, timezone="UTC"),
+        arrow_schema(schema),
         decompress=options.decompress,
         broker_name=run.broker,
         refuse=None if options.fail_on_data_loss else _pass_over,

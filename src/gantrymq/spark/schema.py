@@ -1,11 +1,12 @@
-"""The columns of ``format("rocketmq")``, in the order of the default schema.
+"""The columns of ``format("rocketmq")``, and which of them a read has where nobody gave a schema.
 
-A schema of fewer columns, in any order, is a request to decode no others: Spark itself prunes nothing for a Python
-source.
+A schema is a request to decode these columns and no others: Spark itself prunes nothing for a Python source. So the
+default has what most queries want and costs as little as what Kafka's connector gives; all others are asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -54,17 +55,33 @@ COLUMNS = (
     Column("size", IntegerType()),
     Column("body_crc", IntegerType()),
 )
+ALL = "all"
+DEFAULT = ("topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp")
 _PROPERTIES = "properties"
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def default_schema(*, properties: bool = True) -> StructType:
-    """All columns, with or without ``properties``, which costs the most.
+def default_schema(columns: Collection[str] | None = None, *, properties: bool | None = None) -> StructType:
+    """The schema of a read without one: ``columns`` of the option of that name, or DEFAULT; raises ConfigError.
 
-    In words, ``timestamp`` would be what the session's spark.sql.timestampType says.
+    ``properties`` says whether that column is among them; None leaves it to ``columns``.
     """
-    shown = [column for column in COLUMNS if properties or column.name != _PROPERTIES]
+    names = set(DEFAULT if columns is None else columns)
+    if columns is not None and ALL in names:
+        names = set(_BY_NAME)
+    elif columns is not None:
+        for name in columns:
+            if name not in _BY_NAME:
+                raise ConfigError("columns", name, f"{ALL}, or columns separated by commas: {_nearest(name)}")
+    if properties is not None:
+        names = names | {_PROPERTIES} if properties else names - {_PROPERTIES}
+    shown = [column for column in COLUMNS if column.name in names]
+    # In words, ``timestamp`` would be what the session's spark.sql.timestampType says.
     return StructType([StructField(column.name, column.type) for column in shown])
+
+
+def _nearest(name: str) -> str:
+    return ", ".join(get_close_matches(name, _BY_NAME, 3) or _BY_NAME)
 
 
 def check_schema(schema: StructType) -> None:
@@ -75,8 +92,7 @@ def check_schema(schema: StructType) -> None:
         column = _BY_NAME.get(field.name)
         shown = f"{field.name} {field.dataType.simpleString()}"
         if column is None:
-            nearest = get_close_matches(field.name, _BY_NAME, 3) or list(_BY_NAME)
-            raise ConfigError("schema", shown, f"no such column; there is {', '.join(nearest)}")
+            raise ConfigError("schema", shown, f"no such column; there is {_nearest(field.name)}")
         # The simple string says nothing about nulls inside of arrays and maps: there never are any.
         if field.dataType.simpleString() != column.type.simpleString():
             # The name of the type that it has in every session.

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from gantrymq.errors import ConfigError
 from gantrymq.spark.cluster_writer import ClusterBatchWriter, ClusterStreamWriter
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.pyspark_api import has_stream_limits, has_stream_writers, needs
 from gantrymq.spark.reader import FilteringReader, RocketMQReader
 from gantrymq.spark.schema import check_schema, default_schema
 from gantrymq.spark.stream_reader import RocketMQStreamReader
@@ -39,13 +40,14 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """All columns; asked for only where the reader of the data gave no schema. Raises ConfigError, NotAStoreError.
+        """The columns of a read without a schema of its own. Raises ConfigError, NotAStoreError.
 
         Options and path are looked at here so that ``load()`` fails, not the first action.
         """
         options = ReadOptions.parse(self.options)
+        schema = default_schema(options.columns, properties=options.include_properties)
         _require_origin(options)
-        return default_schema(properties=options.include_properties)
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of the columns in ``schema``; raises ConfigError, NotAStoreError."""
@@ -61,6 +63,8 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for micro-batches of the columns in ``schema``; raises ConfigError."""
         options = ReadOptions.parse(self.options, streaming=True)
+        if not has_stream_limits() and (limits := options.stream_limits):
+            raise needs(f"the option {limits[0]} of a stream", "4.2")
         check_schema(schema)
         return RocketMQStreamReader(options, schema)
 
@@ -71,6 +75,8 @@ class RocketMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer that appends micro-batches; raises ConfigError."""
+        if not has_stream_writers():
+            raise needs("writing a stream", "4.1")
         options = _checked_write(self.options, schema, overwrite=overwrite)
         return StoreStreamWriter(options, schema) if options.path else ClusterStreamWriter(options)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from gantrymq.spark.data_loss import missing, replaced, report
+from gantrymq.errors import NotAStoreError
+from gantrymq.spark import log_identity
+from gantrymq.spark.data_loss import ends_before, missing, replaced, report
 from gantrymq.spark.declared_queues import declared_queues
-from gantrymq.spark.log_order import QueueRange, after_rows
+from gantrymq.spark.log_identity import LogState
+from gantrymq.spark.log_order import QueueRange, after_bytes, after_rows
 from gantrymq.spark.log_run import LogRun
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.origin import Extents, Offsets, QueueExtent
+from gantrymq.spark.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.places import find_stores
 from gantrymq.spark.planning import plan_runs
 from gantrymq.spark.row_filter import RowFilter
@@ -26,24 +30,27 @@ class StoreOrigin:
         self._selection = Selection.of(options)
         self._views: dict[str, StoreView] = {}
         self._found: dict[QueueKey, QueueView] = {}
+        self._extents: Extents = {}
+        self._replaced: Resets = {}
+        self._known_resets: dict[QueueKey, tuple[int, dict[int, int] | None, str]] = {}
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now; new stores, topics and queues among them. Raises DataLossError."""
+        """The wanted queues as they are now; new stores, topics and queues among them. Raises StoreError."""
         self._refresh()
-        self._found, losses = {}, []
+        self._found = {}
         for broker, view in sorted(self._views.items()):
             for (topic, queue_id), queue in view.queues.items():
                 shown = self._selection.shown_topic(topic)
                 if shown is not None and self._selection.takes(key := QueueKey(broker, shown, queue_id)):
                     self._found[key] = queue
                     if (topic, queue_id) in view.replaced:
-                        losses.append(f"{key}: {replaced(view.replaced[topic, queue_id])}")
-        report(losses, fail=self._options.fail_on_data_loss)
+                        self._replaced[key] = replaced(view.replaced[topic, queue_id])
         extents = self._without_messages()
         extents |= {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in self._found.items()}
         self._selection.require_assigned(extents)
         self._selection.report_missing(extents)
-        return dict(sorted(extents.items()))
+        self._extents = dict(sorted(extents.items()))
+        return self._extents
 
     def _without_messages(self) -> Extents:
         """The queues that chosen topics have by their configuration, none of which need have been written to.
@@ -62,6 +69,7 @@ class StoreOrigin:
 
     def _refresh(self) -> None:
         stores = {store.broker: store for store in find_stores(self._options.path, self._options.broker_name)}
+        self._require_stores(self._views.keys(), stores.keys())
         for broker in self._views.keys() - stores.keys():
             self._views.pop(broker).close()
         for broker, store in stores.items():
@@ -69,6 +77,71 @@ class StoreOrigin:
                 self._views[broker].refresh()
             else:
                 self._views[broker] = StoreView(store)
+
+    def _require_stores(self, known: Iterable[str], there: Iterable[str]) -> None:
+        """Raise NotAStoreError where a store that was read before is not there: nobody knows what it has by now."""
+        gone = sorted(set(known) - set(there) - set(self._options.retired_brokers))
+        if gone:
+            found = ", ".join(sorted(there)) or "none"
+            raise NotAStoreError(
+                ",".join(self._options.path),
+                f"has no store of broker {', '.join(gone)}, which this query has read (there: {found}); mount it, give "
+                f"brokerName={gone[0]} if its directory was renamed, or retiredBrokers={gone[0]} if it was given up",
+            )
+
+    def marks(self, offsets: Offsets, before: Marks) -> Marks:
+        """By what the logs that were read up to ``offsets`` are known again."""
+        read: dict[str, list[int]] = {broker: [] for broker in self._views}
+        for key, offset in offsets.items():
+            queue = self._found.get(key)
+            if queue is not None and queue.min_offset < offset <= queue.max_offset:
+                read[key.broker].append(queue.phy_offset(offset - 1))
+        noted = {
+            broker: log_identity.marks(view, read[broker], before.get(broker, {}))
+            for broker, view in self._views.items()
+        }
+        return {broker: records for broker, records in noted.items() if records}
+
+    def resets(self, began: Offsets, marks: Marks) -> Resets:
+        """The queues whose messages in front of ``began`` are not those that were read, by ``marks`` and otherwise."""
+        wanted = {key: offset for key, offset in began.items() if self._selection.wants(key)}
+        self._require_stores({key.broker for key in wanted}, self._views.keys())
+        read = {key: offset for key, offset in wanted.items() if offset > 0}
+        found = {key: reason for key, reason in self._replaced.items() if key in read}
+        # A batch is planned after its end was settled, and its resets must be the same then.
+        found |= {
+            key: reason
+            for key, (offset, noted, reason) in self._known_resets.items()
+            if read.get(key) == offset and marks.get(key.broker) == noted
+        }
+        self._replaced = {}
+        states = {
+            broker: log_identity.state_of(view, marks[broker])
+            for broker, view in self._views.items()
+            if marks.get(broker)
+        }
+        for key, offset in read.items():
+            if key not in found and key in self._extents:
+                reason = self._reset(key, offset, marks.get(key.broker), states.get(key.broker))
+                if reason:
+                    found[key] = reason
+        for view in self._views.values():
+            view.is_new = False
+        self._known_resets |= {key: (read[key], marks.get(key.broker), reason) for key, reason in found.items()}
+        return found
+
+    def _reset(self, key: QueueKey, offset: int, noted: dict[int, int] | None, state: LogState | None) -> str | None:
+        """Why a queue that was read up to ``offset`` is not the one that it was; None where it is."""
+        view, queue, extent = self._views[key.broker], self._found.get(key), self._extents[key]
+        if state is LogState.OTHER:
+            reason = ends_before(offset, extent) if offset > extent.max_offset else replaced(offset)
+            return f"{view.place} holds another log than the one that was read; {reason}"
+        if offset > extent.max_offset:
+            is_behind = noted is None or queue is None or log_identity.begins_behind(queue, noted)
+            return ends_before(offset, extent) if is_behind else None
+        if noted is None or state is None or queue is None or not (view.is_new or state is LogState.CUT):
+            return None
+        return replaced(offset) if log_identity.is_recreated(view, queue, offset, noted, state) else None
 
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
@@ -91,6 +164,20 @@ class StoreOrigin:
             view, ranges = self._views[broker], by_broker[broker]
             begin = min((one.queue.phy_offset(one.low) for one in ranges.values()), default=view.begin)
             _, offsets = after_rows(list(ranges.values()), max(begin, 0), view.end, share)
+            ends |= dict(zip(ranges, offsets, strict=True))
+        return ends
+
+    def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
+        """Offsets between both with records of ``size_bytes`` in front of them, in the order of each store's log."""
+        report(self._gone(start, latest), fail=self._options.fail_on_data_loss)
+        ends = {key: low if key in self._found else latest.get(key, low) for key, low in start.items()}
+        by_broker = {broker: self._ranges(start, latest, broker) for broker in self._views}
+        waiting = {broker: sum(map(len, ranges.values())) for broker, ranges in by_broker.items()}
+        total = sum(waiting.values()) or 1
+        for broker, ranges in by_broker.items():
+            view, share = self._views[broker], size_bytes * waiting[broker] // total
+            begin = min((one.queue.phy_offset(one.low) for one in ranges.values()), default=view.begin)
+            offsets = after_bytes(list(ranges.values()), max(begin, 0), view.end, share, view.tail_sizes)
             ends |= dict(zip(ranges, offsets, strict=True))
         return ends
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError, WrongFileSizeError
 from gantrymq.format.names import COMMIT_LOG, CONSUME_QUEUE, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
-from gantrymq.spark.log_file import LogFile, NotThereError, message_at
+from gantrymq.model.message import StoredMessage
+from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError, message_at
 from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail
@@ -111,6 +113,20 @@ class QueueView:
             places[0] = self.phy_offset(low)  # of an empty slot nothing of [low, high) is in front
         return np.maximum.accumulate(places)
 
+    def sizes(self, low: int, high: int, tail_sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Any:
+        """How many bytes the records of [low, high) have (int64); none for empty slots. ``tail_sizes``: of the tail."""
+        parts: list[NDArray[np.int64]] = []
+        at, stored_end = low, min(high, self._stored_max)
+        while self.stored is not None and at < stored_end:
+            units = self.stored.entries(at, stored_end - at)
+            if not len(units):
+                break
+            sizes = units["size"].astype(np.int64)
+            parts.append(np.where((sizes < 0) | (sizes == BLANK_UNIT_SIZE), 0, sizes))
+            at += len(units)
+        parts.append(tail_sizes(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)]))
+        return np.concatenate(parts)
+
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
         """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""
         return low + bisect_left(range(low, high), phy_offset, key=self.phy_offset)
@@ -124,7 +140,9 @@ class StoreView:
         self.place = store.place
         self.queues: dict[tuple[str, int], QueueView] = {}
         self.replaced: dict[tuple[str, int], int] = {}
-        """Up to which offset the last refresh found other messages in a queue than were there: made anew, or cut."""
+        """Up to which offset the last refresh found other messages in a queue than were there: recreated, or cut."""
+        self.is_new = True
+        """Whether the store was opened since somebody set it to False, so that queues may have been recreated."""
         self._log = store.place / COMMIT_LOG
         self._file_marks: dict[int, LogMark] = {}
         self._files: list[int] = []
@@ -202,6 +220,7 @@ class StoreView:
         if not self._files:
             require_log(self.place)
         self._file_marks.clear()
+        self.is_new = True
         self.reader = open_reader(self.place)
         stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
@@ -228,6 +247,13 @@ class StoreView:
         # The reader knows nothing of what came since it was opened.
         return queue.tail.start + bisect_left(queue.tail, timestamp_ms, key=partial(self._stored_ms, queue))
 
+    def message_at(self, phy_offset: int) -> StoredMessage | None:
+        """The record that begins at ``phy_offset``; None where none does, or none can be read."""
+        try:
+            return message_at(self._log, self.reader.log.file_size, phy_offset)
+        except (NotThereError, BadSectorError):
+            return None
+
     def _stored_ms(self, queue: QueueView, queue_offset: int) -> int:
         """When a message of the tail was stored."""
         message = message_at(self._log, self.reader.log.file_size, queue.phy_offset(queue_offset))
@@ -242,6 +268,13 @@ class StoreView:
         if isinstance(self.reader, RemoteStore):
             return self.reader.record_at_or_after(phy_offset)
         return record_at_or_after(self.reader, self._guides, phy_offset)
+
+    def tail_sizes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many bytes lie between each of ``places`` of the tail and the record behind it."""
+        if not len(places):
+            return np.empty(0, np.int64)
+        begins = np.concatenate([*self._tail.phy_offsets, [self.end]])
+        return begins[np.searchsorted(begins, places, side="right")] - places
 
     def goes_on(self, queue: QueueView) -> bool:
         """Whether something is written behind what was taken for a queue's last unit, or close behind it.

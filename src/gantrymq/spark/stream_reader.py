@@ -15,23 +15,26 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from gantrymq.spark.offsets_json import Json, from_json, marks_of, to_json
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.origin import QueueExtent
+from gantrymq.spark.pyspark_api import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    has_stream_limits,
 )
-from pyspark.sql.types import StructType
-
-from gantrymq.spark.offsets_json import Json, from_json, to_json
-from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.reading import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gantrymq.spark.origin import Extents, Offsets, Origin
+    from gantrymq.spark.origin import Extents, Marks, Offsets, Origin
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,6 +49,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._extents: Extents = {}
         self._target: Offsets | None = None
         self._last_batch_s = float("-inf")
+        self._reached: Offsets = {}
 
     # On the driver
 
@@ -54,12 +58,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from gantrymq.spark.boundaries import starting
 
         extents = self._refresh()
-        return to_json(starting(self._options, self._origin, extents, streaming=True))
+        began = starting(self._options, self._origin, extents, streaming=True)
+        self._reached = began
+        return to_json(began, self._origin.marks(began, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the options; the maximum where there is a minimum too."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -68,29 +76,74 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember where the queues end now: the query reads up to there and no further."""
         self._target = _ends(self._refresh())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Up to where the next batch goes; ``start`` itself where there is nothing for one. Raises DataLossError."""
-        from gantrymq.spark.data_loss import within
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Up to where the next batch goes; ``start`` itself where there is nothing for one.
 
-        began, extents = from_json(start), self._refresh()
+        Without ``start``, as PySpark asks before 4.2, up to where the queues end. Raises DataLossError, StoreError.
+        """
+        from gantrymq.spark.data_loss import settle_resets, within
+
+        if start is None:
+            self._reached = {**self._reached, **_ends(self._refresh())}
+            return to_json(self._reached, self._origin.marks(self._reached, {}))
+        began, marks, before = from_json(start), marks_of(start), self._extents
+        extents = self._refresh()
+        resets = self._origin.resets(began, marks)
+        moved = settle_resets(resets, extents, self._options.reset_policy)
+        self._report_cut(before, began, moved)
+        if moved:  # a batch without rows, which notes from where these queues are read from now on
+            return self._json({**began, **moved}, marks)
         latest = _ends(extents) if self._target is None else self._target
         # A queue that is not to be seen now keeps its place; so does one that a snapshot for AvailableNow lacks.
         latest = {**began, **latest}
         reading = within(_from_first(began, latest), extents, fail=self._options.fail_on_data_loss)
-        latest = self._not_beyond(extents, latest)  # a snapshot's end may be gone: the queue was cut, or made anew
+        latest = self._not_beyond(extents, latest)  # a snapshot's end may be gone: the queue was cut, or recreated
         waiting = sum(max(end - reading[key], 0) for key, end in latest.items())
         if not waiting and any(latest[key] < offset for key, offset in began.items()):
-            return to_json(latest)  # a queue was made anew, and that may be: it is read from its new end on
+            return self._json(latest, marks)  # a queue was cut, and that may be: it is read from its new end on
         if not waiting or self._must_wait(waiting, limit):
             return start
         self._last_batch_s = time.monotonic()
-        most = self._options.max_offsets_per_trigger
-        if most is not None and not isinstance(limit, ReadAllAvailable) and waiting > most:
-            latest = {**latest, **self._origin.advance(reading, latest, most)}
+        latest = self._limited(reading, latest, waiting, limit)
         _LOGGER.info("%d messages wait in %d queues; limit %s", waiting, len(latest), limit)
-        return to_json(latest)
+        return self._json(latest, marks)
 
-    def _must_wait(self, waiting: int, limit: ReadLimit) -> bool:
+    def _limited(self, reading: Offsets, latest: Offsets, waiting: int, limit: ReadLimit | None) -> Offsets:
+        """What of ``latest`` the options leave for one batch."""
+        rows, size_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadAllAvailable):
+            return latest
+        limited = dict(latest)
+        if rows is not None and waiting > rows:
+            limited |= self._origin.advance(reading, latest, rows)
+        if size_bytes is not None:
+            for key, offset in self._origin.advance_bytes(reading, latest, size_bytes).items():
+                limited[key] = min(limited[key], offset)
+        return limited
+
+    def _json(self, offsets: Offsets, marks: Marks) -> Json:
+        return to_json(offsets, self._origin.marks(offsets, marks))
+
+    def _report_cut(self, before: Extents, began: Offsets, moved: Offsets) -> None:
+        """Raise DataLossError, or log it, where messages are gone that the last look saw and no batch had yet.
+
+        A broker that is away for a while is none: what it has not given yet waits.
+        """
+        from gantrymq.spark.data_loss import missing, report
+
+        if self._target is not None:  # compared with what AvailableNow has seen
+            return
+        losses = []
+        for key, old in before.items():
+            extent = self._extents.get(key)
+            if key in moved or (extent is None and not self._options.path):
+                continue
+            low = max(began.get(key, 0), extent.max_offset if extent is not None else old.min_offset)
+            if low < old.max_offset:
+                losses.append(f"{key}: {missing(low, old.max_offset)}")
+        report(losses, fail=self._options.fail_on_data_loss)
+
+    def _must_wait(self, waiting: int, limit: ReadLimit | None) -> bool:
         """Whether there is too little for a batch yet (minOffsetsPerTrigger, maxTriggerDelay)."""
         least = self._options.min_offsets_per_trigger
         if least is None or waiting >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
@@ -106,14 +159,37 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from gantrymq.spark.data_loss import within
         from gantrymq.spark.row_filter import tag_filter
 
-        ends = from_json(end)
+        began, ends = from_json(start), from_json(end)
         extents = self._extents or self._refresh()
         if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
             extents = self._refresh()
-        begins = within(_from_first(from_json(start), ends), extents, fail=self._options.fail_on_data_loss)
+        begins = _from_first(began, ends)
+        for key in self._resets_of_a_batch(began, ends, marks_of(start)):
+            begins[key] = ends[key]
+        begins = within(begins, extents, fail=self._options.fail_on_data_loss)
         ends = self._not_beyond(extents, ends)
+        self._reached = {**self._reached, **ends}
         rows = tag_filter(self._options.tags, self._options.keys)
         return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
+
+    def _resets_of_a_batch(self, began: Offsets, ends: Offsets, marks: Marks) -> Offsets:
+        """The queues of a batch that were reset, whose planned messages are gone; raises DataLossError, StoreError."""
+        from gantrymq.spark.data_loss import ends_before, settle_resets
+
+        resets = {
+            key: reason
+            for key, reason in self._origin.resets({**dict.fromkeys(ends, 0), **began}, marks).items()
+            if began[key] < ends.get(key, began[key])
+        }
+        policy = self._options.reset_policy
+        if not has_stream_limits():  # where nobody could decide it for latestOffset
+            policy = "fail"
+            resets |= {
+                key: ends_before(offset, QueueExtent(0, ends.get(key, 0)))
+                for key, offset in began.items()
+                if ends.get(key, 0) < offset
+            }
+        return settle_resets(resets, self._extents, policy)
 
     def _not_beyond(self, extents: Extents, ends: Offsets) -> Offsets:
         """``ends`` where the queues have messages in front of them; raises DataLossError, or logs what is lost."""

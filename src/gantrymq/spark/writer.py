@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from gantrymq.errors import ConfigError
 from gantrymq.spark.outgoing_check import check_rows
+from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.spark.writer_names import make_up
 

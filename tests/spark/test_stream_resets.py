@@ -1,0 +1,341 @@
+"""Streams whose logs, queues or stores are not those that were read: the next trigger, and a restart, say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+from spark_cases import expected_rows, in_log_order
+from stream_cases import Stream, bodies, offsets
+
+from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.errors import ConfigError, NotAStoreError, StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.spark import log_order, places
+from gantrymq.spark.data_loss import DataLossError
+from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, numbered, open_store
+
+BODY = ("topic", "queue_id", "queue_offset", "body")
+RESET = "the messages in front of offset 20 are not those that were read"
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%08d" % number for number in range(first, first + count)]
+
+
+def make_store(path: Path, count: int, first: int = 0, topic: str = "orders") -> None:
+    with open_store(path=path) as store:
+        store.put_batch(numbered(count, first=first, topic=topic))
+
+
+@contextmanager
+def restarted(path: Path, checkpoint: str, **options: object) -> Iterator[Stream]:
+    with Stream(path, *BODY, checkpoint=checkpoint, **options) as stream:
+        yield stream
+
+
+def recreate_store(path: Path) -> None:
+    shutil.rmtree(path)
+    make_store(path, 30, first=500)
+
+
+def recreate_topic(path: Path) -> None:
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert store.delete_topic("orders")
+        store.put_batch(numbered(30, first=500))
+        await_dispatch(store)
+
+
+@pytest.fixture
+def read_store(tmp_path: Path) -> tuple[Path, str]:
+    """A store of 20 messages, and the checkpoint of a stream that has read them all."""
+    path = tmp_path / "s"
+    make_store(path, 20)
+    with Stream(path, *BODY, startingOffsets="earliest") as stream:
+        assert len(stream.batch()) == 20
+        return path, stream.checkpoint
+
+
+RECREATED = {"store": recreate_store, "topic": recreate_topic}
+
+
+@pytest.mark.parametrize("recreate", RECREATED.values(), ids=RECREATED)
+def test_a_restart_notices_what_was_recreated_and_has_come_further(
+    read_store: tuple[Path, str], recreate: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, checkpoint = read_store
+    recreate(path)
+    with (
+        restarted(path, checkpoint) as strict,
+        pytest.raises(DataLossError, match=f"topic orders, broker s, queue 0: .*{RESET}.*onQueueReset=earliest"),
+    ):
+        strict.batch()
+    with restarted(path, checkpoint, failOnDataLoss=False) as lenient:
+        assert lenient.batch() == []
+        assert bodies(lenient.batch()) == numbers(30, 500)
+        assert lenient.batch() == []
+    assert RESET in caplog.text
+
+
+@pytest.mark.parametrize("recreate", RECREATED.values(), ids=RECREATED)
+def test_onQueueReset(
+    read_store: tuple[Path, str], recreate: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, checkpoint = read_store
+    recreate(path)
+    with (
+        restarted(path, checkpoint, failOnDataLoss=False, onQueueReset="fail") as failing,
+        pytest.raises(DataLossError, match=RESET),
+    ):
+        failing.batch()
+    with restarted(path, checkpoint, onQueueReset="earliest") as earliest:
+        assert bodies([row for _ in range(2) for row in earliest.batch()]) == numbers(30, 500)
+    with restarted(path, checkpoint, onQueueReset="latest") as latest:
+        assert latest.batch() == []
+        make_store(path, 5, first=900)
+        assert bodies(latest.batch()) == numbers(5, 900)
+    assert "onQueueReset=latest: topic orders, broker s, queue 0: " in caplog.text
+    with pytest.raises(ConfigError, match=r"onQueueReset.*earliest, latest or fail"):
+        Stream(path, onQueueReset="none")
+
+
+def test_a_reset_batch_is_the_same_when_it_is_planned_again(read_store: tuple[Path, str]) -> None:
+    path, checkpoint = read_store
+    recreate_store(path)
+    for policy, expected in (("latest", 0), ("earliest", 0)):
+        with restarted(path, checkpoint, onQueueReset=policy) as stream:
+            end = stream.latest()
+        with restarted(path, checkpoint, onQueueReset=policy) as again:
+            assert sum(map(len, again.rows_between(checkpoint, end))) == expected
+
+
+def test_a_recreated_topic_that_is_shorter_is_read_from_its_first_message(read_store: tuple[Path, str]) -> None:
+    path, checkpoint = read_store
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        store.delete_topic("orders")
+        store.put_batch(numbered(3, first=500))
+        await_dispatch(store)
+    with restarted(path, checkpoint) as strict, pytest.raises(DataLossError, match="but the queue ends at 3"):
+        strict.batch()
+    with restarted(path, checkpoint, failOnDataLoss=False) as lenient:
+        assert lenient.batch() == []
+        assert bodies(lenient.batch()) == numbers(3, 500)
+
+
+def test_a_log_that_was_cut_goes_on_at_its_end_without_reading_anything_twice(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    make_store(path, 400)
+    with Stream(path, *BODY, startingOffsets="earliest") as stream:
+        stream.batch()
+        checkpoint = stream.checkpoint
+    files = sorted((path / "commitlog").iterdir())
+    files[-1].unlink()
+    (path / "abort").touch()
+    with open_store(path=path):  # recovers, so that the queue ends sooner
+        pass
+    with restarted(path, checkpoint) as strict, pytest.raises(DataLossError, match="offset 400 was read up to"):
+        strict.batch()
+    with restarted(path, checkpoint, failOnDataLoss=False) as lenient:
+        assert lenient.batch() == []
+        make_store(path, 4, first=900)
+        assert bodies(lenient.batch()) == numbers(4, 900)
+
+
+def test_messages_that_a_cut_took_before_they_were_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    make_store(path, 20)
+    with (
+        Stream(path, *BODY, startingOffsets="earliest", maxOffsetsPerTrigger=5) as strict,
+        Stream(path, *BODY, startingOffsets="earliest", maxOffsetsPerTrigger=5, failOnDataLoss=False) as lenient,
+    ):
+        for stream in (strict, lenient):
+            assert bodies(stream.batch()) == numbers(5)
+        shutil.copytree(path, path.parent / "copy")
+        shutil.rmtree(path)
+        make_store(path, 12)
+        with pytest.raises(DataLossError):
+            strict.batch()
+
+
+def test_a_renamed_store_is_an_error_at_restart(read_store: tuple[Path, str]) -> None:
+    path, checkpoint = read_store
+    renamed = path.rename(path.parent / "t")
+    says = r"no store of broker s, which this query has read \(there: t\).* brokerName=s .* retiredBrokers=s "
+    with restarted(renamed, checkpoint, failOnDataLoss=False) as stream, pytest.raises(NotAStoreError, match=says):
+        stream.batch()
+    with restarted(renamed, checkpoint, brokerName="s") as stream:
+        assert stream.batch() == []
+    with restarted(renamed, checkpoint, retiredBrokers="s") as stream:
+        assert len(stream.batch()) == 20
+
+
+def empty_mount(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
+
+
+def without_log(path: Path) -> None:
+    shutil.rmtree(path / "commitlog")
+
+
+def with_empty_log(path: Path) -> None:
+    without_log(path)
+    (path / "commitlog").mkdir()
+
+
+VANISHED = {"no store": shutil.rmtree, "empty mount": empty_mount, "no log": without_log, "empty log": with_empty_log}
+
+
+@pytest.mark.parametrize("is_glob", [False, True], ids=["path", "glob"])
+@pytest.mark.parametrize("is_restart", [False, True], ids=["trigger", "restart"])
+@pytest.mark.parametrize("vanish", VANISHED.values(), ids=VANISHED)
+def test_a_store_that_was_read_and_vanished_is_an_error_whatever_failOnDataLoss_says(
+    tmp_path: Path, vanish: Callable[[Path], None], is_restart: bool, is_glob: bool
+) -> None:
+    for broker in ("broker-a", "broker-b"):
+        make_store(tmp_path / broker, 20)
+    path = tmp_path / ("*" if is_glob else "broker-b")
+    with Stream(path, *BODY, startingOffsets="earliest", failOnDataLoss=False) as stream:
+        assert len(stream.batch()) == (40 if is_glob else 20)
+        vanish(tmp_path / "broker-b")
+        if is_restart:
+            stream.reader.stop()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="broker-b"):
+                stream.batch()
+
+
+def test_a_vanished_file_in_the_middle_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
+    make_store(tmp_path, 600)
+    with Stream(tmp_path, *BODY, startingOffsets="earliest", failOnDataLoss=False) as stream:
+        end = stream.latest()
+        second = sorted((tmp_path / "commitlog").iterdir())[1]
+        second.unlink()
+        with pytest.raises(StoreError, match=f"{second.name}: is missing on host .* retention did not delete it"):
+            stream.reader.partitions(json.loads(stream.checkpoint), json.loads(end))
+
+
+def test_an_empty_directory_that_a_glob_matches_is_an_error(tmp_path: Path) -> None:
+    make_store(tmp_path / "broker-a", 3)
+    (tmp_path / "broker-b").mkdir()
+    with pytest.raises(NotAStoreError, match=r"broker-b: is an empty directory.* is its disk mounted"):
+        Stream(f"{tmp_path}/*", *BODY)
+    (tmp_path / "broker-b").rename(tmp_path / "lost+found")
+    with Stream(f"{tmp_path}/*", *BODY, startingOffsets="earliest") as stream:
+        assert len(stream.batch()) == 3
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_retention_rolls_under_a_stream_without_any_alarm(tmp_path: Path, rng: random.Random, restart: bool) -> None:
+    """The first mark goes with the first file, and in the end the last one, too."""
+    rows = []
+    with open_store(path=tmp_path) as store, Stream(tmp_path, startingOffsets="earliest") as stream:
+        for _ in range(12):
+            fill(store, 60, rng)
+            rows += stream.batch()
+            files = sorted((tmp_path / "commitlog").iterdir())
+            for file in files[: max(len(files) - 3, 0)]:
+                file.unlink()
+            if restart:
+                stream.reader.stop()
+        size = store.config.mapped_file_size_commit_log
+        assert (tmp_path / "commitlog" / offset_name(store.max_phy_offset // size * size)).exists()
+    assert len({(row["topic"], row["queue_id"], row["queue_offset"]) for row in rows}) == len(rows)
+    left = expected_rows(tmp_path)
+    assert in_log_order(rows)[-len(left) :] == left
+
+
+def test_a_checkpoint_without_marks_goes_on(read_store: tuple[Path, str]) -> None:
+    path, checkpoint = read_store
+    assert set(json.loads(checkpoint)) == {"#log", "orders"}
+    make_store(path, 4, first=20)
+    with restarted(path, json.dumps(offsets(checkpoint))) as stream:
+        assert bodies(stream.batch()) == numbers(4, 20)
+
+
+def test_marks_stay_while_nothing_comes(read_store: tuple[Path, str]) -> None:
+    path, checkpoint = read_store
+    with restarted(path, checkpoint) as stream:
+        assert stream.latest() == checkpoint
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_remote_store_whose_prefix_lists_nothing_is_an_error(read_store: tuple[Path, str]) -> None:
+    """An object store has no empty directories: what is missing lists as nothing, or not at all."""
+    path, checkpoint = read_store
+    with Stream(f"elsewhere://{path}", *BODY, checkpoint=checkpoint, failOnDataLoss=False) as stream:
+        assert stream.batch() == []
+        shutil.rmtree(path / "commitlog")
+        with pytest.raises(StoreError, match="commitlog: is missing or has no log file, but it was read before"):
+            stream.batch()
+        shutil.rmtree(path)
+        path.mkdir()
+        with pytest.raises(NotAStoreError):
+            stream.batch()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = places._opened
+
+    def opened(uri: str | None, path: str = "/") -> tuple[object, str]:
+        if uri is None or not uri.startswith("elsewhere://"):
+            found: tuple[object, str] = known(uri, path)
+            return found
+        return fs.LocalFileSystem(), uri.removeprefix("elsewhere://")
+
+    monkeypatch.setattr(places, "_opened", opened)
+
+
+@pytest.mark.parametrize("units", [1 << 16, 10], ids=["at once", "by halves"])
+def test_maxBytesPerTrigger(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, units: int) -> None:
+    monkeypatch.setattr(log_order, "_READ_UNITS", units)
+    limit = 3000
+    with open_store(path=tmp_path) as store:
+        fill(store, 100, rng)
+        with Stream(tmp_path, startingOffsets="earliest", maxBytesPerTrigger=limit) as stream:
+            batches = stream.batches()
+            fill(store, 60, rng)
+            batches += stream.batches()  # of what is known from the log itself
+    assert [row for batch in batches for row in batch] == expected_rows(tmp_path)
+    sizes = [sum(row["size"] for row in batch) for batch in batches]
+    assert all(size <= limit for size, batch in zip(sizes, batches, strict=True) if len(batch) > 1)
+    assert len(batches) < 2 * sum(sizes) / limit + 2
+
+
+def test_maxBytesPerTrigger_and_maxOffsetsPerTrigger_together(tmp_path: Path) -> None:
+    make_store(tmp_path, 40)
+    size = expected_rows(tmp_path)[0]["size"]
+    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": 10 * size}
+    with Stream(tmp_path, *BODY, **options, maxOffsetsPerTrigger=7) as stream:
+        assert {len(batch) for batch in stream.batches()[:-1]} == {7}
+    with Stream(tmp_path, *BODY, **options, maxOffsetsPerTrigger=1000) as stream:
+        assert {len(batch) for batch in stream.batches()[:-1]} == {10}
+    with Stream(tmp_path, *BODY, startingOffsets="earliest", maxBytesPerTrigger=1) as stream:
+        assert {len(batch) for batch in stream.batches()} == {1}
+    with Stream(tmp_path, *BODY, startingOffsets="earliest", maxBytesPerTrigger="1g") as stream:
+        assert len(stream.batch()) == 40
+
+
+def test_a_bad_sector_under_a_mark_stops_no_stream(
+    read_store: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, checkpoint = read_store
+    make_store(path, 4, first=20)
+    preadv, last = os.preadv, max(map(int, json.loads(checkpoint)["#log"]["s"]))
+
+    def fails(fd: int, buffers: list[memoryview], position: int) -> int:
+        if position == last and os.readlink(f"/proc/self/fd/{fd}").endswith(offset_name(0)):
+            raise OSError(5, "Input/output error")
+        return preadv(fd, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", fails)
+    with restarted(path, checkpoint) as stream:
+        assert bodies(stream.batch()) == numbers(4, 20)
