@@ -18,6 +18,10 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store import recovery
+from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.deleted_topics import DeletedTopics
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
 from gantrymq.tools import rebuild
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_plan import ExportSelection
@@ -146,8 +150,14 @@ def test_a_message_whose_offset_became_0_costs_nothing_but_perhaps_itself(
 
 
 def lose_queues(path: Path) -> None:
+    """Lose the queues, and what says that a topic was deleted: of that RocketMQ has nothing."""
+    forget_deletions(path)
     for file in sorted((path / "consumequeue").rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
+
+
+def forget_deletions(path: Path) -> None:
+    (path / "config" / "deletedTopics.json").unlink(missing_ok=True)
 
 
 def logs(path: Path) -> dict[str, bytes]:
@@ -167,6 +177,7 @@ def test_a_store_that_was_closed_has_nothing_wrong(tmp_path: Path) -> None:
 
 def test_a_message_of_the_topic_that_lost_its_unit_is_missed(tmp_path: Path) -> None:
     path = closed_store(tmp_path)
+    forget_deletions(path)
     file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
     # Where the first unit is gone nobody knows where the queue begins; the two holes are findings of their own.
     for slot, missed in ((3, 0), (0, OLD - 2)):
@@ -204,6 +215,7 @@ def test_where_the_second_message_is_damaged_the_first_unit_says_where_a_queue_b
 @pytest.mark.parametrize("unit", [None, bytes(20), b"\xff" * 20, b"short"])
 def test_a_first_unit_that_leads_nowhere_says_nothing(tmp_path: Path, unit: bytes | None) -> None:
     path = closed_store(tmp_path, new=1)
+    forget_deletions(path)
     file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
     if unit is None:
         lose_queues(path)
@@ -230,3 +242,101 @@ def test_what_was_deleted_is_not_exported(tmp_path: Path, topics: set[str] | Non
     export_store(path, tmp_path / "out", selection=selection, config=SMALL, given=GEOMETRY_KEYS)
     written = pq.read_table(tmp_path / "out" / "topic=orders", partitioning=None)
     assert written.column("body").to_pylist() == new_ones()
+
+
+def deleted(fs: MemoryFileSystem, *, old: int = 12, others: int = 2) -> BrokerMessageStore:
+    """A store whose topic ``orders`` had messages in four queues, was deleted, and has none since."""
+    store = BrokerMessageStore.open(ROOT, SMALL, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
+    assert isinstance(store, BrokerMessageStore)
+    for number in range(others):
+        store.put(Message("paid", b"%d" % number))
+    for number in range(old):
+        store.put(Message("orders", b"old %d" % number, number % 4, tags="A"))
+    assert store.delete_topic("orders") == 4
+    return store
+
+
+def ends(store: BrokerMessageStore | StoreReader) -> list[int]:
+    return [store.get("orders", number, 0).max_offset for number in range(4)]
+
+
+@pytest.mark.parametrize("old", [12, 400])
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_a_deleted_topic_stays_empty_over_restarts(old: int, how: str) -> None:
+    fs = MemoryFileSystem()
+    with deleted(fs, old=old):
+        if how == "killed":
+            fs = killed(fs)
+    for _ in range(3):
+        with open_store(fs) as store:
+            assert ends(store) == [0] * 4
+            assert bodies(store, "paid") == [b"0", b"1"]
+            if how == "killed":
+                fs = killed(fs)
+    with open_store(fs) as store:
+        assert store.put(Message("orders", b"new")).queue_offset == 0
+        await_dispatch(store)
+        assert bodies(store) == [b"new"]
+    with open_store(fs) as store:
+        assert bodies(store) == [b"new"]
+        assert ends(store) == [1, 0, 0, 0]
+
+
+def test_a_reader_a_rebuild_and_a_salvage_leave_a_deleted_topic_empty(tmp_path: Path) -> None:
+    fs = MemoryFileSystem()
+    deleted(fs).close()
+    path, out = to_disk(fs, tmp_path / "store"), tmp_path / "out"
+    assert [str(one) for one in verify_store(path, SMALL, given=GEOMETRY_KEYS)] == []
+    with StoreReader.open(path, SMALL, given=GEOMETRY_KEYS) as reader:
+        assert ends(reader) == [0] * 4
+    assert rebuild_store(path, SMALL, given=GEOMETRY_KEYS).lost == []
+    salvage_store(path, out, SMALL, given=GEOMETRY_KEYS)
+    for made in (path, out):
+        with open_store(RealFileSystem(), made) as store:
+            assert ends(store) == [0] * 4
+            assert bodies(store, "paid") == [b"0", b"1"]
+        assert [str(one) for one in verify_store(made, SMALL, given=GEOMETRY_KEYS)] == []
+
+
+def test_where_a_kill_came_before_its_queues_went_a_deleted_topic_goes_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = MemoryFileSystem()
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "destroy", lambda queue: None)
+        with deleted(fs):
+            fs = killed(fs)
+    with open_store(fs) as store:
+        assert ends(store) == [0] * 4
+
+
+def test_a_deletion_whose_last_message_the_log_has_lost_takes_no_later_message(tmp_path: Path) -> None:
+    """The log was cut in front of it, by RocketMQ say, and other messages of the topic lie there now."""
+    fs = MemoryFileSystem()
+    deleted(fs).close()
+    path = to_disk(fs, tmp_path / "store")
+    kept = (path / "config" / "deletedTopics.json").read_bytes()
+    fs = MemoryFileSystem()
+    with open_store(fs) as store:
+        for number in range(30):
+            store.put(Message("orders", b"%03d" % number, number % 4))
+        await_dispatch(store)
+    path = to_disk(fs, tmp_path / "other")
+    lose_queues(path)
+    (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "deletedTopics.json").write_bytes(kept)
+    with open_store(RealFileSystem(), path) as store:
+        assert sum(ends(store)) == 30
+
+
+def test_a_deletion_is_forgotten_when_the_log_has_none_of_its_messages() -> None:
+    fs, paths = MemoryFileSystem(), StorePaths(ROOT)
+    fs.make_directory(paths.config)
+    messages = {100: ("orders", 200), 300: ("bills", 400)}
+    deletions = DeletedTopics(fs, paths, messages.get, 0)
+    deletions.add("orders", 100, 200, 0)
+    assert DeletedTopics(fs, paths, messages.get, 0).ends == {"orders": 200}
+    assert DeletedTopics(fs, paths, messages.get, 200).ends == {}
+    deletions.add("bills", 300, 400, 250)
+    assert deletions.ends == DeletedTopics(fs, paths, messages.get, 250).ends == {"bills": 400}
+    assert DeletedTopics(fs, paths, {300: ("orders", 400)}.get, 250).ends == {}

@@ -271,6 +271,9 @@ class BrokerMessageStore(MessageStore):
             if self.dispatch_behind_bytes:
                 raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
             gone = [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
+            if gone:  # first: a kill in between must not leave some of them
+                newest = max(gone, key=lambda queue: queue.max_physic_offset)
+                self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, self._log.min_offset)
             for queue in gone:
                 queue.destroy()
                 self._next_offsets.pop((topic, queue.queue_id), None)

@@ -29,6 +29,7 @@ INDEX = "index"
 CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
 DELAY_OFFSET = "delayOffset.json"
+DELETED_TOPICS = "deletedTopics.json"  # ours
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
 _LAST_OFFSET = (1 << 63) - (1 << 31)  # behind it must be room for the longest file

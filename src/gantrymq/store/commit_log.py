@@ -118,6 +118,11 @@ class CommitLog:
         finally:
             file.release()
 
+    def topic_and_end(self, offset: int) -> tuple[str, int] | None:
+        """The topic of the message at ``offset``, and where it ends; None where there is none."""
+        message = self.read(offset)
+        return (message.topic, offset + message.size_bytes) if message is not None else None
+
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a queue's unit points to the record that it should."""
         message = self.read(entry.phy_offset, entry.size_bytes)

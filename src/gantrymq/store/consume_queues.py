@@ -9,7 +9,7 @@ Source: ConsumeQueueStore.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
@@ -118,6 +118,12 @@ class ConsumeQueues:
             held[queue.topic, queue.queue_id] = queue.recover(log_limit)
             queue.rest()
         return held
+
+    def drop_deleted(self, ends: Mapping[str, int]) -> None:
+        """Remove the queues of deleted topics: all their units point in front of their topic's end among ``ends``."""
+        for queue in self:
+            if 0 <= queue.max_physic_offset <= ends.get(queue.topic, -1):
+                queue.destroy()
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the units that nothing vouches for after an abnormal exit.

@@ -156,8 +156,13 @@ class MessageStore(WritingStore):
         self.is_sync_flush = parts.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._write_abort()
         self._queue_dispatcher = QueueDispatcher(
-            parts.queues, parts.config.delay_levels_ms, parts.checkpoint, on_arrival
+            parts.queues,
+            parts.config.delay_levels_ms,
+            parts.checkpoint,
+            on_arrival,
+            deleted_ends=lambda: parts.deleted.ends,
         )
+        self._deleted = parts.deleted
         self._index_dispatcher = IndexDispatcher(index, index.end_phy_offset) if index is not None else None
         recovery = Recovery(
             parts.log,
@@ -169,6 +174,7 @@ class MessageStore(WritingStore):
             self._clock,
             parts.last_exit_ok,
             dropped,
+            parts.deleted.ends,
             progress,
         )
         try:

@@ -16,6 +16,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import find_file_sizes, find_index_geometry
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.mapped_file import MappedFile
@@ -31,6 +32,7 @@ class StoreParts:
     log: CommitLog
     queues: ConsumeQueues
     checkpoint: StoreCheckpoint
+    deleted: DeletedTopics
 
     def close(self) -> None:
         """Close the files."""
@@ -58,7 +60,8 @@ def load_parts(
     log.load()
     queues = ConsumeQueues(fs, paths, config)
     queues.load()
-    return StoreParts(config, last_exit_ok, log, queues, checkpoint)
+    deleted = DeletedTopics(fs, paths, log.topic_and_end, log.min_offset)
+    return StoreParts(config, last_exit_ok, log, queues, checkpoint, deleted)
 
 
 def load_index(

@@ -9,7 +9,7 @@ Source: CommitLogDispatcherBuildConsumeQueue and ConsumeQueue.putMessagePosition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -44,7 +44,7 @@ class QueueDispatcher:
     """Puts every consumable record into its queue.
 
     ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units. ``begin_of``
-    is that of :func:`append_units`.
+    is that of :func:`append_units`. ``deleted_ends()`` is, by topic, the offset in front of which records are deleted.
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class QueueDispatcher:
         checkpoint: StoreCheckpoint,
         on_arrival: Arrival | None = None,
         begin_of: BeginOf | None = None,
+        deleted_ends: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        self._queues = queues
+        self._queues, self._deleted_ends = queues, deleted_ends
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._checkpoint = checkpoint
         self._on_arrival = on_arrival
@@ -104,9 +105,12 @@ class QueueDispatcher:
         """Look where the units of these queues end, which recovery may have cut. Of all queues that is dear."""
         if len(self._ends) < len(self._by_number):
             self._ends = np.full(2 * len(self._by_number), -1, np.int64)
+        deleted = self._deleted_ends()
         for number in numbers:
             queue = self._by_number[number]
             self._ends[number] = queue.max_physic_offset if queue else -1
+            if deleted and queue:
+                self._ends[number] = max(queue.max_physic_offset, deleted.get(queue.topic, -1))
 
     def _go_on(self, grouped: QueueUnits, numbers: Int64s) -> Int64s:
         """Append the units of the queues that just go on, which one look at all of them tells; returns the others."""

@@ -85,7 +85,9 @@ class StoreReader(ReadingStore):
         self._parts: StoreParts = load_parts(self._fs, paths, config, given)
         parts = self._parts
         end_short_files(parts.log, self.problems)
-        dispatcher = QueueDispatcher(parts.queues, parts.config.delay_levels_ms, parts.checkpoint)
+        dispatcher = QueueDispatcher(
+            parts.queues, parts.config.delay_levels_ms, parts.checkpoint, deleted_ends=lambda: parts.deleted.ends
+        )
         recovery = Recovery(
             parts.log,
             parts.queues,
@@ -96,6 +98,7 @@ class StoreReader(ReadingStore):
             clock,
             parts.last_exit_ok,
             [],
+            parts.deleted.ends,
             progress,
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
             keeps_queues=not is_whole,

@@ -15,7 +15,7 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,7 +78,7 @@ class Recovery:
     ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
     ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
     exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
-    are shown as they are although there is no log.
+    are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics.
     """
 
     log: CommitLog
@@ -90,6 +90,7 @@ class Recovery:
     clock: Clock
     last_exit_ok: bool
     dropped_index: list[tuple[Path, int]]
+    deleted_ends: Mapping[str, int] = field(default_factory=dict)
     progress: Progress | None = None
     trusts_writer: bool = False
     keeps_queues: bool = False
@@ -102,6 +103,7 @@ class Recovery:
             held = self.queues.recover(_FAR if self.keeps_queues else self.log.max_offset)
         if self.keeps_queues:
             return report
+        self.queues.drop_deleted(self.deleted_ends)
         if not self.log.queue.files:
             report.queue_units_cut = sum(held.values())
             report.queues_destroyed = len(self.queues.destroy())

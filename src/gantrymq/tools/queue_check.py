@@ -9,7 +9,7 @@ Thread rule: belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,12 +74,21 @@ class CheckedQueue:
 
 
 class QueueCheck:
-    """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`)."""
+    """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`).
+
+    ``deleted_ends`` says, by topic, in front of which offset of the log all its records are deleted.
+    """
 
     def __init__(
-        self, fs: FileSystem, root: Path, directory: Path, file_size: int, delay_levels_ms: Sequence[int]
+        self,
+        fs: FileSystem,
+        root: Path,
+        directory: Path,
+        file_size: int,
+        delay_levels_ms: Sequence[int],
+        deleted_ends: Mapping[str, int],
     ) -> None:
-        self._fs = fs
+        self._fs, self._deleted_ends = fs, deleted_ends
         self._root = root
         self._directory = directory
         self._file_size = file_size
@@ -174,8 +183,9 @@ class QueueCheck:
             same[rows] = (actual[offsets[rows] - low] == expected[rows]).all(axis=1)
         for offset in offsets[same].tolist():
             queue.coverage.cover(offset, offset + 1)
-        is_older = ~same & (phy_offsets < queue.begin)
-        for records, which in ((queue.older, is_older), (queue.without_entry, ~same & ~is_older)):
+        is_missed = ~same & (phy_offsets >= self._deleted_ends.get(files.topic, -1))
+        is_older = is_missed & (phy_offsets < queue.begin)
+        for records, which in ((queue.older, is_older), (queue.without_entry, is_missed & ~is_older)):
             records.add(offsets[which], phy_offsets[which])
 
     # Afterwards

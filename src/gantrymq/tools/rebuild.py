@@ -17,7 +17,7 @@ Thread rule: one rebuild of a store at a time, which its lock sees to. Several t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,6 +35,7 @@ from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, require_same_disk
 from gantrymq.store.geometry import require_store
 from gantrymq.store.index_beside import IndexBeside
@@ -55,6 +56,7 @@ from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import take_account
 from gantrymq.tools.queue_account import LogExtent
 from gantrymq.tools.queue_files import begin_of
+from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
@@ -95,7 +97,8 @@ class RebuildReport:
 class BuildOrder:
     """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes.
 
-    ``old`` is the store whose queues are asked where they began.
+    ``old`` is the store whose queues are asked where they began. ``deleted_ends`` says, by topic, in front of which
+    offset of the log all its records are deleted.
     """
 
     files: list[LogFile]
@@ -104,6 +107,7 @@ class BuildOrder:
     config: MessageStoreConfig
     queues: bool
     index: bool
+    deleted_ends: Mapping[str, int]
 
     def begin_of(self, fs: FileSystem) -> BeginOf:
         """What knows where the old queues began."""
@@ -145,7 +149,13 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
     built, checkpoint = Built(records.found, [work]), StoreCheckpoint(fs, work.checkpoint)
     full_files_ms: list[int] = []
     queues = ConsumeQueues(fs, work, config)
-    dispatcher = QueueDispatcher(queues, config.delay_levels_ms, checkpoint, begin_of=order.begin_of(fs))
+    dispatcher = QueueDispatcher(
+        queues,
+        config.delay_levels_ms,
+        checkpoint,
+        begin_of=order.begin_of(fs),
+        deleted_ends=lambda: order.deleted_ends,
+    )
     geometry = config.max_hash_slot_num, config.max_index_num
     index = IndexService(fs, work.index, *geometry, full_files_ms.append, streams=True)
     indexer = IndexDispatcher(index, 0)
@@ -219,10 +229,17 @@ class _Rebuild:
         self._ready.clear()
         try:
             parts = report.queues_rebuilt, report.index_rebuilt
-            self._rebuild(BuildOrder(files, self._work, self._old, config, *parts))
+            self._rebuild(BuildOrder(files, self._work, self._old, config, *parts, self._deleted_ends(files)))
         except BaseException:
             self._ready.give_up()
             raise
+
+    def _deleted_ends(self, files: list[LogFile]) -> Mapping[str, int]:
+        lookup = RecordLookup(self._fs, lambda at: next((file for file in files if file.base <= at < file.end), None))
+        try:
+            return DeletedTopics(self._fs, self._paths, lookup.topic_and_end, files[0].base).ends
+        finally:
+            lookup.close()
 
     def _rebuild(self, order: BuildOrder) -> None:
         report = self._report

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
-from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.format.record import MIN_RECORD_SIZE, Layout, read_layout
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.model.java import decode_utf8
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile
 
@@ -43,6 +44,15 @@ class RecordLookup:
             if len(raws) == _MOST_AT_ONCE or held >= _MOST_BYTES or number == total:
                 yield np.arange(begin, number), self._batch(raws)
                 raws, held, begin = [], 0, number
+
+    def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
+        """The topic of the record at a place by its own word, and where it ends; None where no whole record begins."""
+        raw = self._raw(phy_offset)
+        layout = read_layout(memoryview(raw), 0, len(raw))
+        if not isinstance(layout, Layout):
+            return None
+        topic = raw[layout.topic_at : layout.topic_at + layout.topic_length]
+        return decode_utf8(topic), phy_offset + layout.size
 
     @staticmethod
     def _batch(raws: list[bytes]) -> RecordBatch:

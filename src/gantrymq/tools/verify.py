@@ -15,7 +15,7 @@ wrong. Three threads read: one scans the log ahead, one compares the queues, one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
@@ -79,6 +80,7 @@ class VerifyPlan:
     index_paths: list[Path] | None
     index_slots: int
     index_entries: int
+    deleted_ends: Mapping[str, int]
 
     def log_check(self) -> LogCheck:
         """A check that has seen nothing yet."""
@@ -87,7 +89,7 @@ class VerifyPlan:
     def queue_check(self, fs: FileSystem) -> QueueCheck:
         """A check that has not been loaded."""
         directory, levels = StorePaths(self.root).consume_queue, self.config.delay_levels_ms
-        return QueueCheck(fs, self.root, directory, self.queue_file_size, levels)
+        return QueueCheck(fs, self.root, directory, self.queue_file_size, levels, self.deleted_ends)
 
     def index_check(self, fs: FileSystem, log: LogCheck, lookup: RecordLookup) -> IndexCheck | None:
         """A check of all index files, which are mapped."""
@@ -185,9 +187,10 @@ class Verification:
         files, others = log_files(fs, paths)
         log = LogCheck(paths, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
-        queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms)
-        queues.load()
         lookup = RecordLookup(fs, log.file_at)
+        deleted = DeletedTopics(fs, paths, lookup.topic_and_end, log.first_offset).ends
+        queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms, deleted)
+        queues.load()
         yield from see_names(fs, paths)
         yield from see_config(fs, paths)
         for path in others:
@@ -208,6 +211,7 @@ class Verification:
             None if names is None else [index_files.directory / name for name in names],
             index_files.slots,
             index_files.entries,
+            deleted,
         )
         index = plan.index_check(fs, log, lookup)
         yield from self._engine.see_index(plan, index) if index is not None else ()

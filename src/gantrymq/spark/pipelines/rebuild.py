@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.index import file_size
 from gantrymq.fs.api import FileSystem
@@ -137,7 +139,10 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
         opened = ConsumeQueues(fs, root, order.config)
         queue = opened.get_or_create(topic, queue_id)
         for grouped in batches:
-            append_units(queue, grouped, 0, len(grouped.phy_offsets), fill_gaps=True, begin_of=begin_of)
+            count_of, deleted_end = len(grouped.phy_offsets), order.deleted_ends.get(topic, -1)
+            first = int(np.searchsorted(grouped.phy_offsets, deleted_end))
+            if first < count_of:
+                append_units(queue, grouped, first, count_of, fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
         renumbered += [(topic, queue_id, one) for one in queue.renumbered]
         count += 1

@@ -1,0 +1,83 @@
+"""Topics that were deleted, and up to where in the log their messages are: no recovery brings those back.
+
+The messages of a deleted topic stay in the log until that expires, and a recovery puts whatever has no unit into its
+queue. Without a record of the deletion, the messages come back into a topic of the same name with the next start (as
+in RocketMQ 5.5.0), even one that was created again in the meantime.
+
+``config/deletedTopics.json`` keeps, by topic, where its last message lies and ends. It is written before the queues go,
+so a kill in between deletes them at the next start. An entry counts only while that message is where it was: if the log
+was cut in front of it, later messages may lie there, and none of them may be lost.
+
+Thread rule: changed by one thread at a time, under the put lock; read by the dispatcher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from gantrymq.format.names import DELETED_TOPICS
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.paths import StorePaths
+
+_TABLE, _LAST, _END = "deletedTopics", "lastOffset", "endOffset"
+_LOGGER = logging.getLogger(__name__)
+
+# The topic of the record at a physical offset, and where it ends; None where no record is.
+RecordAt = Callable[[int], tuple[str, int] | None]
+
+
+class _Deletion(NamedTuple):
+    last_offset: int
+    end_offset: int
+
+
+class DeletedTopics:
+    """The deletions of the store at ``paths``. ``record_at`` reads its log, which begins at ``min_offset``.
+
+    ``ends`` is, by topic, the physical offset in front of which all its messages are deleted.
+    """
+
+    def __init__(self, fs: FileSystem, paths: StorePaths, record_at: RecordAt, min_offset: int) -> None:
+        self._file = ConfigFile(fs, paths.config / DELETED_TOPICS)
+        self._deletions = {
+            topic: deletion
+            for topic, deletion in _read(self._file.load()).items()
+            if deletion.end_offset > min_offset and _is_certain(topic, deletion, record_at)
+        }
+        self.ends = self._find_ends()
+
+    def _find_ends(self) -> Mapping[str, int]:
+        return {topic: deletion.end_offset for topic, deletion in self._deletions.items()}
+
+    def add(self, topic: str, last_offset: int, end_offset: int, min_offset: int) -> None:
+        """Note that a topic is deleted; returns when that is durable. Raises DiskFullError, and OSError.
+
+        ``last_offset`` and ``end_offset`` are where its last message lies and ends. What the log, which begins at
+        ``min_offset``, does not have any more is forgotten.
+        """
+        self._deletions[topic] = _Deletion(last_offset, end_offset)
+        self._deletions = {name: one for name, one in self._deletions.items() if one.end_offset > min_offset}
+        table = {name: {_LAST: one.last_offset, _END: one.end_offset} for name, one in self._deletions.items()}
+        self._file.save({_TABLE: table})
+        self.ends = self._find_ends()
+
+
+def _read(kept: Mapping[str, object]) -> dict[str, _Deletion]:
+    table = kept.get(_TABLE)
+    deletions = {}
+    for topic, entry in table.items() if isinstance(table, dict) else ():
+        last, end = (entry.get(_LAST), entry.get(_END)) if isinstance(entry, dict) else (None, None)
+        if isinstance(last, int) and isinstance(end, int):
+            deletions[topic] = _Deletion(last, end)
+    return deletions
+
+
+def _is_certain(topic: str, deletion: _Deletion, record_at: RecordAt) -> bool:
+    if record_at(deletion.last_offset) == (topic, deletion.end_offset):
+        return True
+    text = "topic %s was deleted, but its last message is no longer at offset %d of the log: older ones may come back"
+    _LOGGER.warning(text, topic, deletion.last_offset)
+    return False
