@@ -6,10 +6,22 @@ that end the work. Each carries what a person needs to act on it, and its text i
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 class GantrymqError(Exception):
-    """The root of all errors that gantrymq raises on purpose."""
+    """The root of all errors that gantrymq raises on purpose. Each can be pickled, to cross to another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[GantrymqError], args: tuple[Any, ...], state: dict[str, Any]) -> GantrymqError:
+    """A pickled error, without its __init__: that takes what the text was made of."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(GantrymqError):
@@ -133,16 +145,19 @@ class RemotingCommandError(RemotingError):
     """Bytes that are no command, or a command without a field it needs; the connection or the request is refused."""
 
 
-class RemotingConnectError(RemotingError):
-    """No connection to ``address``, or it broke before the answer came."""
+class RemotingConnectError(RemotingError, ConnectionError):
+    """No connection to ``address``, or it broke before the answer came. It is a ConnectionError, too."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address}: {reason}")
         self.address = address
 
 
-class RemotingTimeoutError(RemotingError):
-    """``address`` did not answer within ``timeout_ms``. What was asked for may have been done all the same."""
+class RemotingTimeoutError(RemotingError, TimeoutError):
+    """``address`` did not answer within ``timeout_ms``. What was asked for may have been done all the same.
+
+    It is a TimeoutError, too.
+    """
 
     def __init__(self, address: str, timeout_ms: int) -> None:
         super().__init__(f"{address}: no answer within {timeout_ms} ms")

@@ -1,4 +1,8 @@
-"""Where log lines go: to Python's logging, or where the program has structlog bring its own."""
+"""Where log lines go: to Python's logging, or where the program has structlog bring its own.
+
+Each area has a logger of its own below ``gantrymq``: ``gantrymq.client.producer``, ``gantrymq.client.consumer``,
+``gantrymq.broker``, …
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,13 @@ from structlog.typing import EventDict
 
 LOGGER = "gantrymq"
 _FRAMES_BETWEEN = 4  # of structlog, between who logs and logging
+_AS_TEXT = structlog.processors.KeyValueRenderer(key_order=["event"])
 
 
-def _with_caller(logger: object, method: str, text: Any) -> tuple[tuple[str], EventDict]:
-    return (text,), {"stacklevel": _FRAMES_BETWEEN}
+def _for_logging(logger: Any, method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
+    """The line as text; an exception stays one, so that handlers of the program can show or send it."""
+    error = event.pop("exc_info", None)
+    return (str(_AS_TEXT(logger, method, event)),), {"stacklevel": _FRAMES_BETWEEN, "exc_info": error}
 
 
 class _Logger:
@@ -22,16 +29,11 @@ class _Logger:
     It never does so itself: the configuration is the program's, and holds for the program's own lines.
     """
 
-    def __init__(self) -> None:
-        self._configured = structlog.get_logger()
+    def __init__(self, area: str) -> None:
+        self._configured = structlog.get_logger(area)
         self._through_logging = structlog.wrap_logger(
-            logging.getLogger(LOGGER),
-            processors=[
-                structlog.stdlib.filter_by_level,
-                structlog.processors.format_exc_info,
-                structlog.processors.KeyValueRenderer(key_order=["event"]),
-                _with_caller,
-            ],
+            logging.getLogger(area),
+            processors=[structlog.stdlib.filter_by_level, _for_logging],
             wrapper_class=structlog.stdlib.BoundLogger,
         )
 
@@ -39,9 +41,6 @@ class _Logger:
         return getattr(self._configured if structlog.is_configured() else self._through_logging, method)
 
 
-_LOGGER = _Logger()
-
-
-def get_logger() -> Any:
-    """The logger of this package: to ``logging.getLogger("gantrymq")``, unless the program has configured structlog."""
-    return _LOGGER
+def get_logger(area: str = LOGGER) -> Any:
+    """The logger of an area: to ``logging.getLogger(area)``, unless the program has configured structlog."""
+    return _Logger(area)

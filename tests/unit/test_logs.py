@@ -1,12 +1,15 @@
 """Where our log lines go, and that those of the program stay where they were."""
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import structlog
 
-from gantrymq import Producer
+from gantrymq import ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
+from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.logs import get_logger
 
 
@@ -34,8 +37,48 @@ def test_lines_go_to_logging_and_say_who_wrote_them(
         "event='a queue moved' queue=3",
         "test_logs.py",
     )
-    assert "ValueError: never" in failed.getMessage()
+    assert failed.getMessage() == "event='it failed'"
+    assert failed.exc_info is not None
+    assert repr(failed.exc_info[1]) == "ValueError('never')"
+    assert failed.exc_text is None or "Traceback" in failed.exc_text
     assert capsys.readouterr().out == ""
+
+
+def test_each_area_has_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """A program hears of consumers and silences the rest."""
+    areas = ["broker", "client", "client.consumer", "client.producer", "namesrv", "remoting"]
+    for area in areas:
+        get_logger(f"gantrymq.{area}").error("said")
+    assert [one.name for one in caplog.records] == [f"gantrymq.{area}" for area in areas]
+
+
+@pytest.mark.parametrize("way", ["listen", "listen_orderly"])
+def test_a_listener_that_raises_is_an_error_with_its_traceback_and_names_the_message(
+    caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    failed = threading.Event()
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError("the user's own")
+
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
+        broker.create_topic("Raises", 1)
+        sent = producer.send(Message("Raises", b"x"))
+        with PushConsumer(
+            broker.namesrv, consumer_group="raises", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        ) as consumer:
+            consumer.subscribe("Raises")
+            getattr(consumer, way)(listen)
+            consumer.start()
+            assert failed.wait(60)
+    [raised] = [one for one in caplog.records if "a listener raised" in one.getMessage()]
+    assert (raised.name, raised.levelname) == ("gantrymq.client.consumer", "ERROR")
+    assert raised.exc_info is not None
+    assert raised.exc_info[2] is not None
+    assert raised.exc_info[0] is ZeroDivisionError
+    assert f"topic='Raises' broker='broker-a' queue_id=0 queue_offset=0 msg_id='{sent.msg_id}'" in raised.getMessage()
 
 
 def test_a_program_s_own_structlog_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

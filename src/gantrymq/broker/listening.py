@@ -14,7 +14,7 @@ from gantrymq.logs import get_logger
 _VIP_BELOW = 2
 _TRIES = 20
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 
 class ReservedPorts:

@@ -17,7 +17,7 @@ from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock
 from gantrymq.logs import get_logger
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 CHECK_INTERVAL_MS = 5_000
 

@@ -44,7 +44,7 @@ _ROUTE_TIMEOUT_MS = 3_000
 _NO_HA_SERVER = 0
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 
 class BrokerOuterAPI:

@@ -22,7 +22,7 @@ TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 CONSUMER_OFFSET = "consumerOffset.json"
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 
 class Table(Protocol):

@@ -25,7 +25,7 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 _GROUPS_AN_APPEND = 1024
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from gantrymq.logs import get_logger
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 
 class Schedule:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 from weakref import finalize
 
 from gantrymq.client.async_client import AsyncClient
@@ -22,6 +22,7 @@ from gantrymq.client.calls import Call
 from gantrymq.client.dropped import end_when_dropped
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
+from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.outgoing import OutgoingMessage, prepare, prepare_batch
 from gantrymq.client.producer_settings import ProducerConfig
@@ -67,7 +68,9 @@ class AsyncProducer:
     stored all the same: delivery is at least once. Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: ProducerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: ProducerConfig | str, clock: Clock | None = None, **settings: Unpack[ProducerSettings]
+    ) -> None:
         config = ProducerConfig.of(config, settings)
         # Sends, heart-beats and the goodbye name the same group.
         self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))

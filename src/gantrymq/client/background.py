@@ -11,7 +11,7 @@ from gantrymq.logs import get_logger
 
 _TELL_AGAIN_SECONDS = 0.1
 
-log = get_logger()
+log = get_logger("gantrymq.client")
 
 
 class BackgroundTasks:

@@ -14,7 +14,7 @@ from gantrymq.logs import get_logger
 
 Owner = TypeVar("Owner")
 
-log = get_logger()
+log = get_logger("gantrymq.client")
 
 
 def close_when_dropped(

@@ -24,7 +24,7 @@ from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 INTERVAL_SECONDS = 30.0  # heartbeatBrokerInterval
 _LOOK_SECONDS = 1.0  # how soon a broker that is new hears of us
 
-log = get_logger()
+log = get_logger("gantrymq.client")
 
 
 class Heartbeats:

@@ -14,7 +14,7 @@ from gantrymq.client.own_process import OwnProcess
 from gantrymq.errors import MQClientError
 from gantrymq.logs import get_logger
 
-log = get_logger()
+log = get_logger("gantrymq.client")
 
 T = TypeVar("T")
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector, still_under_way
 from gantrymq.client.dropped import close_when_dropped
+from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.send_result import SendResult
@@ -30,7 +31,7 @@ class Producer:
     the name servers. Thread rule: any thread.
     """
 
-    def __init__(self, name_servers: ProducerConfig | str, **settings: Any) -> None:
+    def __init__(self, name_servers: ProducerConfig | str, **settings: Unpack[ProducerSettings]) -> None:
         config = ProducerConfig.of(name_servers, settings)
         self._window = BlockingSendWindow(
             config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size

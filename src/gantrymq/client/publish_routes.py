@@ -23,7 +23,7 @@ from gantrymq.remoting.bodies.route import TopicRouteData
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
 _MOMENT_SECONDS = 0.1
 
-log = get_logger()
+log = get_logger("gantrymq.client.producer")
 
 
 @dataclass(slots=True)

@@ -15,11 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from gantrymq.client import calls
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
+from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
@@ -57,7 +58,7 @@ class PullClient:
         pull_timeout_ms: int = PULL_TIMEOUT_MS,
         attempts: int = ATTEMPTS,
         clock: Clock | None = None,
-        **settings: Any,
+        **settings: Unpack[ClientSettings],
     ) -> None:
         self._config = config = ClientConfig.of(config, settings)
         self._attempts = attempts

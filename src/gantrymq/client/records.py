@@ -14,7 +14,7 @@ from gantrymq.logs import get_logger
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
-log = get_logger()
+log = get_logger("gantrymq.client")
 
 
 def decode_records(

@@ -3,8 +3,10 @@
 Source: ClientConfig, NettyClientConfig.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any, Self, cast
 
 from gantrymq.config.keys import check_values, key
@@ -13,6 +15,8 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
+
+_NAMESPACE = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,8 @@ class ClientConfig:
     secret_key: str = field(default="", repr=False)
     security_token: str = field(default="", repr=False)
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    connect_timeout_ms: int = key("connectTimeoutMillis", 3000)
-    request_timeout_ms: int = key("mqClientApiTimeout", 3000)
+    connect_timeout_ms: int = key("connectTimeoutMillis", 3000, least=1)
+    request_timeout_ms: int = key("mqClientApiTimeout", 3000, least=1)
     serialize_type: SerializeType = key("rocketmq.serialize.type", SerializeType.JSON)
     max_decompressed_body_size: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
 
@@ -39,16 +43,33 @@ class ClientConfig:
         check_values(self)
         if not isinstance(cast(object, self.name_servers), str) or not self.name_server_list:
             raise ConfigError("namesrvAddr", self.name_servers, ALLOWED)
+        for name in ("secret_key", "security_token"):
+            if not isinstance(getattr(self, name), str | None):
+                raise ConfigError(name, "…", "a text")
+        if not isinstance(cast(object, self.tls), Mapping) or not all(
+            isinstance(text, str) for pair in self.tls.items() for text in pair
+        ):
+            raise ConfigError("tls", "…", 'texts by keys of tls.properties, as {"tls.enable": "true"}')
+        if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
+            raise ConfigError("namespace", self.namespace, "letters, digits, - and _ alone")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")
 
     @classmethod
-    def of(cls, given: Self | str, settings: Mapping[str, Any]) -> Self:
+    def of(cls, given: Self | str, settings: Mapping[str, object]) -> Self:
         """What a client was given: all settings or the name servers, and single settings over them.
 
-        Raises ConfigError; so it does for the settings of a client of another kind.
+        Raises ConfigError; so it does for the settings of a client of another kind. Raises TypeError for a setting that
+        there is not, as Python does for keywords.
         """
-        return replace(given, **settings) if isinstance(given, cls) else cls(cast(str, given), **settings)
+        known = [one.name for one in fields(cls)]
+        for name in settings:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise TypeError(f"{cls.__name__} has no setting {name!r}{hint}")
+        values = cast(dict[str, Any], dict(settings))
+        return replace(given, **values) if isinstance(given, cls) else cls(cast(str, given), **values)
 
     @property
     def name_server_list(self) -> list[str]:

@@ -34,7 +34,7 @@ from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 BROKER_CHANNEL_EXPIRED_TIME_MS = 120_000
 MAX_FILTER_SERVERS = 64
 
-log = get_logger()
+log = get_logger("gantrymq.namesrv")
 
 
 class Notice(NamedTuple):

@@ -40,7 +40,7 @@ from gantrymq.remoting.transport.tls import TlsServer
 
 _SETTINGS_PART = 16  # see maxRequestBodyBytes
 
-log = get_logger()
+log = get_logger("gantrymq.namesrv")
 
 
 class NamesrvServer:

@@ -21,7 +21,7 @@ from gantrymq.remoting.transport.dispatcher import RequestHook
 WATCH_INTERVAL_MS = 500
 _State = tuple[int, int]
 
-log = get_logger()
+log = get_logger("gantrymq.broker")
 
 
 class AccessControl:

@@ -9,12 +9,13 @@ Source: DefaultMQAdminExt.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client.admin.groups import GroupAdmin
 from gantrymq.client.admin.messages import MessageAdmin
 from gantrymq.client.admin.servers import ServerAdmin
 from gantrymq.client.admin.topics import TopicAdmin
+from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.settings import ClientConfig
 
 
@@ -26,7 +27,7 @@ class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin):
     Thread rule: one thread at a time.
     """
 
-    def __init__(self, name_servers: ClientConfig | str, **settings: Any) -> None:
+    def __init__(self, name_servers: ClientConfig | str, **settings: Unpack[ClientSettings]) -> None:
         super().__init__(ClientConfig.of(name_servers, settings))
 
     def __enter__(self) -> Self:

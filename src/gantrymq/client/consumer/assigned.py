@@ -15,6 +15,7 @@ from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.starting_offset import starting_offset
+from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
@@ -26,7 +27,7 @@ _IDLE_LOOK_SECONDS = 0.02
 # Pulls a queue from an offset until it is dropped.
 Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class AssignedQueues:
@@ -50,6 +51,7 @@ class AssignedQueues:
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
         self._adopting: set[ProcessQueue] = set()
+        self._told = ToldOnce()
         self.table: dict[MessageQueue, ProcessQueue] = {}
 
     async def take_over(self, division: Division) -> bool:
@@ -134,13 +136,17 @@ class AssignedQueues:
 
     async def _lock_and_begin(self, queue: ProcessQueue) -> int | None:
         if self._locks is not None and not await self._locks.lock([queue]):
-            log.info("a queue is locked by another", queue=str(queue.queue))
+            if self._told.is_due(queue.queue, "locked"):
+                log.info("a queue is locked by another", queue=str(queue.queue))
             return None
         try:
             self._offsets.forget(queue.queue)
-            return await starting_offset(self._member, self._offsets, queue.queue)
+            offset = await starting_offset(self._member, self._offsets, queue.queue)
+            self._told.is_over(queue.queue)
+            return offset
         except GantrymqError as error:
-            log.warning("a queue was not taken over", queue=str(queue.queue), reason=str(error))
+            if self._told.is_due(queue.queue, str(error)):
+                log.warning("a queue was not taken over", queue=str(queue.queue), reason=str(error))
             if self._locks is not None:
                 await self._locks.unlock([queue])
             return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client import calls
 from gantrymq.client.background import BackgroundTasks, Closing
@@ -33,6 +33,7 @@ from gantrymq.client.consumer.running_info import running_info
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
+from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import AlreadyStartedError, MQClientError
@@ -54,7 +55,12 @@ class AsyncLitePullConsumer:
     event loop's thread.
     """
 
-    def __init__(self, config: LitePullConsumerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        config: LitePullConsumerConfig | str,
+        clock: Clock | None = None,
+        **settings: Unpack[LitePullConsumerSettings],
+    ) -> None:
         self._config = config = LitePullConsumerConfig.of(config, settings)
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
@@ -306,7 +312,7 @@ class AsyncLitePullConsumer:
 
     async def _refresh(self) -> None:
         for topic in self._topics():
-            await self._member.find_route(topic)
+            self._rebalancing.tell_route(topic, is_there=await self._member.find_route(topic) is not None)
         await self._member.check_filters()
         await self._member.heartbeats.beat()
         await self._rebalancing.once()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
@@ -36,9 +36,11 @@ from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import AlreadyStartedError, MQClientError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -47,6 +49,8 @@ MAX_RECONSUME_TIMES = 16  # maxReconsumeTimes -1 of a concurrent listener
 BROKER_SUSPEND_MAX_TIME_MS = 15_000
 _IDLE_LOOK_SECONDS = 0.02
 _IDLE_WITHIN_SECONDS = 10.0
+
+log = get_logger("gantrymq.client.consumer")
 
 # Makes the way of consuming once all it works with is there.
 _Make = Callable[[ConsumptionGround, QueueLocks | None], Consumption]
@@ -61,7 +65,9 @@ class AsyncPushConsumer:
     name server answers. Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: PushConsumerConfig | str, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: PushConsumerConfig | str, clock: Clock | None = None, **settings: Unpack[PushConsumerSettings]
+    ) -> None:
         self._config = config = PushConsumerConfig.of(config, settings)
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
@@ -140,8 +146,10 @@ class AsyncPushConsumer:
         if self._member.is_clustering:
             self._member.subscribe(self._member.retry_topic, "*")
         self._started_ms = self._clock.now_ms()
+        if not self._member.topics() - {self._member.retry_topic}:
+            log.warning("a consumer is started that has subscribed to nothing yet", group=self._member.group)
         for topic in list(self._member.subscriptions):
-            await self._member.find_route(topic)
+            await self._find_route(topic)
         await self._member.check_filters()
         self._check_new()  # once more, for others had their turn
         self._work = self._made(*self._make)
@@ -272,8 +280,11 @@ class AsyncPushConsumer:
     async def _persist(self) -> None:
         await self._offsets.persist([one.queue for one in self._held()])
 
+    async def _find_route(self, topic: str) -> None:
+        self._rebalancing.tell_route(topic, is_there=await self._member.find_route(topic) is not None)
+
     async def _subscribe_now(self, topic: str) -> None:
-        await self._member.find_route(topic)
+        await self._find_route(topic)
         await self._member.heartbeats.beat()
         self._rebalancing.wanted.set()
 

@@ -32,7 +32,7 @@ from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)

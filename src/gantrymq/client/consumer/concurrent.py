@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
+from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly, log_failure
 from gantrymq.client.consumer.contexts import (
     ConcurrentListener,
     ConsumeConcurrentlyContext,
@@ -26,7 +26,7 @@ from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 AGAIN_SECONDS = 5.0  # what could not be sent back is consumed again here
 _EXPIRED_AT_ONCE = 16
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class ConcurrentConsumption:
@@ -116,7 +116,7 @@ class ConcurrentConsumption:
         error: BaseException | None,
     ) -> None:
         if error is not None:
-            log.warning("a listener failed", queue=str(queue.queue), msg_id=batch[0].msg_id, exc_info=error)
+            log_failure(batch, error)
         if error is not None or status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
             succeeded = 0
         else:

@@ -6,6 +6,7 @@ Source: ConsumeMessageService, CMResult.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ _RESULTS = {
     "SUSPEND_CURRENT_QUEUE_A_MOMENT": "CR_LATER",
 }
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,22 @@ class Consumption(Protocol):
         ...
 
 
+def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> None:
+    """Say that a listener raised, and on which messages: the first of them by its place and id."""
+    first = messages[0]
+    log.error(
+        "a listener raised",
+        topic=first.topic,
+        broker=first.broker_name,
+        queue_id=first.queue_id,
+        queue_offset=first.queue_offset,
+        msg_id=first.msg_id,
+        reconsume_times=first.reconsume_times,
+        messages=len(messages),
+        exc_info=error,
+    )
+
+
 async def consume_directly(
     listening: Listening[Any, Enum], message: ReceivedMessage, context: Any, ground: ConsumptionGround
 ) -> ConsumeMessageDirectlyResult:
@@ -110,7 +127,7 @@ async def consume_directly(
     status, error = await answered
     result = ConsumeMessageDirectlyResult(spent_time_mills=ground.member.clock.now_ms() - message.consume_start_ms)
     if error is not None:
-        log.warning("a listener failed", msg_id=message.msg_id, exc_info=error)
+        log_failure([message], error)
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     else:
         result.consume_result = _RESULTS[status.name] if status is not None else "CR_SUCCESS"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.contexts import MessageQueueListener
@@ -21,6 +21,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.dropped import close_when_dropped
+from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.errors import AlreadyStartedError
 from gantrymq.model.message_queue import MessageQueue
@@ -34,7 +35,9 @@ class LitePullConsumer:
     rule: any thread.
     """
 
-    def __init__(self, name_servers: LitePullConsumerConfig | str, **settings: Any) -> None:
+    def __init__(
+        self, name_servers: LitePullConsumerConfig | str, **settings: Unpack[LitePullConsumerSettings]
+    ) -> None:
         config = LitePullConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("lite-pull-consumer")
         self._consumer = self._loop.make(lambda: AsyncLitePullConsumer(config))

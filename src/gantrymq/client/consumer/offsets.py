@@ -26,7 +26,7 @@ _LAST_ATTEMPTS = 2
 
 T = TypeVar("T")
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class OffsetSerializeWrapper(Body, kw_only=True):
@@ -101,6 +101,7 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
     def __init__(self, member: GroupMember) -> None:
         super().__init__()
         self._member = member
+        self._told = ToldOnce()
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
         """What the broker knows."""
@@ -122,8 +123,10 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
                 address = (await self._member.needed_route(queue)).address(queue)
                 await self._member.client.tell(address, update_offset(self._member.group, queue, offset).request())
         except GantrymqError as error:
-            log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
+            if self._told.is_due(queue, str(error)):
+                log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
             return error
+        self._told.is_over(queue)
         return None
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 
 from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly
+from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly, log_failure
 from gantrymq.client.consumer.contexts import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
 from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
@@ -28,7 +28,7 @@ _Answer = tuple[ConsumeOrderlyStatus | None, BaseException | None]
 
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class OrderlyConsumption:
@@ -117,7 +117,7 @@ class OrderlyConsumption:
                 return 0
             status, error = answer
             if error is not None:
-                log.warning("a listener failed", queue=str(queue.queue), msg_id=batch[0].msg_id, exc_info=error)
+                log_failure(batch, error)
                 status = _SUSPEND
             return await self._settle(queue, batch, status or ConsumeOrderlyStatus.SUCCESS, context)
         finally:

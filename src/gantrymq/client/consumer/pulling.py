@@ -26,7 +26,7 @@ BROKER_FLOW_CONTROL_SECONDS = 0.02
 UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits for the next, up to 30 s
 PULL_TIMEOUT_MS = 30_000
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ Source: DefaultMQPushConsumer.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.dropped import close_when_dropped
+from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.model.message_queue import MessageQueue
 
@@ -30,7 +31,7 @@ class PushConsumer:
     of the name servers. Thread rule: any thread.
     """
 
-    def __init__(self, name_servers: PushConsumerConfig | str, **settings: Any) -> None:
+    def __init__(self, name_servers: PushConsumerConfig | str, **settings: Unpack[PushConsumerSettings]) -> None:
         config = PushConsumerConfig.of(name_servers, settings)
         self._loop = LoopThread("push-consumer")
         self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))

@@ -17,7 +17,7 @@ from gantrymq.logs import get_logger
 LOCK_INTERVAL_SECONDS = 20.0  # rocketmq.client.rebalance.lockInterval
 _TIMEOUT_MS = 1000
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class QueueLocks:

@@ -15,7 +15,7 @@ from gantrymq.model.message_queue import MessageQueue
 # Told the queues of a topic whenever they are others than before.
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class QueueWatch:

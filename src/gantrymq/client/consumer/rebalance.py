@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.namespace import RETRY_PREFIX
+from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 
@@ -20,7 +21,7 @@ _MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a topic that is not there onl
 # Makes the division so: whether all of the share is ours now.
 Apply = Callable[[Division], Awaitable[bool]]
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class Rebalancing:
@@ -43,6 +44,8 @@ class Rebalancing:
         self.wanted = asyncio.Event()
         self.suspended = False
         self._dividing = asyncio.Lock()
+        self._told = ToldOnce()
+        self._missing: set[str] = set()
 
     async def run(self) -> None:
         """Go on until it is cancelled."""
@@ -65,8 +68,11 @@ class Rebalancing:
                     balanced &= await self._apply(division)
             except Exception as error:
                 expected = isinstance(error, GantrymqError)
-                log.warning("a topic was not divided", topic=topic, reason=str(error), exc_info=not expected)
+                if self._told.is_due(("divided", topic), str(error)):
+                    log.warning("a topic was not divided", topic=topic, reason=str(error), exc_info=not expected)
                 balanced = False
+            else:
+                self._told.is_over(("divided", topic))
         return balanced
 
     async def follow_routes(self) -> None:
@@ -87,14 +93,25 @@ class Rebalancing:
             for topic in topics:
                 await self._refresh(topic)
 
+    def tell_route(self, topic: str, *, is_there: bool) -> None:
+        """Warn once that a topic which is wanted does not exist, and say when it does."""
+        if topic.startswith(RETRY_PREFIX):  # made when the first message fails
+            return
+        if not is_there and topic not in self._missing:
+            self._missing.add(topic)
+            log.warning("a topic that is subscribed does not exist; it is looked for every 2 s", topic=topic)
+        elif is_there and topic in self._missing:
+            self._missing.discard(topic)
+            log.info("a topic that is subscribed exists now", topic=topic)
+
     async def _refresh(self, topic: str) -> None:
         before = self._member.queues(topic)
         try:
             route = await self._member.find_route(topic)
         except GantrymqError as error:  # a name server's refusal too: the next time may be better
-            log.warning("a route was not found", topic=topic, reason=str(error))
+            if self._told.is_due(("route", topic), str(error)):
+                log.warning("a route was not found", topic=topic, reason=str(error))
             return
-        if route is None and not topic.startswith(RETRY_PREFIX):
-            log.info("a topic that is subscribed has no route", topic=topic)
+        self.tell_route(topic, is_there=route is not None)
         if self._member.queues(topic) != before:
             self.wanted.set()

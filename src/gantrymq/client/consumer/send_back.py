@@ -30,7 +30,7 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _PREPARED = "TRAN_MSG"
 _ANY_SIZE = 0x7FFFFFFF
 
-log = get_logger()
+log = get_logger("gantrymq.client.consumer")
 
 
 class SendBack:
@@ -88,7 +88,9 @@ class SendBack:
         if self._producer is None:
             shared = {one.name: getattr(self._member.config, one.name) for one in fields(ClientConfig)}
             shared["namespace"] = ""  # the retry topic is a full name; the group is that of all clients, wherever
-            config = ProducerConfig(**shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE)
+            config = ProducerConfig(
+                **shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE, max_delay_level=_ANY_SIZE
+            )
             self._producer = AsyncProducer(config, self._member.clock)
             self._producer.start()
         return self._producer

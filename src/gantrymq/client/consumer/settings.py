@@ -52,8 +52,8 @@ class ConsumerConfig(ClientConfig):
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
     pull_threshold_for_queue: int = key("pullThresholdForQueue", 1000, least=1, most=65_535)
     pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
-    persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000)
-    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000)
+    persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
+    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
 
     def __post_init__(self) -> None:
@@ -109,13 +109,13 @@ class PushConsumerConfig(ConsumerConfig):
     pull_interval_ms: int = key("pullInterval", 0, least=0, most=65_535)
     consume_message_batch_max_size: int = key("consumeMessageBatchMaxSize", 1, least=1, most=1024)
     pull_batch_size: int = key("pullBatchSize", 32, least=1, most=1024)
-    pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024)
+    pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024, least=1)
     post_subscription_when_pull: bool = key("postSubscriptionWhenPull", False)
     max_reconsume_times: int = key("maxReconsumeTimes", -1, least=-1)
-    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000, most=LONG_MAX)
+    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000, least=0, most=LONG_MAX)
     consume_timeout_minutes: int = key("consumeTimeout", 15, least=1)
-    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000, most=LONG_MAX)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000, most=LONG_MAX)
+    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000, least=0, most=LONG_MAX)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000, least=0, most=LONG_MAX)
 
     def __post_init__(self) -> None:
         super(PushConsumerConfig, self).__post_init__()
@@ -130,15 +130,15 @@ class LitePullConsumerConfig(ConsumerConfig):
     """A lite-pull consumer's settings."""
 
     pull_batch_size: int = key("pullBatchSize", 10, least=1, most=1024)
-    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000, most=LONG_MAX)
+    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000, least=0, most=LONG_MAX)
     consume_max_span: int = key("consumeMaxSpan", 2000, least=1, most=65_535)
-    poll_timeout_ms: int = key("pollTimeoutMillis", 5000, most=LONG_MAX)
+    poll_timeout_ms: int = key("pollTimeoutMillis", 5000, least=0, most=LONG_MAX)
     auto_commit: bool = key("autoCommit", True)
     auto_commit_interval_ms: int = key("autoCommitIntervalMillis", 5000, least=1000)
-    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000, most=LONG_MAX)
-    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000, most=LONG_MAX)
-    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000, most=LONG_MAX)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000, most=LONG_MAX)
+    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000, least=0, most=LONG_MAX)
+    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000, least=0, most=LONG_MAX)
+    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000, least=1, most=LONG_MAX)
+    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000, least=0, most=LONG_MAX)
 
     def __post_init__(self) -> None:
         super(LitePullConsumerConfig, self).__post_init__()

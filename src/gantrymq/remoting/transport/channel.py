@@ -38,7 +38,7 @@ _COMMANDS_A_LOOK = 4  # so many are taken before the clock is looked at
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
-log = get_logger()
+log = get_logger("gantrymq.remoting")
 
 
 class ChannelHandler(Protocol):

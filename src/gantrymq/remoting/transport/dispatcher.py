@@ -25,7 +25,7 @@ RequestHook = Callable[[Channel, RemotingCommand], Answer]
 # Takes a run and sees to all its answers; False where its requests have to be answered one by one.
 RunProcessor = Callable[[Channel, CommandRun], bool]
 
-log = get_logger()
+log = get_logger("gantrymq.remoting")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ LINES = 10
 INTERVAL_S = 10.0
 _LONGEST_TEXT = 300
 
-log = get_logger()
+log = get_logger("gantrymq.remoting")
 
 
 class LimitedLog:

@@ -21,7 +21,7 @@ BACKLOG = 1024  # serverSocketBacklog
 _SWEEP_SECONDS = 1.0
 _SPARE_DESCRIPTORS = 1024  # for files of a store that connections must not use up; a quarter where there are few
 
-log = get_logger()
+log = get_logger("gantrymq.remoting")
 
 
 class RemotingServer:

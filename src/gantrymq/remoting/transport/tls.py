@@ -21,7 +21,7 @@ _WATCHED = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPa
 
 _State = tuple[tuple[int, int, int] | None, ...]
 
-log = get_logger()
+log = get_logger("gantrymq.remoting")
 
 
 class TlsMode(Enum):
