@@ -13,6 +13,7 @@ from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, time_ms
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
+from gantrymq.cli.stop_signals import sigterm_unwinds
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -99,7 +100,8 @@ def export(
 
     selection = ExportSelection(frozenset(topic) if topic else None, queue, begin, end, from_, to)
     what = (store, out, ExportFormat(format_.value), selection)
-    report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
+    with sigterm_unwinds():
+        report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
     for name in report.missing_topics:
         warn(f"there is no topic {name}")
     if json:

@@ -1,11 +1,29 @@
-"""SIGINT and SIGTERM while a store is open for writing: finish what is being stored, close, then end."""
+"""SIGINT and SIGTERM: finish what is being stored, or remove what is half done, then end."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TERMINATED = 128 + signal.SIGTERM
+
+
+@contextmanager
+def sigterm_unwinds() -> Iterator[None]:
+    """Let SIGTERM end the command as SIGINT does, so that what is half done is removed; the exit code is 143."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the removal is not to be interrupted
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupted(Exception):
