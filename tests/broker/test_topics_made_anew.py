@@ -240,7 +240,7 @@ def test_what_was_deleted_is_not_exported(tmp_path: Path, topics: set[str] | Non
     path = closed_store(tmp_path)
     selection = ExportSelection(topics=frozenset(topics) if topics else None)
     export_store(path, tmp_path / "out", selection=selection, config=SMALL, given=GEOMETRY_KEYS)
-    written = pq.read_table(tmp_path / "out" / "topic=orders", partitioning=None)
+    written = pq.read_table(tmp_path / "out" / "topic_dir=orders", partitioning=None)
     assert written.column("body").to_pylist() == new_ones()
 
 

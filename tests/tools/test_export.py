@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -94,14 +95,24 @@ def test_files_stand_by_topic_and_day(store: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "out").glob("*/*/*"):
         topic, day = path.parent.parent.name, path.parent.name
         for row in read_parquet(path):
-            assert topic == f"topic={quote(row['topic'], safe='')}"
+            assert topic == f"topic_dir={quote(row['topic'], safe='')}"
             assert day == f"day={row['store_timestamp']:%Y-%m-%d}"
-    assert len(list((tmp_path / "out").glob("topic=orders/day=*"))) == 3
+    assert len(list((tmp_path / "out").glob("topic_dir=orders/day=*"))) == 3
     table = ds.dataset(tmp_path / "out", partitioning=ds.HivePartitioning.discover(infer_dictionary=False))
     assert table.count_rows() == report.rows == len(rows_of(tmp_path / "out"))
 
 
-LONG_TOPICS = ["t" * 255, "%RETRY%" + "%" * 240, "%DLQ%" + "主题" * 40, "a" * 249]
+def test_the_tree_opens_with_pandas_and_pyarrow_as_it_is(store: Path, tmp_path: Path) -> None:
+    report = export_store(store, tmp_path / "out", config=SMALL)
+    table, frame = pq.read_table(tmp_path / "out"), pd.read_parquet(tmp_path / "out")
+    topics = sorted(topic for topic, count in report.topics.items() for _ in range(count))
+    assert sorted(table["topic"].to_pylist()) == sorted(frame.topic) == topics
+    whole = rows_of(tmp_path / "out")
+    assert sorted(table["phy_offset"].to_pylist()) == sorted(frame.phy_offset) == sorted(whole)
+    assert set(frame.columns) == {*MESSAGE_SCHEMA.names, "topic_dir", "day"}
+
+
+LONG_TOPICS = ["t" * 255, "%RETRY%" + "%" * 240, "%DLQ%" + "主题" * 40, "a" * 245]
 
 
 def test_topics_whose_names_are_too_long_for_a_directory(tmp_path: Path) -> None:
@@ -113,13 +124,13 @@ def test_topics_whose_names_are_too_long_for_a_directory(tmp_path: Path) -> None
     assert report.topics == dict.fromkeys(topics, 1)
     rows = {row["topic"]: row["body"] for row in rows_of(tmp_path / "out").values()}
     assert rows == {topic: topic.encode() for topic in topics}
-    names = sorted(path.name for path in (tmp_path / "out").glob("topic=*"))
+    names = sorted(path.name for path in (tmp_path / "out").glob("topic_dir=*"))
     assert len(names) == len(topics)
     assert max(map(len, names)) == 255
-    assert f"topic={'a' * 249}" in names  # the longest that is whole
-    assert f"topic={'t' * 232}~{sha256(b't' * 255).hexdigest()[:16]}" in names
+    assert f"topic_dir={'a' * 245}" in names  # the longest that is whole
+    assert f"topic_dir={'t' * 228}~{sha256(b't' * 255).hexdigest()[:16]}" in names
     # Cut between two characters, so that readers of Hive's layout can decode them.
-    assert [unquote(name, errors="strict")[:8] for name in names if "%E4" in name] == ["topic=%D"]
+    assert [unquote(name, errors="strict")[:12] for name in names if "%E4" in name] == ["topic_dir=%D"]
     table = ds.dataset(tmp_path / "out", partitioning=ds.HivePartitioning.discover(infer_dictionary=False))
     assert table.count_rows() == len(topics)
 

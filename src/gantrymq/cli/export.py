@@ -83,7 +83,7 @@ def export(
 ) -> None:
     """Write messages to Parquet, JSON lines or CSV files.
 
-    Files stand in OUT/topic=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
+    Files stand in OUT/topic_dir=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
     and have the columns of spark.read.format("rocketmq"). A NAME that is too
     long for a directory is cut and closed with ~HASH; the column topic has it
     whole. Shows what a recovery would leave, takes no lock, writes nothing

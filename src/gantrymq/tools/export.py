@@ -1,7 +1,7 @@
 """Messages of a store as Parquet, JSON lines or CSV, for whoever knows nothing of RocketMQ.
 
-The layout is Hive's: ``topic=NAME/day=YYYY-MM-DD/part-00000.parquet`` below the target, by topic and by the UTC day of
-the storeTimestamp, so that Spark, DuckDB and ``pyarrow.dataset`` read it as one table and skip what is not asked for.
+The layout is Hive's: ``topic_dir=NAME/day=YYYY-MM-DD/part-00000.parquet`` below the target, by topic and by the UTC day
+of the storeTimestamp, so that Spark, DuckDB, pandas and pyarrow read it as one table and skip what is not asked for.
 Rows are in the order of the log. ``_SUCCESS`` comes last.
 
 Every intact record of the log that belongs to a queue is exported, as ``salvage`` would keep it: reading goes on behind

@@ -25,6 +25,9 @@ _LARGEST_FILE_BYTES = 512 << 20
 _LAST_DAY = 2_932_896  # of the year 9999
 _LONGEST_NAME = 255  # bytes, of what most file systems allow
 _HASH_DIGITS = 16
+# Not "topic": the files have that column, and pyarrow and pandas refuse one that is a directory as well. A directory's
+# name may also be cut, and readers take one that looks like a number for a number.
+_TOPIC_KEY = "topic_dir"
 _UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 Partition = tuple[str, int]
@@ -144,13 +147,13 @@ def topic_directory(topic: str) -> str:
 
     It is cut between two characters, for readers decode it.
     """
-    name = f"topic={quote(topic, safe='')}"
+    name = f"{_TOPIC_KEY}={quote(topic, safe='')}"
     if len(name) <= _LONGEST_NAME:
         return name
     end = "~" + sha256(topic.encode()).hexdigest()[:_HASH_DIGITS]
     while len(name) > _LONGEST_NAME - len(end):
         topic = topic[:-1]
-        name = f"topic={quote(topic, safe='')}"
+        name = f"{_TOPIC_KEY}={quote(topic, safe='')}"
     return name + end
 
 
