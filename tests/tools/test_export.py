@@ -258,6 +258,10 @@ def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:
         )
         assert (read["keys"], read["properties"]) == (original["keys"], original["properties"])
         assert int(row["queue_offset"]) == original["queue_offset"]
+    assert {tuple(sorted(line)) for line in lines} == {tuple(sorted(table[0]))}
+    assert {(line["body"] is None) != (line["body_base64"] is None) for line in lines} == {True}
+    times = [{int(row["phy_offset"]): row["store_timestamp"] for row in rows} for rows in (lines, table)]
+    assert times[0] == times[1]
     moment = datetime.fromisoformat(lines[0]["store_timestamp"])
     assert moment.astimezone(UTC) == expected[lines[0]["phy_offset"]]["store_timestamp"]
 
@@ -282,7 +286,7 @@ def test_times_that_no_date_says(tmp_path: Path) -> None:
         *("9999-12-31T23:59:59.999000+00:00", None, None, None),
     ]
     with table.open(newline="", encoding="utf-8") as file:
-        assert [bool(row["born_timestamp"]) for row in csv.DictReader(file)] == [row is not None for row in rows]
+        assert [row["born_timestamp"] or None for row in csv.DictReader(file)] == rows
 
 
 def test_compressed_bodies_are_decompressed(tmp_path: Path) -> None:

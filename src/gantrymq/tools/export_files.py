@@ -139,6 +139,7 @@ class _Csv:
 
         fields = [field for field in MESSAGE_SCHEMA if field.name not in _AS_JSON and field.name != "body"]
         self._names = [field.name for field in fields]
+        fields = [pa.field(field.name, pa.string()) if field.name in _TIMES else field for field in fields]
         texts = [pa.field(name, pa.string()) for name in (*_AS_JSON, "body", "body_base64")]
         self._schema = pa.schema([*fields, *texts])
         self._writer = pc.CSVWriter(stream, self._schema)
@@ -146,7 +147,7 @@ class _Csv:
     def write(self, batch: pa.RecordBatch) -> None:
         rows = [_plain(row) for row in batch.select([*_AS_JSON, "body"]).to_pylist(maps_as_pydicts="strict")]
         batch = _with_dates(batch)
-        columns = [batch.column(name) for name in self._names]
+        columns = [_texts(batch.column(name)) if name in _TIMES else batch.column(name) for name in self._names]
         columns += [pa.array([orjson.dumps(row[name]).decode() for row in rows], pa.string()) for name in _AS_JSON]
         columns += [pa.array([row.get(name) for row in rows], pa.string()) for name in ("body", "body_base64")]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
@@ -159,6 +160,7 @@ class _Csv:
 
 
 _AS_JSON = ("keys", "properties")
+_TIMES = ("born_timestamp", "store_timestamp")
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 and 9999
 _WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
     ExportFormat.PARQUET: _Parquet,
@@ -171,7 +173,7 @@ def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Null for times outside of the years 1 to 9999: text has four digits for a year, and pyarrow would cut others."""
     import pyarrow.compute as pc
 
-    for name in ("born_timestamp", "store_timestamp"):
+    for name in _TIMES:
         times = batch.column(name)
         first, last = (pa.scalar(bound, times.type) for bound in (_FIRST_US, _LAST_US))
         dated = pc.if_else(pc.and_(pc.less_equal(first, times), pc.less_equal(times, last)), times, None)
@@ -179,9 +181,14 @@ def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def _texts(times: pa.Array) -> pa.Array:
+    """Times in the form that JSON lines have them in."""
+    return pa.array([time.isoformat() if time is not None else None for time in times.to_pylist()], pa.string())
+
+
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON: a body that is text stands as ``body``, any other in base64 as ``body_base64``."""
-    body = row["body"]
+    """A row for JSON: a body that is text stands as ``body``, any other in base64 as ``body_base64``; one is null."""
+    body, row["body_base64"] = row["body"], None
     try:
         row["body"] = body.decode("utf-8")
     except UnicodeDecodeError:
