@@ -3,7 +3,8 @@
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ledger import Ledger
@@ -75,6 +76,7 @@ class Machine:
     clock: ManualClock
     ledger: Ledger
     housekeeping: bool = False
+    salvaged: dict[Path, bytes] = field(default_factory=dict)  # of the disk as it is, once it has been asked for
 
     @classmethod
     def draw(cls, rng: random.Random, **fixed: Any) -> "Machine":

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from loss_cases import LOG_FILE, QUEUES, KnownStore, assert_told, read_back
+from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUES, KnownStore, assert_told, read_back
 
+from gantrymq.clock import ManualClock
 from gantrymq.tools.findings import Level
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
-from store_cases import GEOMETRY_KEYS, SMALL
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +109,84 @@ def test_damaged_queues_over_a_whole_log_are_no_loss(tool: Tool, store: KnownSto
     out, account = tool(store)
     assert account == LossAccount()
     assert assert_told(store, read_back(out), account) == set()
+
+
+@both
+@pytest.mark.parametrize(("copied", "over"), [(3, 2), (2, 3), (1, 0), (0, 1), (-1, -2), (0, -1)])
+def test_a_log_file_copied_over_another_costs_only_what_it_overwrote(
+    tool: Tool, copied: int, over: int, store: KnownStore
+) -> None:
+    files = store.log_files
+    shutil.copyfile(files[copied], files[over])
+    base = int(files[over].name)
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == store.victims(base, base + LOG_FILE)
+
+
+@both
+def test_a_part_of_a_log_file_written_twice_costs_only_what_it_overwrote(tool: Tool, store: KnownStore) -> None:
+    source, target, length = store.at(0.2)[1].phy_offset, store.at(0.6)[1].phy_offset, LOG_FILE // 8
+    assert max(source % LOG_FILE, target % LOG_FILE) + length < LOG_FILE
+    store.write(target, store.read(source, length))
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == store.victims(target, target + length)
+
+
+def test_salvage_puts_swapped_and_renamed_log_files_where_their_records_say(store: KnownStore) -> None:
+    first, second, third = store.log_files[1:4]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    third.rename(third.with_name(third.name[2:]))
+    out, account = salvaged(store)
+    assert account == LossAccount()
+    assert assert_told(store, read_back(out), account) == set()
+
+
+def test_rebuild_names_the_messages_of_swapped_log_files(store: KnownStore) -> None:
+    first, second = store.log_files[1:3]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    out, account = rebuilt(store)
+    lost = assert_told(store, read_back(out), account)
+    assert lost == store.victims(int(first.name), int(second.name) + LOG_FILE)
+
+
+@both
+def test_a_record_whose_own_place_is_wrong_is_readable_or_named(tool: Tool, store: KnownStore) -> None:
+    slot, put = store.at(0.4)
+    store.flip(put.phy_offset + PHY_OFFSET_AT + 6, 0x10)
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == ({slot} if tool is rebuilt else set())
+
+
+def test_rebuild_names_what_the_next_start_cuts_behind_the_damage(store: KnownStore) -> None:
+    slot, put = store.at(0.97)
+    store.flip(put.phy_offset + 92, 0x10)
+    out, account = rebuilt(store)
+    lost = assert_told(store, read_back(out), account)
+    assert lost == store.victims(put.phy_offset, end_of(store))
+    behind = {one.reason for one in account.messages if one.begin > slot.queue_offset and one.topic == slot.topic}
+    assert any("the next start cuts the log" in reason for reason in behind)
+    assert all(one.end <= one.was_end for one in account.short_queues)
+
+
+@both
+@pytest.mark.parametrize("is_young", [False, True])
+def test_the_first_log_file_is_gone(
+    tool: Tool, is_young: bool, store: KnownStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old one was removed by retention, and is told; a young one was not."""
+    hours = 2 if is_young else 100
+    monkeypatch.setattr("gantrymq.tools.rebuild.SystemClock", lambda: ManualClock(NOON_MS + hours * 3_600_000))
+    first = store.log_files[0]
+    first.unlink()
+    out, account = tool(store)
+    gone = store.victims(0, LOG_FILE)
+    if is_young:
+        assert assert_told(store, read_back(out), account) == gone
+        assert all("fileReservedTime" in one.reason for one in account.messages)
+    else:
+        assert account.is_empty
+        assert sum(one.end - one.begin for one in account.expired) == len(gone)

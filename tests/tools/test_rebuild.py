@@ -252,7 +252,8 @@ def test_a_record_with_a_wrong_crc_of_its_own_gets_no_unit(tmp_path: Path) -> No
         file.seek(broken.phy_offset + 20)  # its queue offset, of which the body's CRC knows nothing
         file.write(b"\x01")
     report = rebuild(store)
-    assert [(one.start, one.end) for one in report.lost] == [(broken.phy_offset, broken.end_offset)]
+    assert (report.lost[0].start, report.lost[0].end) == (broken.phy_offset, broken.end_offset)
+    assert [(one.begin, one.end) for one in report.account.messages] == [(10, 11), (11, 30)]
     with open_store(RealFileSystem(), store) as opened:
         assert opened.put(numbered(1)[0]).queue_offset == 30
 

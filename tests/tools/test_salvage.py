@@ -198,7 +198,7 @@ def test_files_of_odd_sizes(store: Damaged) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1000])
-def test_a_file_under_a_wrong_name_is_left_out(place: int, store: Damaged) -> None:
+def test_a_copy_of_a_file_under_another_name_is_left_out(place: int, store: Damaged) -> None:
     log = store.path / "commitlog"
     lost = store.in_range(0, 3 * LOG_FILE) if place == 0 else []
     for number in range(3) if place == 0 else ():
@@ -286,9 +286,12 @@ def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Pa
     one, other = store.results[5:7]
     raw = (store.path / "commitlog" / f"{0:020d}").read_bytes()
     store.write(other.phy_offset, raw[one.phy_offset : one.end_offset])
+    store.write(one.phy_offset + 90, b"?")  # of its body
     out = tmp_path / "out"
     report = salvage_store(store.path, out, config, given=GEOMETRY_KEYS)
-    assert (report.mended, report.lost) == (2, [])  # of its place in the log, and of that in the queue
+    assert report.mended == 1  # of its place in the log
+    assert [place.start for place in report.lost] == [one.phy_offset]
+    assert [(lost.begin, lost.end) for lost in report.account.messages] == [(6, 7)]
     (out / "abort").touch()
     with open_store(RealFileSystem(), out, config=config) as opened:
         assert opened.recovery.cut_bytes == 0

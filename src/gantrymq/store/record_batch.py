@@ -8,12 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.record import PHY_OFFSET_AT
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int32s, Int64s
 from gantrymq.store.seen_queues import SeenQueues
 
 _HASHES_A_RECORD = 4
+_LONG = np.arange(8)
 
 
 class IndexEntries(NamedTuple):
@@ -97,6 +99,26 @@ class RecordBatch:
         """Behind the last record of the batch."""
         last = self.count - 1
         return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
+
+    def said_places(self) -> Int64s:
+        """Where each record says that it lies; to be asked before :meth:`believe_places`."""
+        if self.digest is None:
+            said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
+            return said
+        at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has where they do lie
+        places: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
+        return places
+
+    def without_copied(self) -> RecordBatch:
+        """Without records that lie equally far from where they say, two and more: a copy of a part of the log.
+
+        Nobody reads them here. A record that is alone with that has a flipped bit in its place, and stays.
+        """
+        if not self.count or (self.digest is not None and self.digest.placed == self.count):
+            return self
+        distances = self.said_places() - self.columns[codes.POS, : self.count] - self.base
+        is_run = (distances != 0) & ((distances == np.roll(distances, 1)) | (distances == np.roll(distances, -1)))
+        return self.take(~is_run) if is_run.any() and self.count > 1 else self
 
     def believe_places(self) -> None:
         """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""

@@ -222,9 +222,10 @@ class Recovery:
             scanner = LogScanner(self.log, start, None, self._scan(self._check), ahead)
             for batch in scanner:
                 right = self._leading_right(batch)
-                confirmed = self._confirmed(right)
-                index.dispatch(confirmed)
-                self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
+                confirmed = self._confirmed(right).without_copied()
+                if confirmed.count:
+                    index.dispatch(confirmed)
+                    self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
                 if right.count < batch.count:
                     stray = right.end_offset if right.count else batch.start_offset
                     break
@@ -280,7 +281,8 @@ class Recovery:
             scanner = LogScanner(self.log, begin, end, self._scan(CheckCRC.OFF), ahead)
             while True:
                 for batch in scanner:
-                    yield batch
+                    if (own := batch.without_copied()).count:
+                        yield own
                     self._report_progress(batch.end_offset - begin, end - begin)
                 if scanner.stop is None or not scanner.skip_file():
                     return

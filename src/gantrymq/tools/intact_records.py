@@ -21,6 +21,7 @@ from gantrymq.store.torn import first_torn
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
 from gantrymq.tools.loss import LostRange
+from gantrymq.tools.misplaced_records import MisplacedRecords
 
 UNREADABLE = "unreadable"  # the reason of a range that the disk does not give back
 
@@ -29,7 +30,8 @@ UNREADABLE = "unreadable"  # the reason of a range that the disk does not give b
 class FoundRecords:
     """What was found in a part of the log: how many whole records, and where there is none.
 
-    ``min_offset`` is where the part begins, ``end_offset`` behind its last whole record.
+    ``min_offset`` is where the part begins, ``end_offset`` behind its last whole record. ``misplaced`` are whole
+    records that say that they lie elsewhere: nothing reads them where they lie.
     """
 
     min_offset: int
@@ -37,6 +39,7 @@ class FoundRecords:
     records: int = 0
     record_bytes: int = 0
     gaps: list[LostRange] = field(default_factory=list)
+    misplaced: list[LostRange] = field(default_factory=list)
 
     def lost(self) -> list[LostRange]:
         """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
@@ -53,6 +56,7 @@ def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundReco
     end = whole.min_offset
     for file, part in zip(files, parts, strict=True):
         whole.gaps += [*missing_before(file, end), *part.gaps]
+        whole.misplaced += part.misplaced
         whole.end_offset = part.end_offset if part.records else whole.end_offset
         whole.records += part.records
         whole.record_bytes += part.record_bytes
@@ -68,14 +72,26 @@ def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
 class IntactRecords:
     """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
 
+    A record that lies elsewhere than it says, where the same record lies, is a copy and counts as a gap. One that is
+    no copy is given, and is among the ``misplaced``; without ``moves_records``, which is for what cannot correct the
+    log, only where it stands alone, for then a bit of its place has flipped.
+
     A batch lives until the one after the next. ``found`` is complete when the iteration has ended. ``scan`` and
-    ``ahead`` are those of ``LogFileReader``.
+    ``ahead`` are those of ``LogFileReader``. ``log`` are all files of the log, where these are a part of it.
     """
 
     def __init__(
-        self, fs: FileSystem, files: list[LogFile], scan: Scan | None = None, ahead: ScanAhead | None = None
+        self,
+        fs: FileSystem,
+        files: list[LogFile],
+        scan: Scan | None = None,
+        ahead: ScanAhead | None = None,
+        *,
+        log: Sequence[LogFile] | None = None,
+        moves_records: bool = True,
     ) -> None:
         self._fs = fs
+        self._misplaced = MisplacedRecords(fs, files if log is None else log, moves_records=moves_records)
         self._scan, self._ahead = scan, ahead
         self._files = files
         self.min_offset = files[0].base if files else 0
@@ -119,12 +135,22 @@ class IntactRecords:
         if batch.digest is None:  # it has marked what is torn
             for row in torn_rows(batch):
                 right[row] = False
-        if right.all():
-            return batch
         for row in np.flatnonzero(~right).tolist():
             start = batch.base + int(batch.columns[codes.POS, row])
             self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), "crc")
-        return batch.take(right)
+        batch = batch if right.all() else batch.take(right)
+        return self._placed(file, batch)
+
+    def _placed(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
+        """Without the records that do not belong where they lie."""
+        keep = np.ones(batch.count, np.bool_)
+        for run in self._misplaced.runs(batch):
+            if run.is_kept:
+                self.found.misplaced.append(LostRange(file.path, run.start, run.end, run.reason))
+            else:
+                self.found.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
+                keep[run.first : run.last + 1] = False
+        return batch if keep.all() else batch.take(keep)
 
     def _lose(self, path: Path, start: int, end: int, reason: str) -> None:
         if start >= end:

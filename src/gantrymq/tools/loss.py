@@ -19,12 +19,16 @@ from gantrymq.store.paths import StorePaths
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """[start, end) of the log where no whole record lies; ``reason`` is for people."""
+    """[start, end) of the log where no whole record lies; ``reason`` is for people.
+
+    ``has_records`` says that whole records lie there, which belong elsewhere: a recovery reads over them.
+    """
 
     path: Path
     start: int
     end: int
     reason: str
+    has_records: bool = False
 
     def as_json(self, store: Path) -> dict[str, Any]:
         """The object that ``--json`` prints; the path is relative to the store."""
@@ -114,7 +118,7 @@ class ShortQueue:
 
 @dataclass(frozen=True, slots=True)
 class FilledSlots:
-    """The slots [begin, end) of a queue that lead to no message, and did not lead to none before."""
+    """The slots [begin, end) of a queue that lead to no message now."""
 
     topic: str
     queue_id: int
@@ -132,7 +136,8 @@ class LossAccount:
     """Everything that a store said it had and the result does not have, and what was repaired.
 
     ``ranges`` are places of the log, ``messages`` the messages that are known to have been lost; one loss may be in
-    both. A message is in neither only where the result has it.
+    both. A message is in neither only where the result has it, or where it is among the ``expired``: in front of the
+    log's begin, as retention leaves it.
     """
 
     ranges: list[LostRange] = field(default_factory=list)
@@ -140,6 +145,7 @@ class LossAccount:
     repaired: list[RepairedRecord] = field(default_factory=list)
     short_queues: list[ShortQueue] = field(default_factory=list)
     filled: list[FilledSlots] = field(default_factory=list)
+    expired: list[FilledSlots] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -165,6 +171,7 @@ class LossAccount:
             "repaired": [one.as_json() for one in self.repaired],
             "shortQueues": [one.as_json() for one in self.short_queues],
             "filledSlots": [one.as_json() for one in self.filled],
+            "expiredMessages": [one.as_json() for one in self.expired],
         }
 
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
@@ -185,7 +192,16 @@ class LossAccount:
             for one in self.short_queues
         ]
         filled = [f"{one.topic}/{one.queue_id}: offsets {one.begin} to {one.end - 1}" for one in self.filled]
-        kinds = {"lost": ranges, "lost message": messages, "repaired": repaired, "shorter": short, "filled": filled}
+        expired = sum(one.end - one.begin for one in self.expired)
+        gone = [f"{expired} messages in front of the log's begin: by retention, or with the first files of the log"]
+        kinds = {
+            "lost": ranges,
+            "lost message": messages,
+            "repaired": repaired,
+            "shorter": short,
+            "filled": filled,
+            "expired": gone if expired else [],
+        }
         return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]
 
 

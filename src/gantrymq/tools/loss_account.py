@@ -6,6 +6,7 @@ Thread rule: one thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
@@ -17,15 +18,24 @@ from gantrymq.tools.queue_account import LogExtent, QueueAccount
 
 
 def take_account(
-    fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, roots: Sequence[StorePaths]
+    fs: FileSystem,
+    old: StorePaths,
+    config: MessageStoreConfig,
+    extent: LogExtent,
+    log_end: int,
+    roots: Sequence[StorePaths],
 ) -> LossAccount:
     """What the store at ``old`` said it had and queues below ``roots``, made of the log in ``extent``, do not lead to.
 
-    ``config`` has the sizes of the old store's files. ``ranges`` of the account are those of the extent, and what is
-    missing behind the log's end.
+    ``config`` has the sizes of the old store's files. Whole records go up to ``log_end``; those behind the end of the
+    extent will not stay. ``ranges`` of the account are those of the extent, and what is missing behind its end.
     """
     account = QueueAccount(fs, old, config.mapped_file_size_consume_queue, extent).compare(roots)
-    account.ranges = sorted([*extent.lost, *missing_end(fs, old, config, extent, account)], key=lambda one: one.start)
+    account.ranges = list(extent.lost)
+    if extent.end < log_end:
+        account.ranges.append(_range(old, config, extent.end, log_end, extent.behind))
+    account.ranges += missing_end(fs, old, config, replace(extent, end=log_end), account)
+    account.ranges.sort(key=lambda one: one.start)
     return account
 
 
@@ -38,6 +48,10 @@ def missing_end(
     end, source = max(claim for claim in claims if claim is not None)
     if end <= extent.end:
         return []
-    size = config.mapped_file_size_commit_log
-    path = old.commit_log / offset_name(extent.end - extent.end % size)
-    return [LostRange(path, extent.end, end, f"missing at the end of the log, which reached {end} by {source}")]
+    reason = f"missing at the end of the log, which reached {end} by {source}"
+    return [_range(old, config, extent.end, end, reason)]
+
+
+def _range(old: StorePaths, config: MessageStoreConfig, start: int, end: int, reason: str) -> LostRange:
+    base = start - start % config.mapped_file_size_commit_log
+    return LostRange(old.commit_log / offset_name(base), start, end, reason)

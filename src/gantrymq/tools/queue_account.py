@@ -34,7 +34,7 @@ _UNITS_AT_ONCE = 1 << 18
 _LARGEST_RECORD = 128 << 20
 _FURTHEST = 1 << 53
 _NOWHERE = "its entry points at no record"
-_BEHIND = "it lay behind the end of the log"
+_TOO_YOUNG = "in front of the log's begin, and younger than fileReservedTime: removed for a full disk, or lost"
 _NO_RECORD = "the log has no record of it, by those around it"
 
 
@@ -42,14 +42,17 @@ _NO_RECORD = "the log has no record of it, by those around it"
 class LogExtent:
     """The part of the log that a result was made of: whole records up to ``end``, but for the places in ``lost``.
 
-    In front of ``begin`` retention has removed the log. ``is_from_start`` says that it has removed nothing. What lies
-    at ``limit`` or behind it was not looked for.
+    In front of ``begin`` retention has removed the log, unless ``begins_too_late``: what was there was too young.
+    ``is_from_start`` says that nothing was removed. ``behind`` says why messages behind ``end`` are lost. What lies at
+    ``limit`` or behind it was not looked for.
     """
 
     begin: int
     end: int
     lost: Sequence[LostRange]
     limit: int = _FURTHEST
+    behind: str = "it lay behind the end of the log"
+    begins_too_late: bool = False
 
     @property
     def is_from_start(self) -> bool:
@@ -151,13 +154,16 @@ class QueueAccount:
             raw_old = old.units(begin, end)
             raw_new = new.units(begin, end) if new is not None else np.zeros_like(raw_old)
             self._see(state, begin, _Units(raw_old), _Units(raw_new))
-        lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.end]
+        lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
         if lost_behind:
-            account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.end))
+            account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
 
     def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
         """Some slots of a queue, of the old one and the new one."""
-        has = new.is_real & (new.phy_offsets < self._extent.end) & ~self._lost.has(new.phy_offsets)
+        stays = new.is_real & (new.phy_offsets < self._extent.end)
+        if stays.any():
+            state.last = first + int(np.flatnonzero(stays)[-1]) + 1
+        has = stays & ~self._lost.has(new.phy_offsets)
         if has.all():
             state.has_message = True
             return
@@ -165,14 +171,17 @@ class QueueAccount:
         state.has_message = bool(seen[-1])
         slots = np.arange(first, first + len(has))
         witness = np.where(old.is_real, old.phy_offsets, -1)
-        named = ~has & old.is_real & (witness >= self._extent.begin) & (witness < self._extent.limit)
+        is_unasked = ~has & old.is_real & (witness >= self._extent.limit)
+        is_expired = ~has & old.is_real & (witness < self._extent.begin) & (not self._extent.begins_too_late)
+        named = ~has & old.is_real & ~is_expired & ~is_unasked
         # Without a unit of the old queue, the messages around the slot say that it had one.
-        is_elsewhere = (witness < self._extent.begin) | (witness >= self._extent.limit)
-        is_old_blank = old.is_blank | (old.is_real & is_elsewhere)
+        is_old_blank = old.is_blank | is_expired | is_unasked
         unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
         unnamed |= ~has & ~named & new.is_real & ~is_old_blank
         for begin, end in _runs(named | unnamed):
             self._lose(state, first, old, new, begin, end)
+        for begin, end in _runs(is_expired):
+            self._account.expired.append(FilledSlots(state.topic, state.queue_id, first + begin, first + end))
         for begin, end in _runs(new.is_blank & ~old.is_blank & (seen | self._extent.is_from_start)):
             self._account.filled.append(FilledSlots(state.topic, state.queue_id, first + begin, first + end))
 
@@ -199,17 +208,23 @@ class QueueAccount:
     def _reason(self, place: int) -> str:
         if place < 0:
             return _NO_RECORD
-        return self._lost.reason(place) or (_BEHIND if place >= self._extent.end else _NOWHERE)
+        if place < self._extent.begin:
+            return _TOO_YOUNG
+        return self._lost.reason(place) or (self._extent.behind if place >= self._extent.end else _NOWHERE)
 
 
 @dataclass(slots=True)
 class _QueueState:
-    """What is known of a queue up to some slot; ``end`` is that of the new queue."""
+    """What is known of a queue up to some slot.
+
+    The new queue ends at ``end``, and the part of it that stays at ``last``.
+    """
 
     topic: str
     queue_id: int
     end: int
     has_message: bool = False
+    last: int = 0
 
 
 class _Units:

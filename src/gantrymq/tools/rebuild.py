@@ -51,9 +51,11 @@ from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import take_account
+from gantrymq.tools.next_start import next_start_cuts_at
 from gantrymq.tools.queue_account import LogExtent
 from gantrymq.tools.queue_files import begin_of
 from gantrymq.tools.record_lookup import RecordLookup
@@ -141,7 +143,7 @@ def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> 
     """Make the files on this machine; raises DiskFullError."""
     scan = partial(DigestScan, codes.CHECK_MARK, order.config.delay_levels_ms, LARGE_BATCH_RECORDS)
     with ScanAhead(partial(scan, sets=1)) as ahead:
-        return _build_of(IntactRecords(fs, order.files, scan(), ahead), fs, order, progress)
+        return _build_of(IntactRecords(fs, order.files, scan(), ahead, moves_records=False), fs, order, progress)
 
 
 def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
@@ -281,13 +283,27 @@ class _Rebuild:
     def _account(self, order: BuildOrder, built: Built) -> LossAccount:
         """What the old queues, checkpoint and index said was there, and what is wrong with what is there."""
         found, roots = built.found, built.roots if order.queues else [self._paths]
-        extent = LogExtent(found.min_offset, found.end_offset, [*found.lost(), *self._lost])
-        account = take_account(self._fs, self._old, order.config, extent, roots)
+        lost = [*found.lost(), *found.misplaced, *self._lost]
+        begin = min([found.min_offset, *(one.start for one in self._lost)])
+        is_young = is_younger_than_retention(self._fs, order.files, order.config, self._clock)
+        extent = LogExtent(begin, found.end_offset, lost, begins_too_late=is_young)
+        cut = self._next_cut(order, built)
+        if cut is not None:
+            text = f"behind the damage at {cut}, where the next start cuts the log; store salvage keeps it"
+            extent = replace(extent, end=cut, behind=text)
+        account = take_account(self._fs, self._old, order.config, extent, found.end_offset, roots)
         account.repaired = [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
             for topic, queue_id, one in sorted(built.renumbered, key=lambda renumbered: renumbered[-1])
         ]
         return account
+
+    def _next_cut(self, order: BuildOrder, built: Built) -> int | None:
+        """Where the next start ends the log, if in front of its end."""
+        page = self._page(StoreCheckpoint(self._fs, self._paths.checkpoint).page, built)
+        reached = built.queued_phy_offset if order.queues else page.logics_physical_offset
+        gaps, is_closed = built.found.lost(), self._report.last_exit_ok
+        return next_start_cuts_at(self._fs, self._paths, order.config, page, reached, gaps, last_exit_ok=is_closed)
 
     # Into it
 

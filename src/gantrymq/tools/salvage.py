@@ -10,9 +10,8 @@ unit leads to it, its topic was made anew there. The JSON of ``config/`` comes a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +19,16 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.names import offset_name
+from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.kernels import codes
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
-from gantrymq.tools.intact_records import IntactRecords
-from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.log_places import placed_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
@@ -48,9 +46,9 @@ class SalvageReport:
 
     ``mended`` counts records that said that they lay elsewhere in the log, or in their queue (with both it is two);
     ``kept_queues`` those without a record whose last file was taken over, ``lost_queues`` (topic, queue id) those that
-    begin at offset 0 again. ``skipped_files`` have a name that is no multiple of the file size, or lie beside a gap
-    with records, two at least, that say that they lie elsewhere; ``tail_bytes`` is what was written behind the last
-    whole record.
+    begin at offset 0 again. ``skipped_files`` are files of the log that have no place in it: copies of others, and
+    those whose name is no multiple of the file size and whose records do not name a free place. ``tail_bytes`` is what
+    was written behind the last whole record.
     """
 
     records: int = 0
@@ -153,31 +151,12 @@ class _Salvage:
             )
 
     def _files(self) -> list[LogFile]:
-        """The log's files, each as long as files are to be at most: what is behind that overlaps the next."""
-        files, _ = log_files(self._fs, self._source)
+        """The log's files, each at the place that it has; longer ones end where the next begins."""
         size = log_file_size(self._fs, self._source, self._config, self._given)
-        wanted = [replace(file, size_bytes=min(file.size_bytes, size)) for file in files if file.base % size == 0]
-        # To believe a wrong name would be to fill the gap, and nothing says how long that is.
-        beside_gaps = {one for pair in pairwise(wanted) if pair[1].base - pair[0].base > size for one in pair}
-        strays = [file for file in beside_gaps if self._lies_elsewhere(file)]
-        wanted = [file for file in wanted if file not in strays]
-        taken = {file.path for file in wanted}
-        self._report.skipped_files = [file.path for file in files if file.path not in taken]
-        if not any(file.size_bytes for file in wanted):
+        files, self._report.skipped_files = placed_files(self._fs, self._source, size)
+        if not any(file.size_bytes for file in files):
             raise StoreError(self._source.commit_log, "there is no commit log to salvage")
-        return wanted
-
-    def _lies_elsewhere(self, file: LogFile) -> bool:
-        """Whether its first records, all of them, say so, and two of them how far away: in any one a bit may flip."""
-        distances: list[int] = []
-        for batch in IntactRecords(self._fs, [file]):
-            columns = batch.columns[:, : batch.count]
-            distances += (columns[codes.PHY_OFFSET] - columns[codes.POS] - batch.base).tolist()
-            if 0 in distances:
-                return False
-            if len(set(distances)) < len(distances):
-                return True
-        return False
+        return files
 
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:
         append_crc = self._config.enabled_append_prop_crc
@@ -188,8 +167,17 @@ class _Salvage:
         report = self._report
         report.records, report.record_bytes, report.mended = copied.records, copied.record_bytes, copied.mended
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
-        report.account.ranges = sorted([*copied.dropped, *found.lost()], key=lambda one: one.start)
+        front = self._missing_front(files, file_size)
+        report.account.ranges = sorted([*front, *copied.dropped, *found.lost()], key=lambda one: one.start)
         report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != "zeros")
+
+    def _missing_front(self, files: list[LogFile], file_size: int) -> Iterator[LostRange]:
+        """The part in front of the first file that a file which was left out has the name of."""
+        for path in self._report.skipped_files:
+            base = parse_offset_name(path.name)
+            if base is not None and base < files[0].base and base % file_size == 0:
+                yield LostRange(path, base, files[0].base, "missing files")
+                return
 
     # What stands around it
 

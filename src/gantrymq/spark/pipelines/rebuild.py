@@ -120,7 +120,8 @@ def _build_index(
 
 
 def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
-    records, rows = IntactRecords(RealFileSystem(), [file]), UnitRows(order.config.delay_levels_ms)
+    records = IntactRecords(RealFileSystem(), [file], log=order.files, moves_records=False)
+    rows = UnitRows(order.config.delay_levels_ms)
     with EntryStage(order.work.root / _ENTRIES) as stage:
         for batch in one_ahead(records):
             batch.believe_places()

@@ -89,21 +89,22 @@ def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> 
 
 def _has_crc(spark: SparkSession, files: list[LogFile]) -> bool:
     """Whether the first record of the log closes with a CRC of the whole."""
-    said = each(spark, files, _first_has_crc, lambda file: min(file.size_bytes, _HEAD_BYTES))
+    said = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES))
     return next((one for one in said if one is not None), False)
 
 
 # On executors
 
 
-def _first_has_crc(file: LogFile) -> bool | None:
-    first = next(iter(IntactRecords(RealFileSystem(), [file])), None)
+def _first_has_crc(files: list[LogFile], file: LogFile) -> bool | None:
+    first = next(iter(IntactRecords(RealFileSystem(), [file], log=files)), None)
     return None if first is None else has_crc_property(first)
 
 
 def _copy_file(order: CopyOrder, append_crc: bool, file: LogFile) -> _FileCopied:
     fs = RealFileSystem()
-    records, copier = IntactRecords(fs, [file]), RecordCopier(fs, order, append_crc=append_crc)
+    records = IntactRecords(fs, [file], log=order.files)
+    copier = RecordCopier(fs, order, append_crc=append_crc)
     for batch in one_ahead(records):
         copier.add(batch)
     copier.finish()
