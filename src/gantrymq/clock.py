@@ -22,6 +22,11 @@ class Clock(Protocol):
         ...
 
 
+def monotonic_ms(clock: Clock) -> int:
+    """Milliseconds that no correction of the wall clock moves: for silence, holds and locks, never for a date."""
+    return int(clock.monotonic_s() * 1000)
+
+
 class SystemClock:
     """The operating system's clocks."""
 

@@ -8,7 +8,7 @@ from namesrv_cases import ADDRESS, registration, topics
 from gantrymq.clock import ManualClock
 from gantrymq.namesrv.brokers import BrokerAddrInfo
 from gantrymq.namesrv.route_data import in_zone
-from gantrymq.namesrv.routes import RegisterBrokerResult, Registration, RouteInfoManager
+from gantrymq.namesrv.routes import Leaving, RegisterBrokerResult, Registration, RouteInfoManager
 from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo, TopicRouteData
 from gantrymq.remoting.bodies.topic import TopicConfigAndMappingSerializeWrapper
@@ -122,13 +122,45 @@ def test_a_slave_learns_of_its_master_and_its_topics_are_not_taken(manager: Mana
 
 
 def test_a_topic_changes_when_its_brokers_version_does(manager: Manager) -> None:
-    manager.come(registration(), topics("T", "A"))
-    manager.wipe_write_perm("broker-a")
+    manager.come(registration(), topics("T", "A", perm=4))
     manager.come(registration(), topics("T", "A", "New"))
     assert manager.found("T").queue_datas[0].perm == 4  # as it stood: the version is the same
     assert manager.found("New").queue_datas[0].perm == 6
     manager.come(registration(), topics("T", "A", version=2))
     assert manager.found("T").queue_datas[0].perm == 6
+
+
+def test_a_wipe_stands_until_it_is_taken_back(manager: Manager) -> None:
+    """Whatever its broker registers: the same again, other topics, less, or itself anew after a restart."""
+    manager.come(registration(), topics("T", "A"))
+    manager.come(registration("10.0.0.9:1", name="broker-b"), topics("T", "A"))
+    assert manager.wipe_write_perm("broker-a") == 2
+    assert manager.wipe_write_perm("nobody") == 0
+
+    def perms(topic: str) -> dict[str, int]:
+        return {data.broker_name: data.perm for data in manager.found(topic).queue_datas}
+
+    manager.come(registration(), topics("T", "A"))
+    assert perms("T") == {"broker-a": 4, "broker-b": 6}
+    manager.come(registration(), topics("T", "A", "New", version=2))
+    manager.come(registration(SLAVE, 1), topics("T", "A", version=3))
+    assert (perms("T"), perms("New")) == ({"broker-a": 4, "broker-b": 6}, {"broker-a": 4})
+    manager.unregister([Leaving(BrokerAddrInfo("C", ADDRESS), "broker-a", 0)])
+    manager.unregister([Leaving(BrokerAddrInfo("C", SLAVE), "broker-a", 1)])
+    manager.come(registration(), topics("T", "A", version=4))
+    manager.come(registration("10.0.0.9:1", name="broker-b"), topics("T", "A", version=2))
+    assert perms("T") == {"broker-b": 6, "broker-a": 4}
+    assert manager.add_write_perm("broker-a") == 2
+    assert perms("T") == {"broker-b": 6, "broker-a": 6}
+    manager.come(registration(), topics("T", "A", version=5))
+    assert perms("T") == {"broker-b": 6, "broker-a": 6}
+
+
+def test_after_a_wipe_a_topic_has_the_permission_it_was_given(manager: Manager) -> None:
+    manager.come(registration(), topics("T", "A", perm=4))
+    manager.wipe_write_perm("broker-a")
+    manager.add_write_perm("broker-a")
+    assert manager.found("T").queue_datas[0].perm == 4
 
 
 @pytest.mark.parametrize("delete", [False, True])

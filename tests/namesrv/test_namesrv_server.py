@@ -22,6 +22,7 @@ from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.broker import NotifyMinBrokerIdChangeRequestHeader
 from gantrymq.remoting.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
     BrokerHeartbeatRequestHeader,
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
@@ -31,6 +32,7 @@ from gantrymq.remoting.headers.namesrv import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
 
@@ -387,3 +389,21 @@ async def test_files_are_where_the_settings_say(tmp_path: Path) -> None:
     await server.shutdown()
     assert (tmp_path / "k.json").exists()
     assert not (tmp_path / "home").exists()
+
+
+async def test_a_wipe_stands_over_a_restart_of_the_name_server(tmp_path: Path) -> None:
+    async def perm(namesrv: NamesrvCase) -> int:
+        await namesrv.register(registration(), topics("T", "A"))
+        return decode_body(TopicRouteData, (await namesrv.route("T")).body).queue_datas[0].perm
+
+    wipe, add = WipeWritePermOfBrokerRequestHeader, AddWritePermOfBrokerRequestHeader
+    for change, wanted in ((wipe, 4), (None, 4), (add, 6), (None, 6)):
+        namesrv = NamesrvCase(tmp_path)
+        await namesrv.start()
+        before = await perm(namesrv)
+        if change is not None:
+            assert (await namesrv.ask(change(broker_name="broker-a"))).code == ResponseCode.SUCCESS
+        else:
+            assert before == wanted
+        assert await perm(namesrv) == wanted
+        await namesrv.stop()

@@ -30,7 +30,7 @@ class Connected(Protocol):
 
 
 class ClientChannel:
-    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life."""
+    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life, monotonic."""
 
     __slots__ = ("channel", "client_id", "language", "last_update_ms", "version")
 

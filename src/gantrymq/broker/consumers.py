@@ -31,6 +31,7 @@ class ConsumerGroup:
         self.consume_from_where: str | None = None
         self.fingerprint = 0  # of its last heart-beat, 0 in the first form of those
         self.subscriptions: dict[str, SubscriptionData] = {}
+        self.pulled_ms: dict[str, int] = {}  # by topic, when it was last pulled without a heart-beat
         self.channels: dict[Connected, ClientChannel] = {}
 
     @property
@@ -151,7 +152,7 @@ class ConsumerManager:
         for name in list(self._groups):
             self.unregister(name, channel)
 
-    def note_pull(self, name: str, model: str, subscription: SubscriptionData | None) -> None:
+    def note_pull(self, name: str, model: str, subscription: SubscriptionData | None, now_ms: int) -> None:
         """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo)."""
         group = self._pulling.get(name)
         if group is None:
@@ -159,6 +160,7 @@ class ConsumerManager:
         group.consume_type, group.message_model = CONSUME_PASSIVELY, model
         if subscription is not None:
             group.subscriptions[subscription.topic] = subscription
+            group.pulled_ms[subscription.topic] = now_ms
 
     def expire(self, now_ms: int, channel_expired_ms: int, subscription_expired_ms: int) -> None:
         """Close the channels of consumers that were silent too long, and forget old subscriptions of those that pull.
@@ -171,9 +173,9 @@ class ConsumerManager:
                     self.unregister(group.name, client.channel)
                     client.channel.abort()
         for group in list(self._pulling.values()):
-            for topic, subscription in list(group.subscriptions.items()):
-                if now_ms - subscription.sub_version > subscription_expired_ms:
-                    del group.subscriptions[topic]
+            for topic in list(group.subscriptions):
+                if now_ms - group.pulled_ms[topic] > subscription_expired_ms:
+                    del group.subscriptions[topic], group.pulled_ms[topic]
             if not group.subscriptions:
                 del self._pulling[group.name]
 

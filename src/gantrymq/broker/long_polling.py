@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gantrymq.broker.message_store import BrokerMessageStore
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 
 log = get_logger("gantrymq.broker")
@@ -88,7 +88,7 @@ class PullRequestHoldService:
 
     def expire(self) -> None:
         """Answer those whose time is over."""
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         for key, pulls in list(self._held.items()):
             self._answer(key, [pull for pull in pulls if now_ms >= pull.deadline_ms or pull.is_gone()])
 

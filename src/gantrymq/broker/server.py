@@ -44,7 +44,7 @@ from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.clock import Clock, SystemClock
+from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.fs.api import FileSystem
@@ -224,7 +224,7 @@ class BrokerServer:
         schedule.every("long polling, all", lambda: CHECK_INTERVAL_MS, self.holds.check)
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
-        schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(self._clock.now_ms()))
+        schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(monotonic_ms(self._clock)))
         if self._acl is not None:
             schedule.every("access control", lambda: WATCH_INTERVAL_MS, self._acl.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
@@ -244,7 +244,7 @@ class BrokerServer:
             await self.outer.register()
 
     def _expire_clients(self) -> None:
-        now_ms, broker = self._clock.now_ms(), self.config.broker
+        now_ms, broker = monotonic_ms(self._clock), self.config.broker
         self.producers.expire(now_ms)
         self.locks.expire(now_ms)
         self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)

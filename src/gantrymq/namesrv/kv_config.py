@@ -19,6 +19,7 @@ from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import Body, decode_body
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+WIPED_BROKERS = "GANTRYMQ_WIPED_BROKERS"  # ours: the brokers that nobody may send to
 
 Table = dict[str, dict[str, str]]
 _ENTRY_BYTES = 128  # what an entry takes beside its texts
@@ -56,6 +57,10 @@ class KVConfigManager:
     def get(self, namespace: str, key: str) -> str | None:
         """A value, or None."""
         return self._table.get(namespace, {}).get(key)
+
+    def keys(self, namespace: str) -> set[str]:
+        """The keys of a namespace."""
+        return set(self._table.get(namespace, ()))
 
     def encoded_namespace(self, namespace: str) -> bytes | None:
         """All of a namespace as a KVTable; None where nothing was ever put there."""

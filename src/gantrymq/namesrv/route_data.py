@@ -5,30 +5,40 @@ Source: RouteInfoManager.pickupTopicRouteData, ZoneRouteRPCHook.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
 from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerTable
 from gantrymq.namesrv.topics import TopicTable
-from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
+from gantrymq.remoting.bodies.route import MASTER_ID, PERM_WRITE, BrokerData, TopicRouteData
 
 _SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-def pick_up(topic: str, topics: TopicTable, brokers: BrokerTable, *, acting_master: bool) -> TopicRouteData | None:
-    """Where a topic is; None where nobody has it. Nothing of it is shared with the tables."""
+def pick_up(
+    topic: str, topics: TopicTable, brokers: BrokerTable, *, wiped: Container[str], acting_master: bool
+) -> TopicRouteData | None:
+    """Where a topic is; None where nobody has it. Nothing of it is shared with the tables.
+
+    Nobody may write to the ``wiped`` brokers.
+    """
     queues = topics.queues(topic)
     found = [_copy(brokers.by_name[name]) for name in queues if name in brokers.by_name]
     if not found:
         return None
     route = TopicRouteData(
-        queue_datas=[msgspec.structs.replace(data) for data in queues.values()],
+        queue_datas=[
+            msgspec.structs.replace(data, perm=data.perm & ~PERM_WRITE if data.broker_name in wiped else data.perm)
+            for data in queues.values()
+        ],
         broker_datas=found,
         filter_server_table=_filter_servers(found, brokers),
         topic_queue_mapping_by_broker=topics.mappings(topic),
     )
     if acting_master and not topic.startswith(_SYNC_BROKER_MEMBER_GROUP_PREFIX):
         for data in route.broker_datas:
-            _act_as_master(data, queues[data.broker_name])
+            _act_as_master(data, is_writable=queues[data.broker_name].is_writable and data.broker_name not in wiped)
     return route
 
 
@@ -63,8 +73,8 @@ def _filter_servers(found: list[BrokerData], brokers: BrokerTable) -> dict[str, 
     return table
 
 
-def _act_as_master(data: BrokerData, queues: QueueData) -> None:
+def _act_as_master(data: BrokerData, *, is_writable: bool) -> None:
     """The slave with the lowest id stands in the master's place, while nobody may send to it."""
     addresses = data.broker_addrs
-    if addresses and MASTER_ID not in addresses and data.enable_acting_master and not queues.is_writable:
+    if addresses and MASTER_ID not in addresses and data.enable_acting_master and not is_writable:
         data.broker_addrs = {MASTER_ID: addresses.pop(min(addresses)), **addresses}

@@ -100,12 +100,17 @@ class Leaving(NamedTuple):
 
 
 class RouteInfoManager:
-    """All that is known of brokers and topics. ``now_ms`` is the time, ``config`` the settings in force."""
+    """All that is known of brokers and topics. ``wiped`` are the names of brokers that nobody may send to.
+
+    A wipe hides the permission to write and changes nothing that a broker said: it stands until it is taken back,
+    whatever the broker registers meanwhile. ``now_ms`` is a monotonic time, ``config`` the settings in force.
+    """
 
     def __init__(self, now_ms: Callable[[], int], config: Callable[[], NamesrvConfig]) -> None:
         self._now_ms, self._config = now_ms, config
         self._brokers = BrokerTable()
         self._topics = TopicTable()
+        self.wiped: set[str] = set()
 
     # Brokers come
 
@@ -317,18 +322,29 @@ class RouteInfoManager:
             self._topics.delete(topic)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody send to a broker; the number of its topics."""
-        return self._topics.wipe_write_perm(broker_name)
+        """Let nobody send to a broker, until that is taken back; the number of its topics, 0 where nobody knows it."""
+        count = len(self._topics.of_broker(broker_name))
+        if count:
+            self.wiped.add(broker_name)
+        return count
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let everybody send to a broker and read from it; the number of its topics."""
-        return self._topics.add_write_perm(broker_name)
+        """Take a wipe back, or else let everybody send to a broker and read from it; the number of its topics.
+
+        After a wipe the topics have the permissions that the broker registers. Java gives all of them both.
+        """
+        if broker_name not in self.wiped:
+            return self._topics.add_write_perm(broker_name)
+        self.wiped.discard(broker_name)
+        return len(self._topics.of_broker(broker_name))
 
     # What is asked
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None where nobody has it (pickupTopicRouteData). It may be changed by who gets it."""
-        return pick_up(topic, self._topics, self._brokers, acting_master=self._config().support_acting_master)
+        return pick_up(
+            topic, self._topics, self._brokers, wiped=self.wiped, acting_master=self._config().support_acting_master
+        )
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers, and which clusters they make."""

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gantrymq.clock import Clock, SystemClock
+from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.logs import get_logger
 from gantrymq.namesrv.configuration import NamesrvConfiguration
-from gantrymq.namesrv.kv_config import KVConfigManager
+from gantrymq.namesrv.kv_config import WIPED_BROKERS, KVConfigManager
 from gantrymq.namesrv.processors.brokers import BrokerProcessor
 from gantrymq.namesrv.processors.config import ConfigProcessor
 from gantrymq.namesrv.processors.topics import TopicProcessor
@@ -68,7 +68,7 @@ class NamesrvServer:
         given = (config or NamesrvConfig()).with_home(home or Path.home() / "namesrv")
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
-        self.routes = RouteInfoManager(self._clock.now_ms, lambda: self.configuration.config)
+        self.routes = RouteInfoManager(lambda: monotonic_ms(self._clock), lambda: self.configuration.config)
         self._client = RemotingClient(tls=client_tls)
         self._dispatcher = RequestDispatcher(
             hooks=hooks,
@@ -111,9 +111,10 @@ class NamesrvServer:
         """
         config = self.configuration.config
         self.kv.load()
+        self.routes.wiped = self.kv.keys(WIPED_BROKERS)
         for processor in (
             BrokerProcessor(self.routes, self.kv, self.configuration, self._leaving.submit, self._notify),
-            TopicProcessor(self.routes, self.kv, self.configuration, self._clock.now_ms),
+            TopicProcessor(self.routes, self.kv, self.configuration, lambda: monotonic_ms(self._clock)),
             ConfigProcessor(self.kv, self.configuration),
         ):
             for code, answer in processor.by_code().items():

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 
 
 class Service(Protocol):
@@ -42,7 +43,8 @@ class ServiceRunner:
     A step that raises is counted in ``failures`` and reported to ``on_failure``; the service goes on with its next
     interval. ``wake`` may be called from any thread and costs little when the runner is awake. ``rest_ms`` is asked
     after a step that left nothing: the next one comes no sooner than so much later, even if it is woken, and what comes
-    meanwhile is done together.
+    meanwhile is done together. Steps are told a monotonic time, which no correction of the clock moves, or
+    ``by_calendar`` the time of day.
     """
 
     def __init__(
@@ -52,9 +54,10 @@ class ServiceRunner:
         on_failure: Callable[[str, Exception], None],
         *,
         rest_ms: Callable[[], float] | None = None,
+        by_calendar: bool = False,
     ) -> None:
         self._service = service
-        self._clock = clock
+        self._now_ms = clock.now_ms if by_calendar else partial(monotonic_ms, clock)
         self._on_failure = on_failure
         self._rest_ms = rest_ms
         self._asleep = threading.Lock()  # a semaphore of one: who sleeps acquires it, who wakes releases it
@@ -95,7 +98,7 @@ class ServiceRunner:
 
     def _step(self) -> bool:
         try:
-            return self._service.step(self._clock.now_ms())
+            return self._service.step(self._now_ms())
         except Exception as error:
             # A service outlives whatever one step ran into; the store decides what the failure means.
             self.failures += 1

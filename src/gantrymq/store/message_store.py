@@ -232,7 +232,7 @@ class MessageStore(WritingStore):
         commit = CommitRealTimeService(log, config, self._flush_runner.wake)
         flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, config)
         self._configured: list[_Configured] = [self._lookup, self._space, flush, commit, flush_queues]
-        self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms)
+        self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms, by_calendar=True)
         self._commit_runner = self._runner(commit)
         # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
         # vouches for it after that. Nobody puts any more when they stop.
@@ -262,7 +262,7 @@ class MessageStore(WritingStore):
         log, config = self._log, self.config
         offsets = ConfigFile(self._fs, self._paths.config / DELAY_OFFSET)
         queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config)
-        queue_runner = self._runner(queue_cleaner)
+        queue_runner = self._runner(queue_cleaner, by_calendar=True)
         self._log_cleaner = CleanCommitLogService(
             log,
             self._queues,
@@ -274,7 +274,11 @@ class MessageStore(WritingStore):
         )
         self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
         self._configured += [self._schedule, self._log_cleaner, queue_cleaner]
-        return [self._runner(self._schedule), self._runner(self._log_cleaner), queue_runner]
+        return [
+            self._runner(self._schedule, by_calendar=True),
+            self._runner(self._log_cleaner, by_calendar=True),
+            queue_runner,
+        ]
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
@@ -283,8 +287,10 @@ class MessageStore(WritingStore):
     def _is_durable(self, offset: int) -> bool:
         return self._log.queue.flushed_where >= offset and not self._flush_failed
 
-    def _runner(self, service: Service, rest_ms: Callable[[], float] | None = None) -> ServiceRunner:
-        return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms)
+    def _runner(
+        self, service: Service, rest_ms: Callable[[], float] | None = None, *, by_calendar: bool = False
+    ) -> ServiceRunner:
+        return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms, by_calendar=by_calendar)
 
     def _note_failure(self, name: str, error: Exception) -> None:
         """Keep the last failures. After a failed sync nobody knows what is on the disk.

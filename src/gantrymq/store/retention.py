@@ -118,7 +118,8 @@ class CleanCommitLogService:
 
     def step(self, now_ms: int) -> bool:
         """Begin a run if one is due, or remove the next file of the one that is on."""
-        if not self._left and now_ms >= self._next_run_ms:
+        is_early = 0 < self._next_run_ms - now_ms <= self.config.clean_resource_interval_ms  # the clock may be set back
+        if not self._left and not is_early:
             self._begin_run(now_ms)
         if self._left:
             self._left = self._left - 1 if self._remove_first(now_ms) else 0
@@ -160,7 +161,7 @@ class CleanCommitLogService:
         first = self._log.queue.first
         if first is None or first.is_available:
             return
-        if now_ms - self._last_redelete_ms > self.config.redelete_hanged_file_interval_ms:
+        if not 0 <= now_ms - self._last_redelete_ms <= self.config.redelete_hanged_file_interval_ms:
             self._last_redelete_ms = now_ms
             self._remove(now_ms)
 

@@ -90,7 +90,7 @@ class ScheduleMessageService:
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
             if queue is not None:
                 more |= self._deliver(level, delay_ms, queue, now_ms)
-        if now_ms - self._saved_ms >= self.config.flush_delay_offset_interval_ms:
+        if not 0 <= now_ms - self._saved_ms < self.config.flush_delay_offset_interval_ms:  # the clock may be set back
             self._save(now_ms)
         return more
 

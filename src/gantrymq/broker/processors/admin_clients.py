@@ -15,6 +15,7 @@ from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError, RemotingTimeoutError
 from gantrymq.model.message import parse_message_id
@@ -53,6 +54,7 @@ class ClientAdminProcessor:
     def __init__(
         self,
         config: LiveConfig,
+        clock: Clock,
         store: BrokerMessageStore,
         records: StoredRecords,
         topics: TopicConfigManager,
@@ -62,7 +64,8 @@ class ClientAdminProcessor:
         offsets: ConsumerOffsetManager,
         address: str,
     ) -> None:
-        self._config, self._store, self._records, self._topics, self._groups = config, store, records, topics, groups
+        self._config, self._clock, self._store, self._records = config, clock, store, records
+        self._topics, self._groups = topics, groups
         self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
 
     # Who is there
@@ -93,6 +96,7 @@ class ClientAdminProcessor:
 
     def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO."""
+        began_ms = self._clock.now_ms() - monotonic_ms(self._clock)  # of the monotonic clock, by the wall clock
         table = {
             name: [
                 ProducerInfo(
@@ -100,7 +104,7 @@ class ClientAdminProcessor:
                     remote_ip=f"/{one.channel.address}",
                     language=_language(one.language),
                     version=one.version,
-                    last_update_timestamp=one.last_update_ms,
+                    last_update_timestamp=began_ms + one.last_update_ms,
                 )
                 for one in group.values()
             ]

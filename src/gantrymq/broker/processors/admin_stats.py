@@ -11,7 +11,7 @@ from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import (
@@ -93,7 +93,7 @@ class StatsAdminProcessor:
                 pull_offset=max(consumed, self._offsets.query_pulled(group, topic, queue_id)),
                 last_timestamp=max(last_ms, 0),
             )
-        tps = self._stats.tps(GROUP_GET_NUMS, f"{topic}@{group}", self._clock.now_ms())
+        tps = self._stats.tps(GROUP_GET_NUMS, f"{topic}@{group}", monotonic_ms(self._clock))
         return ConsumeStats(offset_table=keyed(table), consume_tps=tps)
 
     def all_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -145,7 +145,7 @@ class StatsAdminProcessor:
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA."""
         asked = request.read(ViewBrokerStatsDataRequestHeader)
-        found = self._stats.view(asked.stats_name, asked.stats_key, self._clock.now_ms())
+        found = self._stats.view(asked.stats_name, asked.stats_key, monotonic_ms(self._clock))
         if found is None:
             remark = f"The stats <{asked.stats_name}> <{asked.stats_key}> not exist"
             return request.response(ResponseCode.SYSTEM_ERROR, remark)

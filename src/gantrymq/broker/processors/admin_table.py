@@ -101,8 +101,8 @@ def _groups(parts: Parts) -> dict[int, Route]:
 
 def _clients(parts: Parts) -> dict[int, Route]:
     clients = ClientAdminProcessor(
-        parts.config, parts.store, parts.records, parts.topics, parts.groups, parts.consumers, parts.producers,
-        parts.offsets, parts.address,
+        parts.config, parts.clock, parts.store, parts.records, parts.topics, parts.groups, parts.consumers,
+        parts.producers, parts.offsets, parts.address,
     )  # fmt: skip
     return {
         RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(

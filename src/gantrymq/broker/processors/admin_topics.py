@@ -15,7 +15,7 @@ from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import CONSUMER_OFFSET, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids, wrong_queues
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message_queue import MessageQueue
@@ -182,7 +182,7 @@ class TopicAdminProcessor:
             low = self._store.min_offset_in_queue(name, queue_id)
             queue = MessageQueue(name, self._config.broker.broker_name, queue_id)
             table[queue] = TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last_ms)
-        tps = self._stats.tps(TOPIC_PUT_NUMS, name, self._clock.now_ms())
+        tps = self._stats.tps(TOPIC_PUT_NUMS, name, monotonic_ms(self._clock))
         body = TopicStatsTable(offset_table=keyed(table), topic_put_tps=tps)
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 

@@ -12,7 +12,7 @@ from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.subscriptions import is_tag_type
 from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
 from gantrymq.remoting.body import decode_request
@@ -42,7 +42,7 @@ class ClientManageProcessor:
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
         data = decode_request(HeartbeatData, request.body)
-        client = ClientChannel(channel, data.client_id, request.language, request.version, self._clock.now_ms())
+        client = ClientChannel(channel, data.client_id, request.language, request.version, monotonic_ms(self._clock))
         changed = data.heartbeat_fingerprint == 0
         for consumer in data.consumer_data_set:
             changed |= self._consumer(client, consumer, data)

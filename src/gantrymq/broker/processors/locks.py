@@ -6,7 +6,7 @@ Source: AdminBrokerProcessor.
 from __future__ import annotations
 
 from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
@@ -23,7 +23,7 @@ class LockProcessor:
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client has now."""
         asked = decode_request(LockBatchRequestBody, request.body)
-        locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, self._clock.now_ms())
+        locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, monotonic_ms(self._clock))
         return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

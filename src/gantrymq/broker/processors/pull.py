@@ -21,7 +21,7 @@ from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.broker.subscriptions import SubscriptionError, build_subscription, is_tag_type, tags_codes
 from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import PERM_READ, LiveConfig
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.bodies.client import SubscriptionData
@@ -169,7 +169,7 @@ class PullMessageProcessor:
             except SubscriptionError:
                 remark = "parse the consumer's subscription failed"
                 raise PullRefusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
-            self._consumers.note_pull(asked.consumer_group, model, found)
+            self._consumers.note_pull(asked.consumer_group, model, found, monotonic_ms(self._clock))
         else:
             found = self._known_subscription(asked, group)
         if not is_tag_type(found.expression_type):
@@ -273,7 +273,7 @@ class PullMessageProcessor:
                 channel.send(response)
 
         pull = HeldPull(
-            asked.queue_offset, checked.codes, self._clock.now_ms() + wait_ms, resume, lambda: channel.is_closed
+            asked.queue_offset, checked.codes, monotonic_ms(self._clock) + wait_ms, resume, lambda: channel.is_closed
         )
         self._holds.hold(asked.topic, asked.queue_id, pull)
 

@@ -35,7 +35,7 @@ from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager,
 from gantrymq.broker.unique_id import UniqueIds
 from gantrymq.broker.wire_batch import WireBatch, bytes_in, measure_batch, messages_in
 from gantrymq.broker.wire_message import WireMessage
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
@@ -249,7 +249,7 @@ class SendMessageProcessor:
         most = config.retry_max_times
         if sent.request.version >= _V3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
-        in_order = not self._locks.is_all_expired(group, self._clock.now_ms())
+        in_order = not self._locks.is_all_expired(group, monotonic_ms(self._clock))
         if (header.reconsume_times or 0) <= most and not in_order:
             return header.topic
         properties[PROPERTY_DELAY] = "-1"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from gantrymq.namesrv.brokers import BrokerAddrInfo
 from gantrymq.namesrv.configuration import NamesrvConfiguration
-from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
+from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, WIPED_BROKERS, KVConfigManager
 from gantrymq.namesrv.routes import Leaving, Notice, Registration, RouteInfoManager
 from gantrymq.namesrv.topics import check_names
 from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, decode_wrapper
@@ -142,15 +142,20 @@ class BrokerProcessor:
         """GET_BROKER_CLUSTER_INFO: all brokers and clusters."""
         return request.response(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode(standard=False))
 
-    def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER: let nobody send to a broker, before it is shut down."""
-        count = self._routes.wipe_write_perm(request.read(WipeWritePermOfBrokerRequestHeader).broker_name)
+    async def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER: let nobody send to a broker, also after a restart of either side."""
+        name = request.read(WipeWritePermOfBrokerRequestHeader).broker_name
+        count = self._routes.wipe_write_perm(name)
+        if count:
+            await self._kv.put(WIPED_BROKERS, name, "true")
         header = WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         return request.response(ResponseCode.SUCCESS, header=header)
 
-    def add_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def add_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER: let everybody send to it again."""
-        count = self._routes.add_write_perm(request.read(AddWritePermOfBrokerRequestHeader).broker_name)
+        name = request.read(AddWritePermOfBrokerRequestHeader).broker_name
+        count = self._routes.add_write_perm(name)
+        await self._kv.delete(WIPED_BROKERS, name)
         header = AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         return request.response(ResponseCode.SUCCESS, header=header)
 

@@ -31,7 +31,7 @@ _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further de
 
 
 class TopicProcessor:
-    """``now_ms`` is the time; the name server begins with the making of this (needWaitForService)."""
+    """``now_ms`` is a monotonic time; the name server begins with the making of this (needWaitForService)."""
 
     def __init__(
         self,

@@ -1,0 +1,139 @@
+"""The wall clock jumps while servers run: nobody falls silent by it, and no lock and no wait ends sooner or later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase
+
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.namesrv.server import NamesrvServer
+from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody
+from gantrymq.remoting.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
+
+pytestmark = pytest.mark.asyncio
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+JUMPS = pytest.mark.parametrize("jump_ms", [HOUR_MS, 2 * DAY_MS, -HOUR_MS, -2 * DAY_MS])
+
+
+class JumpingClock:
+    """A wall clock that is corrected, and a monotonic one that time alone moves."""
+
+    def __init__(self) -> None:
+        self.wall_ms, self.passed_ms = 1_700_000_000_000, 50_000_000
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic_s(self) -> float:
+        return self.passed_ms / 1000
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock to another time."""
+        self.wall_ms += by_ms
+
+    def wait(self, ms: int) -> None:
+        """Let time pass on both."""
+        self.wall_ms, self.passed_ms = self.wall_ms + ms, self.passed_ms + ms
+
+
+@JUMPS
+async def test_a_name_server_keeps_its_brokers(tmp_path: Path, jump_ms: int) -> None:
+    clock = JumpingClock()
+    namesrv, broker = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path, clock=clock), BrokerCase(tmp_path)
+    await namesrv.start()
+    header = RegisterBrokerRequestHeader(
+        broker_name="a", broker_addr="10.0.0.1:1", cluster_name="C", broker_id=0, ha_server_addr="10.0.0.1:0"
+    )
+    topics = {name: TopicConfig(topic_name=name) for name in ("T", "U")}
+    body = RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(topic_config_table=topics)
+    )
+
+    async def ask(header: object, body: bytes = b"") -> RemotingCommand:
+        return await broker.client.invoke(namesrv.address, RemotingCommand.request(header, body), 10_000)  # type: ignore[arg-type]
+
+    assert (await ask(header, body.encode())).code == ResponseCode.SUCCESS
+    clock.jump(jump_ms)
+    namesrv.scan_not_active_broker()
+    assert (await ask(GetRouteInfoRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
+    clock.wait(120_001)
+    assert len(namesrv.routes.expired()) == 1
+    await broker.client.close()
+    await namesrv.shutdown()
+
+
+@JUMPS
+async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(tmp_path: Path, jump_ms: int) -> None:
+    clock = JumpingClock()
+    broker = BrokerCase(tmp_path / "store", clock=clock)
+    await broker.start()
+    await broker.send()
+    await broker.heart_beat()
+    await broker.pull(consumer_group="without_heart_beats")
+    queues = [MessageQueue("T", "broker-a", 0)]
+
+    async def lock(client_id: str) -> list[MessageQueue]:
+        body = LockBatchRequestBody(consumer_group="G", client_id=client_id, mq_set=queues)
+        return decode_body(
+            LockBatchResponseBody, (await broker.ask(RequestCode.LOCK_BATCH_MQ, body)).body
+        ).lock_ok_mq_set
+
+    assert await lock("one") == queues
+    clock.jump(jump_ms)
+    broker.server._expire_clients()
+    assert await lock("another") == []
+    assert broker.server.consumers.group("G") is not None
+    assert broker.server.consumers.find_subscription("without_heart_beats", "T") is not None
+    assert "P" in broker.server.producers.groups
+    clock.wait(60_001)
+    broker.server._expire_clients()
+    assert await lock("another") == queues
+    clock.wait(60_000)
+    broker.server.producers.expire(int(clock.monotonic_s() * 1000))
+    assert "P" not in broker.server.producers.groups
+    clock.wait(600_000)
+    broker.server._expire_clients()
+    assert broker.server.consumers.find_subscription("without_heart_beats", "T") is None
+    await broker.stop()
+
+
+@JUMPS
+async def test_a_held_pull_waits_as_long_as_it_asked(tmp_path: Path, jump_ms: int) -> None:
+    clock = JumpingClock()
+    broker = BrokerCase(tmp_path / "store", clock=clock)
+    await broker.start()
+    await broker.send()
+    await broker.dispatched(1)
+    flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+    pull = asyncio.ensure_future(broker.pull(offset=1, sys_flag=flags, suspend_timeout_millis=20_000))
+    while not len(broker.server.holds):
+        await asyncio.sleep(0.001)
+    clock.jump(jump_ms)
+    broker.server.holds.expire()
+    assert len(broker.server.holds) == 1
+    clock.wait(20_000)
+    broker.server.holds.expire()
+    assert (await pull).code == ResponseCode.PULL_NOT_FOUND
+    await broker.stop()
+
+
+async def test_retention_and_the_saving_of_offsets_go_on_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    broker = BrokerCase(tmp_path / "store", clock=clock, clean_resource_interval_ms=10_000)
+    await broker.start()
+    cleaner = broker.server.store._log_cleaner
+    assert cleaner is not None
+    cleaner.step(clock.now_ms())
+    begun = cleaner._next_run_ms
+    clock.jump(-2 * DAY_MS)
+    cleaner.step(clock.now_ms())
+    assert cleaner._next_run_ms < begun
+    await broker.stop()
