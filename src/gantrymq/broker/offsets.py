@@ -34,7 +34,7 @@ class ConsumerOffsetManager:
     """Committed, pulled and reset offsets. ``edits`` counts changes, for whoever keeps it on disk.
 
     A reset offset stands until the consumer's next pull has been sent there; until then what the consumer commits for
-    that queue is passed over (useServerSideResetOffset).
+    that queue is passed over (useServerSideResetOffset). In RocketMQ a restart forgets it.
     """
 
     def __init__(self, config: LiveConfig, clock: Clock) -> None:
@@ -97,7 +97,10 @@ class ConsumerOffsetManager:
         if not self._reset:
             return None
         queues = self._reset.get(offset_key(topic, group))
-        return queues.pop(queue_id, None) if queues is not None else None
+        taken = queues.pop(queue_id, None) if queues is not None else None
+        if taken is not None:
+            self.edits += 1
+        return taken
 
     # Topics and groups
 
@@ -177,6 +180,7 @@ class ConsumerOffsetManager:
         groups: dict[str, list[str]] = {}
         for topic, group, _ in self.items():
             groups.setdefault(group, []).append(topic)
+        resets = {key: queues for key, queues in self._reset.items() if queues}
         return {
             "dataVersion": persisted(self._version.value),
             "groupTopicMap": {
@@ -185,12 +189,13 @@ class ConsumerOffsetManager:
             },
             "offsetTable": persisted(self._offsets),
             "pullOffsetTable": persisted(self._pulled),
-        }
+        } | ({"resetOffsetTable": persisted(resets)} if resets else {})
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json held; raises msgspec.ValidationError."""
         kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
         self._offsets = kept.offset_table
         self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
+        self._reset = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
         if kept.data_version is not None:
             self._version.value = kept.data_version

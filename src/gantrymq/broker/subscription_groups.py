@@ -88,12 +88,15 @@ class SubscriptionGroupManager:
         return bool(self._forbidden.get(group, {}).get(topic, 0) >> index & 1)
 
     def set_forbidden(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
-        """Set or clear that bit; a topic with nothing forbidden clears the group, as with RocketMQ."""
-        old = self._forbidden.get(group, {}).get(topic, 0)
+        """Set or clear that bit. What else is forbidden to the group stays, where RocketMQ clears all of it."""
+        topics = self._forbidden.setdefault(group, {})
+        old = topics.pop(topic, 0)
         new = old | 1 << index if forbidden else old & ~(1 << index)
         if new > 0:
-            self._forbidden.setdefault(group, {})[topic] = new
-        elif self._forbidden.pop(group, None) is None:
+            topics[topic] = new
+        if not topics:
+            del self._forbidden[group]
+        if new == old:
             return
         self._edited()
 

@@ -144,18 +144,36 @@ class TopicConfigManager:
         self._put([created])
         return created
 
-    def create_for_group(self, topic: str, queue_nums: int, *, order: bool = False, sys_flag: int = 0) -> TopicConfig:
-        """A group's retry or dead letter topic, made where it is missing (createTopicInSendMessageBackMethod)."""
+    def create_for_group(
+        self, topic: str, queue_nums: int, *, order: bool | None = None, sys_flag: int = 0
+    ) -> TopicConfig:
+        """A group's retry or dead letter topic, made where it is missing (createTopicInSendMessageBackMethod).
+
+        ``order`` None leaves that of a topic that is there. RocketMQ takes the mark away with every message that comes
+        back, and sets it again with the next heart-beat.
+        """
         found = self._table.get(topic)
         if found is not None:
-            if found.order != order:
+            if order is not None and found.order != order:
                 found = msgspec.structs.replace(found, order=order)
                 self._put([found])
             return found
         created = _topic(topic, queue_nums)
-        created.topic_sys_flag, created.order = sys_flag, order
+        created.topic_sys_flag, created.order = sys_flag, bool(order)
         self._put([created])
         return created
+
+    def grow_for_group(self, topic: str, queue_nums: int) -> bool:
+        """Give a group's retry topic more queues, where it is there and has fewer; whether it was changed.
+
+        It never loses queues: what lies in them is still to be consumed.
+        """
+        found = self._table.get(topic)
+        if found is None or min(found.read_queue_nums, found.write_queue_nums) >= queue_nums:
+            return False
+        read, write = max(found.read_queue_nums, queue_nums), max(found.write_queue_nums, queue_nums)
+        self._put([msgspec.structs.replace(found, read_queue_nums=read, write_queue_nums=write)])
+        return True
 
     def update(self, topics: list[TopicConfig]) -> None:
         """Make or alter topics; their attributes are changes, ``+name`` and ``-name``. Raises WrongAttributeError.

@@ -8,10 +8,11 @@ from __future__ import annotations
 from gantrymq.broker import names
 from gantrymq.broker.attributes import WrongAttributeError
 from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, ConfigPersistence
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
-from gantrymq.broker.topics import wrong_queues
+from gantrymq.broker.topics import TopicConfigManager, wrong_queues
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from gantrymq.remoting.body import decode_request
@@ -33,12 +34,15 @@ class GroupAdminProcessor:
     def __init__(
         self,
         config: LiveConfig,
+        topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         stats: BrokerStatsManager,
         kept: ConfigPersistence,
+        outer: BrokerOuterAPI,
     ) -> None:
-        self._config, self._groups, self._offsets, self._stats, self._kept = config, groups, offsets, stats, kept
+        self._config, self._topics, self._groups, self._offsets = config, topics, groups, offsets
+        self._stats, self._kept, self._outer = stats, kept, outer
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
@@ -58,7 +62,14 @@ class GroupAdminProcessor:
             self._groups.update(groups)
         except WrongAttributeError as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        grown = [
+            self._topics.grow_for_group(names.retry_topic(group.group_name or ""), group.retry_queue_nums)
+            for group in groups
+        ]
         await self._kept.save(SUBSCRIPTION_GROUP)
+        if any(grown):
+            await self._kept.save(TOPICS)
+            await self._outer.settled()
         return request.response(ResponseCode.SUCCESS)
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

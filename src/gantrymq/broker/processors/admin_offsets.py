@@ -8,6 +8,7 @@ from __future__ import annotations
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.persistence import CONSUMER_OFFSET, ConfigPersistence
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
@@ -44,17 +45,23 @@ class OffsetAdminProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
+        kept: ConfigPersistence,
     ) -> None:
-        self._config, self._store, self._topics = config, store, topics
+        self._config, self._store, self._topics, self._kept = config, store, topics, kept
         self._groups, self._consumers, self._offsets = groups, consumers, offsets
 
     # Reset
 
-    def reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET: here, for the next pull (useServerSideResetOffset), or in the clients."""
+    async def reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET: here, for the next pull (useServerSideResetOffset), or in the clients.
+
+        A reset here is answered when it is on the disk.
+        """
         asked = request.read(ResetOffsetRequestHeader)
         if self._config.broker.use_server_side_reset_offset:
-            return self._reset_here(request, asked)
+            answer = self._reset_here(request, asked)
+            await self._kept.save(CONSUMER_OFFSET)
+            return answer
         return self._reset_in_clients(request, asked)
 
     def _reset_here(self, request: RemotingCommand, asked: ResetOffsetRequestHeader) -> RemotingCommand:
@@ -121,8 +128,8 @@ class OffsetAdminProcessor:
 
     # The rest
 
-    def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLONE_GROUP_OFFSET."""
+    async def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CLONE_GROUP_OFFSET; the answer comes when the offsets are on the disk."""
         asked = request.read(CloneGroupOffsetRequestHeader)
         given = (asked.topic or "").strip()
         source = self._consumers.group(asked.src_group)
@@ -132,6 +139,7 @@ class OffsetAdminProcessor:
             if not asked.offline and source is not None and source.subscriptions and topic not in source.subscriptions:
                 continue
             self._offsets.clone(asked.src_group, asked.dest_group, topic)
+        await self._kept.save(CONSUMER_OFFSET)
         return request.response(ResponseCode.SUCCESS)
 
     def correction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

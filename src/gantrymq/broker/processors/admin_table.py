@@ -78,9 +78,11 @@ def _topics(parts: Parts) -> dict[int, Route]:
 
 def _groups(parts: Parts) -> dict[int, Route]:
     caught_up = DispatchCatchUp(parts.store)
-    groups = GroupAdminProcessor(parts.config, parts.groups, parts.offsets, parts.stats, parts.kept)
+    groups = GroupAdminProcessor(
+        parts.config, parts.topics, parts.groups, parts.offsets, parts.stats, parts.kept, parts.outer
+    )
     offsets = OffsetAdminProcessor(
-        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets
+        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets, parts.kept
     )
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS),

@@ -141,6 +141,9 @@ class PullMessageProcessor:
             remark = f"subscription group no permission, {asked.consumer_group}"
             raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _GROUP_FORBIDDEN)
         topic = self._check_topic(channel, asked)
+        if self._groups.is_forbidden(asked.consumer_group, asked.topic, FORBIDDEN_READ):
+            remark = f"the consumer group[{asked.consumer_group}] is forbidden for topic[{asked.topic}]"
+            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _SUBSCRIPTION_FORBIDDEN)
         subscription = self._subscription(asked, group)
         self._check_pull_consumer(channel, asked.consumer_group)
         return _Checked(topic, group, tags_codes(subscription))
@@ -187,9 +190,6 @@ class PullMessageProcessor:
         if group.is_broadcast and not config.consume_broadcast_enable:
             remark = f"the consumer group[{name}] can not consume by broadcast way"
             raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _BROADCAST_FORBIDDEN)
-        if self._groups.is_forbidden(name, asked.topic, FORBIDDEN_READ):
-            remark = f"the consumer group[{name}] is forbidden for topic[{asked.topic}]"
-            raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _SUBSCRIPTION_FORBIDDEN)
         found = group.subscriptions.get(asked.topic)
         if found is None:
             remark = f"the consumer's subscription not exist{names.FAQ}"

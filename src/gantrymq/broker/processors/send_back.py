@@ -77,7 +77,9 @@ class ConsumerSendMsgBackProcessor:
             self._topics.create_for_group(again.topic, 1)
         else:
             level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
-            again = self._again(message, retry, random.randrange(group.retry_queue_nums), level)
+            # Of the queues that consumers know: the group's number may have changed since the topic was made.
+            queues = max(min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums), 1)
+            again = self._again(message, retry, random.randrange(queues), level)
 
         if is_illegal(again.body, again.properties, again.sys_flag):
             return request.response(ResponseCode.SYSTEM_ERROR, PutMessageStatus.MESSAGE_ILLEGAL.value)

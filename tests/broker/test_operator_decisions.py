@@ -1,0 +1,186 @@
+"""What an operator decided stands, whatever unrelated happens afterwards, until it is taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_cases import BrokerCase, messages_of
+
+from gantrymq.broker.subscription_groups import FORBIDDEN_READ
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader, UpdateGroupForbiddenRequestHeader
+from gantrymq.remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+
+pytestmark = pytest.mark.asyncio
+SENT = 24
+
+
+async def update_group(broker: BrokerCase, **fields: object) -> None:
+    config = SubscriptionGroupConfig(group_name="G", **fields)  # type: ignore[arg-type]
+    answer = await broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config)
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def update_topic(broker: BrokerCase, topic: str, queues: int, perm: int = 6) -> None:
+    header = CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm,
+        topic_filter_type="SINGLE_TAG",
+    )  # fmt: skip
+    assert (await broker.ask(header)).code == ResponseCode.SUCCESS
+
+
+def retry_topic(broker: BrokerCase) -> TopicConfig:
+    found = broker.server.topics.get("%RETRY%G")
+    assert found is not None
+    return found
+
+
+async def send_back_all(broker: BrokerCase) -> set[int]:
+    """Send messages and send all of them back; the retry queues that they will come to."""
+    store = broker.server.store
+    before = store.max_phy_offset
+    for number in range(SENT):
+        await broker.send(body=b"%d" % number)
+    await broker.dispatched(store.max_offset_in_queue("T", 0, committed=False))
+    first = max(store.max_offset_in_queue("T", 0) - SENT, 0)
+    for message in messages_of((await broker.pull(offset=first)).body):
+        back = ConsumerSendMsgBackRequestHeader(offset=message.phy_offset, group="G", delay_level=1)
+        assert (await broker.ask(back)).code == ResponseCode.SUCCESS
+    assert store.max_phy_offset > before
+    level, count = "SCHEDULE_TOPIC_XXXX", store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 0, committed=False)
+    await broker.dispatched(count, level)
+    waiting = [store.get(level, 0, offset).messages[0] for offset in range(count)]
+    return {int(one.properties["REAL_QID"]) for one in waiting[-SENT:]}
+
+
+async def test_all_that_failed_comes_again_after_the_group_got_more_retry_queues(broker: BrokerCase) -> None:
+    """Java leaves the topic as it was, and what goes to the new queues is read by nobody."""
+    await broker.heart_beat()
+    assert retry_topic(broker).read_queue_nums == 1
+    await update_group(broker, retry_queue_nums=3)
+    topic = retry_topic(broker)
+    assert (topic.read_queue_nums, topic.write_queue_nums) == (3, 3)
+    assert await send_back_all(broker) == {0, 1, 2}
+
+
+async def test_a_group_with_fewer_retry_queues_leaves_those_that_hold_messages(broker: BrokerCase) -> None:
+    await update_group(broker, retry_queue_nums=3)
+    await broker.heart_beat()
+    await update_group(broker, retry_queue_nums=1)
+    assert retry_topic(broker).read_queue_nums == 3
+    assert await send_back_all(broker) == {0}
+
+
+async def test_what_fails_goes_to_no_queue_that_the_retry_topic_does_not_have(broker: BrokerCase) -> None:
+    """A store of RocketMQ has such a topic; and an operator may have made it smaller, which stands."""
+    await update_group(broker, retry_queue_nums=3)
+    await broker.heart_beat()
+    await update_topic(broker, "%RETRY%G", 2)
+    await broker.heart_beat()
+    assert await send_back_all(broker) <= {0, 1}
+    assert retry_topic(broker).read_queue_nums == 2
+
+
+async def test_a_message_that_comes_back_leaves_the_order_of_its_retry_topic(broker: BrokerCase) -> None:
+    await broker.heart_beat()
+    broker.server.topics.create_for_group("%RETRY%G", 1, order=True)
+    version = broker.server.topics.version.counter
+    await send_back_all(broker)
+    assert retry_topic(broker).order
+    assert broker.server.topics.version.counter <= version + 1  # of T, which the first send made
+
+
+async def test_what_is_allowed_again_of_one_topic_stays_forbidden_of_another(broker: BrokerCase) -> None:
+    for topic in ("T", "U"):
+        await broker.send(topic)
+        await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic=topic, readable=False))
+    await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="T", readable=True))
+    await broker.heart_beat(topics=("T", "U"))
+    for flags in (0, 4):  # by the subscription of its heart-beat, and by one that comes with the pull
+        assert (await broker.pull("T", sys_flag=flags)).code == ResponseCode.SUCCESS
+        assert (await broker.pull("U", sys_flag=flags)).code == ResponseCode.NO_PERMISSION
+    await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="U", readable=True))
+    assert not broker.server.groups.is_forbidden("G", "U", FORBIDDEN_READ)
+    assert broker.server.groups.to_json()["forbiddenTable"] == {}
+
+
+async def reset_to(broker: BrokerCase, offset: int) -> None:
+    header = ResetOffsetRequestHeader(group="G", topic="T", queue_id=0, offset=offset, timestamp=-1)
+    assert (await broker.ask(header)).code == ResponseCode.SUCCESS
+
+
+async def offset_of(broker: BrokerCase) -> int:
+    header = QueryConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0)
+    return (await broker.ask(header)).read(QueryConsumerOffsetResponseHeader).offset
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(tmp_path: Path, how: str) -> None:
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    for _ in range(5):
+        await broker.send()
+    await broker.dispatched(5)
+    await broker.heart_beat()
+    commit = UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=5)
+    await broker.ask(commit)
+    await reset_to(broker, 2)
+    if how == "killed":
+        await broker.server.abandon()
+        await broker.client.close()
+    else:
+        await broker.stop()
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    await broker.heart_beat()
+    assert await offset_of(broker) == 2
+    await broker.ask(commit)  # of a consumer that does not know yet
+    assert await offset_of(broker) == 2
+    moved = await broker.pull(offset=5)
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert (await broker.pull(offset=2)).code == ResponseCode.SUCCESS
+    await broker.ask(commit)
+    assert await offset_of(broker) == 5
+    await broker.stop()
+    assert "resetOffsetTable" not in (tmp_path / "store" / "config" / "consumerOffset.json").read_text()
+
+
+@pytest.mark.parametrize("how", ["same broker", "restarted"])
+async def test_settings_of_topics_and_groups_stand(tmp_path: Path, how: str) -> None:
+    """Through heart-beats, sends, changes and deletions of others, and a restart."""
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    await update_topic(broker, "T", 2, perm=4)
+    await update_topic(broker, "U", 3)
+    await update_group(broker, consume_enable=False, retry_max_times=2)
+    await broker.heart_beat(topics=("T", "U"))
+    await broker.send("V")
+    await update_topic(broker, "W", 1)
+    await broker.ask(DeleteTopicRequestHeader(topic="W"))
+    await broker.ask(DeleteSubscriptionGroupRequestHeader(group_name="other"))
+    await broker.send("U", default_topic_queue_nums=16)
+    if how == "restarted":
+        await broker.stop()
+        broker = BrokerCase(tmp_path / "store")
+        await broker.start()
+        await broker.heart_beat(topics=("T", "U"))
+    found = {name: broker.server.topics.get(name) for name in ("T", "U", "W")}
+    assert found["T"] is not None
+    assert found["U"] is not None
+    assert (found["T"].perm, found["T"].read_queue_nums, found["U"].write_queue_nums) == (4, 2, 3)
+    assert found["W"] is None
+    group = broker.server.groups.find("G")
+    assert group is not None
+    assert (group.consume_enable, group.retry_max_times) == (False, 2)
+    assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
+    await broker.stop()
