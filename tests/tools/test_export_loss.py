@@ -55,6 +55,11 @@ def flip_head(at: int, mask: int, share: float = 0.5) -> Callable[[KnownStore], 
     return lambda store: store.flip(store.at(share)[1].phy_offset + at, mask)
 
 
+def flip_topic(store: KnownStore) -> None:
+    _, put = store.at(0.5)
+    store.flip(put.phy_offset + 88 + len(put.body) + 1, 1)
+
+
 def several_bodies(store: KnownStore) -> None:
     for share in (0.0, 0.1, 0.2, 0.5, 0.95, 1.0):
         flip_body(share)(store)
@@ -136,6 +141,7 @@ DAMAGES: dict[str, Callable[[KnownStore], None]] = {
     "a magic code": flip_head(6, 8),
     "a queue id": flip_head(QUEUE_ID_AT + 3, 8),
     "a queue id to one that is there": flip_head(QUEUE_ID_AT + 3, 1, 0.52),
+    "a topic": flip_topic,
     "a queue offset": flip_head(QUEUE_OFFSET_AT + 7, 4),
     "a queue offset, far": flip_head(QUEUE_OFFSET_AT + 5, 4),
     "a queue offset, negative": flip_head(QUEUE_OFFSET_AT, 128),
@@ -217,6 +223,22 @@ def test_a_flipped_queue_offset_is_exported_as_what_it_was(store: KnownStore) ->
     assert report.is_whole
     [repaired] = report.account.repaired
     assert (repaired.topic, repaired.queue_id, repaired.queue_offset, repaired.phy_offset) == (*slot, put.phy_offset)
+
+
+@pytest.mark.parametrize("name", ["a topic", "a queue id", "a queue id to one that is there"])
+def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(name: str, store: KnownStore) -> None:
+    DAMAGES[name](store)
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}
+    assert report.is_whole
+    [repaired] = report.account.repaired
+    assert store.puts[Slot(repaired.topic, repaired.queue_id, repaired.queue_offset)].phy_offset == repaired.phy_offset
+    result, _ = exported(store, topics=frozenset({repaired.topic}))
+    assert result == {slot: put.body for slot, put in store.puts.items() if slot.topic == repaired.topic}
+    shutil.rmtree(store.path / "consumequeue")
+    _, report = exported(store)
+    assert not report.is_whole
+    assert Slot(repaired.topic, repaired.queue_id, repaired.queue_offset) in named(report.account, store)
 
 
 def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: KnownStore) -> None:

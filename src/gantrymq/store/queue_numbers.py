@@ -39,6 +39,14 @@ class QueueNumbers:
         ordinals, numbers = self.find(batch, add_queue)
         return numbers[ordinals]
 
+    def number_of(self, topic: bytes, queue_id: int, add_queue: Callable[[bytes, int], None]) -> int:
+        """The number of one queue, which gets the next one where no record has named it."""
+        name = decode_utf8(topic), queue_id
+        if name not in self._numbers:
+            add_queue(topic, queue_id)
+            self._numbers[name] = len(self._numbers)
+        return self._numbers[name]
+
     def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Int64s, Int64s]:
         """The records' ordinals, whoever's scan gave them (``batch.count`` long), and the number for each ordinal.
 

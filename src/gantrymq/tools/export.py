@@ -37,7 +37,7 @@ from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.arrow_batches import ArrowBatches
-from gantrymq.tools.export_account import account_of, choices_of, needed_choices
+from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport, ExportTarget
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
@@ -92,6 +92,7 @@ class RecordExport:
     def _add(self, batch: RecordBatch) -> None:
         numbers = self._numbers.assign(batch, self._add_queue)
         places = batch.columns[codes.POS, : batch.count] + batch.base
+        self._correct_queues(batch, numbers, places)
         keep = (numbers >= 0) & (places < self._plan.end) & np.array([*self._wanted, False])[numbers]
         if not keep.any():
             return
@@ -111,6 +112,15 @@ class RecordExport:
         for topic_id, day, records in log_batch.by(topic_ids, days):
             for rows in self._arrow.convert(records):
                 self._target.add(self._names[topic_id][0], day, rows)
+
+    def _correct_queues(self, batch: RecordBatch, numbers: Int64s, places: Int64s) -> None:
+        """Let records say the queue that they are of."""
+        if not self._plan.true_queues:
+            return
+        for row in np.flatnonzero(np.isin(places, list(self._plan.true_queues))).tolist():
+            topic, queue_id = self._plan.true_queues[int(places[row])]
+            numbers[row] = self._numbers.number_of(topic.encode(), queue_id, self._add_queue)
+            batch.columns[codes.QUEUE_ID, row] = queue_id
 
     def _note_runs(self, batch: RecordBatch, numbers: Int64s, places: Int64s, wanted: NDArray[np.bool_]) -> None:
         columns = batch.columns[:, : batch.count]
@@ -190,11 +200,13 @@ def export_store(
         report = ExportReport()
         found, runs = export(unfinished.path, kind, plan, report, progress)
         choices = choices_of(fs, plan, runs)
-        if needed := needed_choices(plan, runs, choices):
+        needed, true_queues = needed_choices(plan, runs, choices), misnamed(fs, plan, found, choices)
+        if needed or true_queues:
             unfinished.clear()
-            report = ExportReport()
-            found, _ = export(unfinished.path, kind, replace(plan, choices=needed), report, progress)
-        report.account = account_of(fs, plan, found, choices, report.undecodable_places)
+            report, better = ExportReport(), replace(plan, choices=needed, true_queues=true_queues)
+            found, runs = export(unfinished.path, kind, better, report, progress)
+            choices = choices_of(fs, plan, runs)
+        report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
         report.missing_topics = _missing_topics(plan, runs)
         (unfinished.path / SUCCESS).touch()
         unfinished.publish(last=SUCCESS)

@@ -6,6 +6,7 @@ Thread rule: plain functions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -14,19 +15,22 @@ from numpy.typing import NDArray
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.export_plan import ExportPlan
 from gantrymq.tools.intact_records import FoundRecords
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import missing_end
-from gantrymq.tools.queue_account import LogExtent, QueueAccount
+from gantrymq.tools.queue_account import LogExtent, LostPlaces, QueueAccount
 from gantrymq.tools.queue_files import QueueFiles, as_units
 from gantrymq.tools.queue_runs import QueueChoice, QueueName, QueueRun, choose
 from gantrymq.tools.record_claims import RecordClaim, claims_at
 from gantrymq.tools.record_lookup import RecordLookup
 
 _CRC = "crc"
+_MOST_MISNAMED = 64  # neighbours in a queue: more are no flipped bits
+_UNKNOWN_QUEUE = "that it is of a queue that has no other message: a bit of its topic or queue id may be wrong"
 
 
 def choices_of(
@@ -42,13 +46,18 @@ def choices_of(
 
 def _place_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> int:
     """Where the unit of a queue offset leads; -1 where there is none."""
-    if queue_offset < 0:
-        return -1
+    return _unit_of(fs, plan, name, queue_offset)[0]
+
+
+def _unit_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> tuple[int, int]:
+    """Where the unit of a queue offset leads, and the size that it says; -1 and 0 where there is none."""
+    if queue_offset < 0 or not is_topic_storable(name[0]):
+        return -1, 0
     size = plan.config.mapped_file_size_consume_queue
     base = queue_offset * UNIT_SIZE // size * size
     files = QueueFiles(fs, plan.paths.consume_queue / name[0] / str(name[1]), *name, size, {base: size})
     unit = as_units(files.units(queue_offset, queue_offset + 1))[0]
-    return int(unit["phy_offset"]) if unit["size"] > 0 else -1
+    return (int(unit["phy_offset"]), int(unit["size"])) if unit["size"] > 0 else (-1, 0)
 
 
 def needed_choices(
@@ -64,39 +73,84 @@ def needed_choices(
     return needed
 
 
+def misnamed(
+    fs: FileSystem, plan: ExportPlan, found: FoundRecords, choices: Mapping[QueueName, QueueChoice]
+) -> dict[int, QueueName]:
+    """By place, the true queue of records that say another one: no CRC covers topic and queue id.
+
+    A queue's unit leads to the record, no other has its slot, and the record says this very offset.
+    """
+    files = log_files(fs, plan.paths)[0]
+    extent = _extent(fs, plan, found, files)
+    places: dict[int, tuple[QueueName, int, int]] = {}
+    lost = LostPlaces(extent.lost)
+    for one in _compared(fs, plan, extent, choices).messages:
+        name = one.topic, one.queue_id
+        for queue_offset in range(one.begin, one.end) if one.count <= _MOST_MISNAMED else ():
+            place, size = _unit_of(fs, plan, name, queue_offset)
+            if place >= 0 and lost.reason(place) is None:
+                places[place] = name, queue_offset, size
+    true_queues = {}
+    with closing(_lookup(fs, files)) as lookup:
+        for place, claim in claims_at(lookup, places).items():
+            name, queue_offset, size = places[place]
+            said = claim.topic, claim.queue_id
+            is_near = said != name and (said[0] == name[0] or said[1] == name[1])
+            is_it = is_near and (claim.queue_offset, claim.size_bytes) == (queue_offset, size)
+            if is_it and _unit_of(fs, plan, said, queue_offset)[0] != place:
+                true_queues[place] = name
+    return true_queues
+
+
 def account_of(
     fs: FileSystem,
     plan: ExportPlan,
     found: FoundRecords,
     choices: Mapping[QueueName, QueueChoice],
     undecodable: Mapping[int, str],
+    true_queues: Mapping[int, QueueName],
 ) -> LossAccount:
     """Everything that the store said it had, that ``plan`` wants, and that is not among the records found.
 
-    ``undecodable`` are places of records whose body cannot be decompressed, each with the reason.
+    ``undecodable`` are places of records whose body cannot be decompressed, each with the reason; ``true_queues`` is
+    what :func:`misnamed` said.
     """
     files = log_files(fs, plan.paths)[0]
-    lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
-    extent = LogExtent(_begin(plan, files), found.end_offset, lost, limit=_limit(plan, files))
-    queue_account = QueueAccount(fs, plan.paths, plan.config.mapped_file_size_consume_queue, extent)
-    slots = {name: FoundSlots(choice, found.end_offset - 1) for name, choice in choices.items()}
-    account = queue_account.compare_slots(slots, plan.selection.takes_queue)
+    extent = _extent(fs, plan, found, files)
+    lost = extent.lost
+    account = _compared(fs, plan, extent, choices)
     account.short_queues, account.filled = [], []
-    lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
-    try:
+    with closing(_lookup(fs, files)) as lookup:
         account.messages += _of_damaged_records(lookup, plan, lost, choices, account.messages)
         account.messages += _of_undecodable(lookup, undecodable)
-    finally:
-        lookup.close()
-    account.messages = list(_within(plan, account.messages))
-    account.ranges = lost if plan.has_end or not _reads_the_end(plan, files) else [
-        *lost, *missing_end(fs, plan.paths, plan.config, extent, account)
-    ]  # fmt: skip
-    account.ranges += [one for name, choice in choices.items() for one in _duplicates(plan, name, choice)]
-    account.ranges = sorted(_of_wanted_topics(lookup, plan, account.ranges), key=lambda one: one.start)
-    lookup.close()
-    account.repaired = [one for name, choice in choices.items() for one in _repaired(name, choice)]
+        account.messages = list(_within(plan, account.messages))
+        ranges = [*lost, *(one for name, choice in choices.items() for one in _duplicates(plan, name, choice))]
+        if not plan.has_end and _reads_the_end(plan, files):
+            ranges += missing_end(fs, plan.paths, plan.config, extent, account)
+        account.ranges = sorted(_of_wanted_topics(lookup, plan, ranges), key=lambda one: one.start)
+        account.repaired = list(_renamed(lookup, true_queues))
+    for name, choice in choices.items():
+        account.repaired += _repaired(name, choice)
+        if choice.only is not None and not fs.exists(plan.paths.consume_queue / name[0] / str(name[1])):
+            account.repaired.append(_repair(name, choice.only, choice.only.begin, _UNKNOWN_QUEUE))
     return account
+
+
+def _extent(fs: FileSystem, plan: ExportPlan, found: FoundRecords, files: Sequence[LogFile]) -> LogExtent:
+    lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
+    return LogExtent(_begin(plan, files), found.end_offset, lost, limit=_limit(plan, files))
+
+
+def _compared(
+    fs: FileSystem, plan: ExportPlan, extent: LogExtent, choices: Mapping[QueueName, QueueChoice]
+) -> LossAccount:
+    account = QueueAccount(fs, plan.paths, plan.config.mapped_file_size_consume_queue, extent)
+    slots = {name: FoundSlots(choice, extent.end - 1) for name, choice in choices.items()}
+    return account.compare_slots(slots, plan.selection.takes_queue)
+
+
+def _lookup(fs: FileSystem, files: Sequence[LogFile]) -> RecordLookup:
+    return RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
 
 
 class FoundSlots:
@@ -202,6 +256,12 @@ def _duplicates(plan: ExportPlan, name: QueueName, choice: QueueChoice) -> Itera
         path = next((file.path for file in plan.files if file.base <= run.phy_offset < file.end), plan.paths.commit_log)
         reason = f"a record that says it is {name[0]}/{name[1]} offset {run.begin}, which another one is"
         yield LostRange(path, run.phy_offset, run.phy_end, reason)
+
+
+def _renamed(lookup: RecordLookup, true_queues: Mapping[int, QueueName]) -> Iterator[RepairedRecord]:
+    for place, claim in claims_at(lookup, true_queues).items():
+        said = f"topic {claim.topic}, queue {claim.queue_id}"
+        yield RepairedRecord(*true_queues[place], claim.queue_offset, place, claim.size_bytes, said)
 
 
 def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:

@@ -79,7 +79,8 @@ class ExportPlan:
     """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes.
 
     ``log_begin`` is where the log begins, of which ``files`` may be a part. ``begins`` are the places of the records of
-    offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count.
+    offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count;
+    ``true_queues`` of records, by their place, which queue they are of, whatever they say.
     """
 
     paths: StorePaths
@@ -92,6 +93,7 @@ class ExportPlan:
     decompress: bool
     is_live: bool = False
     choices: dict[QueueName, QueueChoice] = field(default_factory=dict)
+    true_queues: dict[int, QueueName] = field(default_factory=dict)
 
     @property
     def has_end(self) -> bool:

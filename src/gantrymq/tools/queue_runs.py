@@ -97,7 +97,7 @@ class QueueChoice:
     Those in front of ``begin`` in the log are of an older topic of that name. Of the runs in ``dropped`` the slots
     [from, to) are those of other records. ``renumbered`` are (run, true offset of its first record), ``moved`` the runs
     that count though they say that they lie elsewhere, ``duplicates`` single records that say the slot of another.
-    ``covered`` are the slots with a message.
+    ``covered`` are the slots with a message. ``only`` is the one record of a queue that should have had others.
     """
 
     begin: int = 0
@@ -105,6 +105,7 @@ class QueueChoice:
     renumbered: list[tuple[QueueRun, int]] = field(default_factory=list)
     moved: list[QueueRun] = field(default_factory=list)
     duplicates: list[QueueRun] = field(default_factory=list)
+    only: QueueRun | None = None
     covered: Coverage = field(default_factory=lambda: Coverage(0))
 
     def is_trivial(self, runs: Sequence[QueueRun]) -> bool:
@@ -149,6 +150,8 @@ def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> Qu
             alone.append(at)
             continue
         choice.covered.cover(first, first + run.length)
+    if len(placed) == len(alone) == 1 and placed[0].begin > 0:
+        choice.only = placed[0]
     for at in alone:
         _take_alone(choice, placed[at], joins=_stands_between(placed, firsts, at))
     for run in runs:
