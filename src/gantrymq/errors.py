@@ -129,6 +129,16 @@ class SyncFailedError(DiskError):
     """
 
 
+class NotInPlaceError(SyncFailedError):
+    """A file or directory of an open store was removed, replaced or cut by another program.
+
+    What is written to it afterwards is lost, though every sync succeeds.
+    """
+
+    def __init__(self, path: str | Path, what: str) -> None:
+        super().__init__(path, f"{what} by another program while the store had it open")
+
+
 class DiskFullError(StoreError):
     """The file system has no room for ``needed_bytes`` more."""
 

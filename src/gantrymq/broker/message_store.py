@@ -21,6 +21,7 @@ from gantrymq.errors import DiskFullError, StoreBehindError, StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.kernels.codes import CHECK_OFF
+from gantrymq.logs import get_logger
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
@@ -32,6 +33,7 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.record_scan import RecordScan
 
+log = get_logger()
 _UNITS_A_READ = 512
 _CATCH_UP_S = 5.0
 _CATCH_UP_STEP_S = 0.001
@@ -56,6 +58,21 @@ class PulledMessages:
 
 class BrokerMessageStore(MessageStore):
     """A :class:`MessageStore` with a broker's way of writing and reading it."""
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        """As the store does, with a line in the log for each failure that is not a repetition."""
+        is_repeated = any(str(error) == str(other) for _, other in self.failures)
+        super()._note_failure(name, error)
+        if is_repeated:
+            return
+        if self._flush_failed:
+            log.error(
+                "the store acknowledges nothing more: stop the broker and run `gantrymq store verify`",
+                service=name,
+                error=str(error),
+            )
+        else:
+            log.error("a service of the store failed, and tries again", service=name, error=str(error))
 
     # Writing
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,14 @@ class Entry:
     is_link: bool = False
 
 
+class Identity(NamedTuple):
+    """What a name leads to, or what is open: the same file has the same first two numbers."""
+
+    device: int
+    inode: int
+    size_bytes: int
+
+
 class File(Protocol):
     """An open file. Reading is safe from any thread; writers must not write the same bytes at the same time."""
 
@@ -41,6 +49,10 @@ class File(Protocol):
 
     def size(self) -> int:
         """Its length in bytes."""
+        ...
+
+    def identity(self) -> Identity:
+        """Which file is open."""
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -126,6 +138,10 @@ class File(Protocol):
 class FileLock(Protocol):
     """A held lock of a store directory."""
 
+    def identity(self) -> Identity:
+        """Which lock file is held."""
+        ...
+
     def release(self) -> None:
         """Give the lock back. Releasing twice is harmless."""
         ...
@@ -150,6 +166,10 @@ class FileSystem(Protocol):
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or a directory."""
+        ...
+
+    def identity(self, path: Path) -> Identity | None:
+        """Which file or directory a name leads to; None where there is none."""
         ...
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:

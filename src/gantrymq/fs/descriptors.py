@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StorePermissionError, SyncFailedError
+from gantrymq.fs.api import Identity
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -61,6 +62,11 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Which file it is."""
+    return Identity(status.st_dev, status.st_ino, status.st_size)
 
 
 def nearest_directory(path: Path) -> Path:

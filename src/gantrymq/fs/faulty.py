@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
-from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem
+from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem, Identity
 from gantrymq.fs.memory import MemoryFile
 
 
@@ -45,6 +45,10 @@ class FaultyFile:
     def size(self) -> int:
         """Its length in bytes."""
         return self._inner.size()
+
+    def identity(self) -> Identity:
+        """As the inner file."""
+        return self._inner.identity()
 
     def read_at(self, position: int, length: int) -> bytes:
         """As the inner file, or the error."""
@@ -165,6 +169,10 @@ class FaultyFileSystem:
     def exists(self, path: Path) -> bool:
         """As the inner file system."""
         return self.inner.exists(path)
+
+    def identity(self, path: Path) -> Identity | None:
+        """As the inner file system."""
+        return self.inner.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """As the inner file system, or the error."""

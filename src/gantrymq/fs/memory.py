@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import DiskFullError, StoreLockedError
-from gantrymq.fs.api import Bytes, Entry
+from gantrymq.fs.api import Bytes, Entry, Identity
 from gantrymq.fs.memory_inode import PAGE_SIZE, MemoryInode, in_units, resized
 
 
@@ -42,6 +42,10 @@ class MemoryFile:
     def size(self) -> int:
         """Its length in bytes."""
         return len(self._inode.live)
+
+    def identity(self) -> Identity:
+        """Which file is open."""
+        return Identity(0, id(self._inode), self.size())
 
     def read_at(self, position: int, length: int) -> bytes:
         """At most ``length`` bytes from ``position``."""
@@ -151,9 +155,14 @@ class _Change:
 
 
 class _MemoryLock:
-    def __init__(self, held: set[Path], path: Path) -> None:
+    def __init__(self, held: set[Path], path: Path, file: MemoryFile) -> None:
         self._held = held
         self._path = path
+        self._file = file
+
+    def identity(self) -> Identity:
+        """Which lock file is held."""
+        return self._file.identity()
 
     def release(self) -> None:
         """Give the lock back."""
@@ -274,6 +283,11 @@ class MemoryFileSystem:
         """Whether there is a file or a directory."""
         return path in self._live or path == path.parent
 
+    def identity(self, path: Path) -> Identity | None:
+        """Which file or directory a name leads to."""
+        inode = self._live.get(path)
+        return Identity(0, id(inode), len(inode.live)) if inode is not None else None
+
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """Make a directory and those above it; if ``synced`` their names are durable, with all names beside them."""
         with self._guard:
@@ -316,9 +330,10 @@ class MemoryFileSystem:
         with self._guard:
             if path in self._locked:
                 raise StoreLockedError(path.parent, "is already open")
-            self.open(path, writable=True, create=True).write_at(0, text)
+            file = self.open(path, writable=True, create=True)
+            file.write_at(0, text)
             self._locked.add(path)
-            return _MemoryLock(self._locked, path)
+            return _MemoryLock(self._locked, path, file)
 
     def _change(self, names: dict[Path, MemoryInode | None]) -> None:
         change = _Change(next(iter(names)).parent, names)

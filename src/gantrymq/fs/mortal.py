@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantrymq.errors import DiskError
-from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem
+from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem, Identity
 
 
 class MortalFile:
@@ -28,6 +28,10 @@ class MortalFile:
     def size(self) -> int:
         """Its length in bytes."""
         return self._inner.size()
+
+    def identity(self) -> Identity:
+        """As the inner file."""
+        return self._inner.identity()
 
     def read_at(self, position: int, length: int) -> bytes:
         """As the inner file."""
@@ -119,6 +123,10 @@ class MortalFileSystem:
     def exists(self, path: Path) -> bool:
         """As the inner file system."""
         return self._inner.exists(path)
+
+    def identity(self, path: Path) -> Identity | None:
+        """As the inner file system."""
+        return self._inner.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """As the inner file system, while there is one."""

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.fs import pages
-from gantrymq.fs.api import Bytes, Entry, FileLock
-from gantrymq.fs.descriptors import data_from, named_errors, open_descriptor
+from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
+from gantrymq.fs.descriptors import data_from, identity_of, named_errors, open_descriptor
 from gantrymq.fs.holes import data_end
 from gantrymq.fs.real import RealFileSystem
 
@@ -44,6 +44,12 @@ class OverlayFile:
             return len(self._array)
         with named_errors(self._path):
             return os.fstat(self._source_fd()).st_size
+
+    def identity(self) -> Identity:
+        """Which file is open; of what is in memory alone, that."""
+        if self._source is not None:
+            return identity_of(os.fstat(self._source))
+        return Identity(0, id(self), self.size())
 
     def read_at(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position``; fewer only where the file ends."""
@@ -149,6 +155,10 @@ class OverlayFile:
 
 
 class _NoLock:
+    def identity(self) -> Identity:
+        """Nothing was taken."""
+        return Identity(0, 0, 0)
+
     def release(self) -> None:
         """Nothing was taken."""
 
@@ -203,6 +213,14 @@ class OverlayFileSystem:
         if path in self._changed or path in self._directories:
             return True
         return path not in self._removed and self._real.exists(path)
+
+    def identity(self, path: Path) -> Identity | None:
+        """Which file or directory of the disk a name leads to; of the view's own, one for all."""
+        if path in self._changed:
+            return self._changed[path].identity()
+        if path in self._directories:
+            return Identity(0, 0, 0)
+        return None if path in self._removed else self._real.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """Remember a directory, and those above it that the view does not have."""

@@ -20,13 +20,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from gantrymq.errors import DiskFullError, StoreLockedError
+from gantrymq.errors import DiskFullError, NotAStoreError, StoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs import pages
-from gantrymq.fs.api import Bytes, Entry, FileLock
+from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
 from gantrymq.fs.descriptors import (
     begin_writing,
     data_from,
     direct_descriptor,
+    identity_of,
     let_go,
     make_one_directory,
     named_errors,
@@ -66,6 +67,11 @@ class RealFile:
         """Its length in bytes."""
         with named_errors(self._path):
             return os.fstat(self._fd).st_size
+
+    def identity(self) -> Identity:
+        """Which file is open."""
+        with named_errors(self._path):
+            return identity_of(os.fstat(self._fd))
 
     def read_at(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position``; fewer only where the file ends."""
@@ -247,6 +253,14 @@ class RealFileSystem:
         with named_errors(path):
             return path.exists()
 
+    def identity(self, path: Path) -> Identity | None:
+        """Which file or directory a name leads to."""
+        try:
+            with named_errors(path):
+                return identity_of(os.stat(path))
+        except (FileNotFoundError, NotAStoreError):  # a directory above it may be gone, or be a file now
+            return None
+
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
         """Make a directory and those above it; each name is synced, or a synced file below could be lost with it."""
         missing = []
@@ -308,10 +322,29 @@ class RealFileSystem:
         return _RecordLock(path, text)
 
 
+def _locked_directory(path: Path) -> int:
+    """A descriptor of the directory, locked; -1 where the file system has no such locks. Raises BlockingIOError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise
+    except OSError:
+        os.close(fd)
+        return -1
+    return fd
+
+
 class _RecordLock:
-    """A POSIX record lock, exclusive also within this process."""
+    """A POSIX record lock, exclusive also within this process; and a lock on the directory, where that can be had.
+
+    RocketMQ knows the record lock alone. It guards nothing when somebody has removed the lock file, for the next
+    broker then locks a new one: so the directory is locked too (flock).
+    """
 
     _held: ClassVar[set[tuple[int, int]]] = set()
+    _directories: ClassVar[set[int]] = set()  # descriptors, which a forked child must not keep
     _guard = threading.Lock()
 
     def __init__(self, path: Path, text: bytes) -> None:
@@ -319,10 +352,17 @@ class _RecordLock:
             self._refuse_if_held_here(path)
             self._fd = open_descriptor(path, os.O_RDWR | os.O_CREAT)
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            except OSError as error:
+                with named_errors(path):
+                    self._directory_fd = -1
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                    self._directory_fd = _locked_directory(path.parent)
+            except (OSError, StoreError) as error:
                 os.close(self._fd)
-                raise StoreLockedError(path.parent, "is open in another process") from error
+                if isinstance(error, BlockingIOError | StorePermissionError):
+                    raise StoreLockedError(path.parent, "is open in another process") from error
+                raise
+            if self._directory_fd >= 0:
+                self._directories.add(self._directory_fd)
             status = os.fstat(self._fd)
             self._identity = (status.st_dev, status.st_ino)
             self._held.add(self._identity)
@@ -339,10 +379,27 @@ class _RecordLock:
         if (status.st_dev, status.st_ino) in self._held:
             raise StoreLockedError(path.parent, "is already open in this process")
 
+    def identity(self) -> Identity:
+        """Which lock file is held."""
+        return identity_of(os.fstat(self._fd))
+
+    @classmethod
+    def _forget_directories(cls) -> None:
+        for descriptor in cls._directories:
+            os.close(descriptor)
+        cls._directories.clear()
+
     def release(self) -> None:
         """Give the lock back."""
         with self._guard:
+            if self._directory_fd in self._directories:  # not in a forked child
+                self._directories.discard(self._directory_fd)
+                fcntl.flock(self._directory_fd, fcntl.LOCK_UN)
+                os.close(self._directory_fd)
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
                 self._held.discard(self._identity)
+
+
+os.register_at_fork(after_in_child=_RecordLock._forget_directories)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gantrymq.errors import GantrymqError, WrongFileSizeError
+from gantrymq.errors import GantrymqError, NotInPlaceError, WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import File, FileSystem
@@ -186,9 +186,20 @@ class IndexService:
         with suppress(GantrymqError):
             self._fs.remove(file.path)
 
+    def require_in_place(self, file: IndexFile) -> None:
+        """Raise NotInPlaceError where another program has removed or cut ``file``, one of these."""
+        found = self._fs.identity(file.path)
+        if file not in self._files:  # retention was faster
+            return
+        if found is None:
+            raise NotInPlaceError(file.path, "was removed")
+        if found.size_bytes != file.size:
+            raise NotInPlaceError(file.path, f"was cut or extended to {found.size_bytes} bytes")
+
     def _flush_full(self, file: IndexFile) -> None:
         file.settle()
         file.flush()
+        self.require_in_place(file)
         self._full_file_flushed(file.header.end_timestamp_ms)
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int = 0, end_ms: int = EVERYTHING_MS) -> list[int]:

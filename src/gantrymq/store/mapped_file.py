@@ -20,7 +20,7 @@ from types import TracebackType
 import numpy as np
 
 from gantrymq.errors import StoreError, SyncFailedError
-from gantrymq.fs.api import Bytes, File
+from gantrymq.fs.api import Bytes, File, Identity
 
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
@@ -218,6 +218,11 @@ class MappedFile:
         if least_pages > 0:
             return ready // PAGE_SIZE - flushed // PAGE_SIZE >= least_pages
         return ready > flushed
+
+    def identity(self) -> Identity | None:
+        """Which file is open; None where none is."""
+        with self._guard:
+            return self._file.identity() if self._file is not None else None
 
     def begin_flush(self) -> None:
         """Let the disk begin with what :meth:`flush` will wait for."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gantrymq.errors import GantrymqError, MissingFileError, StoreError, WrongFileSizeError
+from gantrymq.errors import GantrymqError, MissingFileError, NotInPlaceError, StoreError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
@@ -177,7 +177,10 @@ class MappedFileQueue:
 
     def _create(self, offset: int) -> MappedFile:
         with self._making:
-            mapped = self._ahead.get(offset) or self._make(offset)
+            mapped = self._ahead.get(offset)
+            found = self._fs.identity(mapped.path) if mapped is not None else None
+            if mapped is None or found is None or found.size_bytes != self.file_size:
+                mapped = self._make(offset)  # again, where another program has removed or cut it
             if self._equip is not None:
                 self._equip(mapped)
             # Not before the file is in the list may anybody think about the one to be made ahead.
@@ -374,9 +377,24 @@ class MappedFileQueue:
             return True
         where = file.file_from_offset + file.flush(least_pages)
         unchanged = where == self.flushed_where
+        if not unchanged:  # a sync succeeds as well for a file that has no name any more
+            self.require_in_place(file)
         self.flushed_where = where
         self.committed_where = max(self.committed_where, where)
         return unchanged
+
+    def require_in_place(self, file: MappedFile) -> None:
+        """Raise NotInPlaceError where somebody has removed, replaced or cut ``file``, one of these."""
+        found = self._fs.identity(file.path)
+        opened = file.identity()
+        if file not in self._files or not file.is_available:  # we remove it ourselves
+            return
+        if found is None:
+            raise NotInPlaceError(file.path, "was removed")
+        if opened is not None and found[:2] != opened[:2]:
+            raise NotInPlaceError(file.path, "was replaced")
+        if found.size_bytes != file.size:
+            raise NotInPlaceError(file.path, f"was cut or extended to {found.size_bytes} bytes")
 
     def begin_flush(self) -> None:
         """Let the disk begin with what :meth:`flush_all` will wait for."""

@@ -46,6 +46,7 @@ from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
 from gantrymq.store.schedule import ScheduleMessageService
+from gantrymq.store.store_watch import StoreWatch
 from gantrymq.store.transient_pool import TransientStorePool
 from gantrymq.store.writing import WritingStore
 
@@ -242,10 +243,16 @@ class MessageStore(WritingStore):
             self._flush_runner,
             self._reput_runner,
             self._runner(flush_queues),
+            self._runner(self._watch()),
             *(self._housekeepers() if housekeeping else ()),
         ]
         for runner in self._runners:
             runner.start()
+
+    def _watch(self) -> StoreWatch:
+        paths = self._paths
+        directories = (*paths.writable_commit_logs, paths.consume_queue, paths.index)
+        return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
     def _last_timestamp_ms(self) -> int:
         """The store time of the newest message that a queue has; 0 where none is, or where it is minutes ahead.
