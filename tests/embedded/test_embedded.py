@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from gantrymq import (
     StoreReader,
 )
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreLockedError
+from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreClosedError, StoreLockedError
 from gantrymq.fs.mortal import MortalFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import COMPRESSED
@@ -437,6 +438,53 @@ def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(progr
 def test_what_is_stored_is_read_in_a_forked_process_too() -> None:
     program = 'send(b"two"); broker.wait_for_messages("orders", 2, timeout_s=1); print("both", flush=True)'
     assert re.fullmatch(r"both\n\[b'\w+', b'\w+'\] True\n", forked(program))
+
+
+# Dropped, closed, not started
+
+
+def test_a_broker_that_is_dropped_stops_removes_its_store_and_says_so() -> None:
+    def use_and_drop() -> Path:
+        broker = EmbeddedBroker()
+        broker.start()
+        broker.create_topic("dropped")
+        return broker.store_path
+
+    with pytest.warns(ResourceWarning, match="EmbeddedBroker was dropped without close"):
+        path = use_and_drop()
+    deadline = time.monotonic() + 60
+    while path.exists() or any(one.name == "gantrymq-embedded broker" for one in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_is_asked_of_a_closed_broker_is_an_error_and_begins_nothing() -> None:
+    broker = EmbeddedBroker()
+    with broker:
+        broker.create_topic("orders", 1)
+        with Producer(broker.namesrv) as producer:
+            producer.send(Message("orders", b"one"))
+    threads = set(threading.enumerate())
+    for read in (broker.messages, broker.bodies):
+        with pytest.raises(StoreClosedError, match="the embedded broker was closed, and its temporary store removed"):
+            read("orders")
+    with pytest.raises(StoreClosedError):
+        broker.wait_for_messages("orders", 1)
+    with pytest.raises(RemotingError, match="does not run"):
+        broker.create_topic("more")
+    with pytest.raises(RemotingError, match="does not run"):
+        broker.consumer_offsets("group", "orders")
+    broker.stop()
+    broker.kill()
+    assert set(threading.enumerate()) <= threads
+    with broker:  # a new life, with a store of its own
+        assert broker.bodies("orders") == []
+
+
+def test_a_store_that_stays_is_read_once_its_broker_is_closed(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
+        producer.send(Message("orders", b"one"))
+    assert broker.bodies("orders") == [b"one"]
 
 
 # The file system below a kill

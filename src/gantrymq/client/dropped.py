@@ -18,17 +18,19 @@ log = get_logger("gantrymq.client")
 
 
 def close_when_dropped(
-    owner: object,
+    owner: Owner,
     loop: LoopThread,
     last: Callable[[], Coroutine[Any, Any, None]],
     then: Callable[[], None] | None = None,
-) -> None:
+) -> finalize[..., Owner]:
     """Once ``owner`` is collected, let ``last`` run in the thread and end it; ``then`` is called at the end.
 
     Neither may lead to ``owner``. A line of the log and a ResourceWarning name what was not closed. Not at the end of
     the program: its threads may stand still by then.
     """
-    finalize(owner, _dropped, type(owner).__name__, loop, last, then).atexit = False
+    finalizer = finalize(owner, _dropped, type(owner).__name__, loop, last, then)
+    finalizer.atexit = False
+    return finalizer
 
 
 def _dropped(

@@ -17,16 +17,19 @@ import threading
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
 
+from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
 from gantrymq.embedded.life import BrokerLife, Settings
+from gantrymq.errors import RemotingError, StoreClosedError
 from gantrymq.model.message import StoredMessage
 
 _LOOK_AGAIN_S = 0.02
@@ -53,6 +56,8 @@ class EmbeddedBroker:
         path = Path(store or "")
         self._life = BrokerLife(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
         self._loop: LoopThread | None = None
+        self._drops: list[finalize[..., EmbeddedBroker]] = []
+        self._is_closed = False
         self._pid = os.getpid()
         self._remove: finalize[..., EmbeddedBroker] | None = None
         if store is None:
@@ -108,8 +113,9 @@ class EmbeddedBroker:
         self._change(self._life.start())
 
     def stop(self) -> None:
-        """Shut it down cleanly; it can be started again on the same store and ports."""
-        self._change(self._life.stop())
+        """Shut it down cleanly; it can be started again on the same store and ports. Harmless where nothing runs."""
+        if self._loop is not None:
+            self._change(self._life.stop())
 
     def kill(self) -> None:
         """End it as SIGKILL ends a process: connections break, and nothing more is written.
@@ -117,7 +123,8 @@ class EmbeddedBroker:
         What was written stays, as the page cache keeps it; offsets and topics that were not yet saved, the checkpoint
         that would have been, are lost, and the next start recovers.
         """
-        self._change(self._life.kill())
+        if self._loop is not None:
+            self._change(self._life.kill())
 
     def restart(self) -> None:
         """Stop it where it runs, and start it again on the same store and ports."""
@@ -131,7 +138,7 @@ class EmbeddedBroker:
         if os.getpid() != self._pid:  # a fork's copy: thread, broker and directory are the parent's
             return
         with self._lock:
-            loop, self._loop = self._loop, None
+            loop, self._loop, self._is_closed = self._loop, None, True
             try:
                 if loop is not None:
                     loop.close(self._life.stop())
@@ -142,8 +149,11 @@ class EmbeddedBroker:
     # What is in it
 
     def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
-        """Make a topic, or give it another number of queues; returns when it has a route. Raises MQBrokerError."""
-        self._thread().run(self._life.create_topic(topic, queues, order=order))
+        """Make a topic, or give it another number of queues; returns when it has a route.
+
+        Raises MQBrokerError, and RemotingError where the broker does not run.
+        """
+        self._running().run(self._life.create_topic(topic, queues, order=order))
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed.
@@ -153,6 +163,8 @@ class EmbeddedBroker:
 
         A fork's copy reads the files, as of a killed one: nothing moves in its copy of the store.
         """
+        if self._is_closed and self._remove is not None:
+            raise StoreClosedError(self.store_path, "the embedded broker was closed, and its temporary store removed")
         store = self._life.store if os.getpid() == self._pid else None
         limit = self._life.max_decompressed_body_size
         if store is not None:
@@ -175,7 +187,12 @@ class EmbeddedBroker:
 
     def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
         """How far a group has consumed a topic: the next offset by queue, as the broker knows it now."""
-        return self._thread().run(self._life.consumer_offsets(group, topic))
+        return self._running().run(self._life.consumer_offsets(group, topic))
+
+    def _running(self) -> LoopThread:
+        if self._loop is None:
+            raise RemotingError("the embedded broker does not run: start it, or enter it with `with`")
+        return self._loop
 
     def _change(self, life: Coroutine[Any, Any, None]) -> None:
         with self._lock:
@@ -184,14 +201,27 @@ class EmbeddedBroker:
     def _thread(self) -> LoopThread:
         with self._lock:
             if self._loop is None:
+                self._is_closed = False
                 if self._remove is not None and not self._remove.alive:
                     self._make_temporary()  # after a close, which took both
                 self._loop = LoopThread("embedded broker")
+                last = None if self._remove is None else partial(_remove, self._life.store_path, self._pid)
+                self._drops.append(close_when_dropped(self, self._loop, self._life.stop, last))
             return self._loop
 
     def _make_temporary(self) -> None:
         self._life.store_path = directory = Path(mkdtemp(prefix="gantrymq-"))
-        self._remove = finalize(self, _remove, directory, self._pid)  # at the latest when the process ends
+        self._drops = []
+        self._remove = finalize(self, _remove_unless_dropped, directory, self._pid, self._drops)
+
+
+def _remove_unless_dropped(directory: Path, pid: int, drops: list[finalize[..., EmbeddedBroker]]) -> None:
+    """What a close does, and the end of the process; where the broker was dropped its thread does so once it ended.
+
+    Of two finalizers the one that was made last is called first.
+    """
+    if all(drop.alive for drop in drops):
+        _remove(directory, pid)
 
 
 def _remove(directory: Path, pid: int) -> None:
