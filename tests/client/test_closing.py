@@ -14,11 +14,20 @@ from typing import Any
 
 import pytest
 
-from gantrymq import ConsumeFromWhere, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer
+from gantrymq import (
+    AdminClient,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PullClient,
+    PushConsumer,
+)
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.loop_thread import LoopThread
-from gantrymq.errors import MQClientError
+from gantrymq.errors import AlreadyStartedError, MQClientError
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 MESSAGES, ENOUGH = 20, 5
@@ -238,3 +247,53 @@ def test_clients_may_be_closed_at_the_end_of_the_program(broker: EmbeddedBroker,
     assert (done.returncode, done.stderr) == (0, "")
     [offsets] = tmp_path.rglob("offsets.json")
     assert ":20" in offsets.read_text()
+
+
+def test_every_client_is_started_by_with_and_may_be_told_to_start_once_more(broker: EmbeddedBroker) -> None:
+    seen = threading.Event()
+    consumer = PushConsumer(broker.namesrv, consumer_group="alike", **FIRST)
+    consumer.subscribe("Closing")
+    consumer.listen(lambda messages, context: seen.set())
+    with (
+        consumer,
+        Producer(broker.namesrv) as producer,
+        LitePullConsumer(broker.namesrv, consumer_group="alike2") as two,
+    ):
+        assert seen.wait(60)
+        for client in (consumer, producer, two):
+            client.start()
+        for client in (consumer, two):
+            with pytest.raises(AlreadyStartedError):
+                client.start()
+
+
+def test_a_push_consumer_without_a_listener_is_started_in_the_block(broker: EmbeddedBroker) -> None:
+    seen = threading.Event()
+    with PushConsumer(broker.namesrv, consumer_group="alike3", **FIRST) as consumer:
+        consumer.subscribe("Closing")
+        consumer.listen(lambda messages, context: seen.set())
+        consumer.start()
+        assert seen.wait(60)
+
+
+def test_a_push_consumer_that_cannot_be_started_by_with_leaves_no_thread() -> None:
+    consumer = PushConsumer("127.0.0.1:1", consumer_group="nowhere", connect_timeout_ms=500)
+    consumer.subscribe("Closing")
+    consumer.listen(lambda messages, context: None)
+    with pytest.raises(ConnectionError), consumer:
+        raise AssertionError("never")
+    assert not client_threads()
+
+
+@pytest.mark.parametrize("client", [AdminClient, PullClient])
+def test_a_plain_client_that_is_dropped_leaves_no_descriptor(
+    broker: EmbeddedBroker, client: Callable[..., Any]
+) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def use_and_drop() -> None:
+        client(broker.namesrv).topics()
+
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        use_and_drop()
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "its descriptors are gone, the broker's too")

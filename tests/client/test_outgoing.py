@@ -1,8 +1,10 @@
 """What a producer does to a message before it leaves, without any broker."""
 
+import itertools
 import os
 import re
 import zlib
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +29,14 @@ CONFIG = ProducerConfig("127.0.0.1:9876", producer_group="group")
 QUEUE = MessageQueue("T", "broker-a", 3)
 
 
+def ids() -> Callable[[], str]:
+    numbers = itertools.count(1)
+    return lambda: str(next(numbers))
+
+
+IDS = ids()
+
+
 def test_a_message_and_its_request() -> None:
     message = Message("T", b"body", tags="a", keys=("k1", "k2"), properties={"x": "ü"}, delay_level=3, flag=7)
     outgoing = prepare(message, "ID", CONFIG)
@@ -44,7 +54,7 @@ def test_a_message_and_its_request() -> None:
 
 def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
     message = Message("T", b"body", keys="4711")  # type: ignore[arg-type]
-    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], ["ID", "IDS"], CONFIG)):
+    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], IDS, CONFIG)):
         with pytest.raises(MQClientError, match="keys='4711'"):
             refused()
 
@@ -52,7 +62,7 @@ def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
 @pytest.mark.parametrize("body", ["text", None, 5, ["b"]])
 def test_a_body_that_is_not_bytes_is_refused_in_words(body: Any) -> None:
     message, reason = Message("T", body), f"the message body is of type {type(body).__name__}, not bytes"
-    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], ["ID", "IDS"], CONFIG)):
+    for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], IDS, CONFIG)):
         with pytest.raises(MQClientError, match=reason):
             refused()
     assert prepare(Message("T", memoryview(b"x")), "ID", CONFIG).body == b"x"
@@ -90,7 +100,7 @@ def test_a_body_that_is_compressed_already_is_not_compressed_twice() -> None:
 def test_a_body_may_be_any_buffer_of_bytes_and_is_what_it_was_when_it_was_given(kind: Any) -> None:
     given = bytearray(b"before")
     message = Message("T", given if kind is bytearray else kind(given))
-    outgoing, batch = prepare(message, "ID", CONFIG), prepare_batch([message], ["ID", "IDS"], CONFIG)
+    outgoing, batch = prepare(message, "ID", CONFIG), prepare_batch([message], IDS, CONFIG)
     given[:] = b"behind"
     assert outgoing.body == b"before"
     assert [one.body for one in decode_batch(batch.body)] == [b"before"]
@@ -106,7 +116,7 @@ def test_a_namespace_is_put_in_front() -> None:
 
 def test_a_batch() -> None:
     messages = [Message("T", b"one", tags="a"), Message("T", b"two", flag=2)]
-    outgoing = prepare_batch(messages, ["1", "2", "3"], CONFIG)
+    outgoing = prepare_batch(messages, ids(), CONFIG)
     assert outgoing.ids == "1,2"
     assert outgoing.request(CONFIG, QUEUE, 0).code == RequestCode.SEND_BATCH_MESSAGE
     assert [(one.flag, one.body) for one in decode_batch(outgoing.body)] == [(0, b"one"), (2, b"two")]
@@ -144,7 +154,7 @@ def test_what_is_not_sent_is_said_in_rocketmq_s_words(message: Message, reason: 
 )
 def test_what_is_no_batch(messages: list[Message], reason: str) -> None:
     with pytest.raises(MQClientError, match=reason):
-        prepare_batch(messages, ["1", "2", "3"], CONFIG)
+        prepare_batch(messages, ids(), CONFIG)
 
 
 @pytest.mark.parametrize("settings", [{"producer_group": ""}, {"producer_group": "a b"}, {"compression_level": 10}])

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
+from gantrymq.client.arguments import checked
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import Closing
 from gantrymq.client.calls import Call
@@ -114,6 +115,7 @@ class AsyncProducer:
             self._unless_dropped.detach()
         await self._closing.done()
 
+    @checked
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may go to."""
         return (await self._routes.find(self._full(topic))).publish
@@ -160,8 +162,7 @@ class AsyncProducer:
 
     def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """The same for a batch. Thread rule: any thread."""
-        ids = [self._ids.new() for _ in range(len(messages) + 1)]
-        return prepare_batch(messages, ids, self._config)
+        return prepare_batch(messages, self._ids.new, self._config)
 
     async def deliver(
         self,
@@ -172,6 +173,7 @@ class AsyncProducer:
     ) -> SendResult:
         """Send what was made ready; ``leaves`` is asked right before whether it may, and cannot be taken back then."""
         self._check_open()
+        check_way(queue, timeout_ms)
         async with self._window.entered(len(outgoing.body)):
             if not leaves():
                 raise asyncio.CancelledError
@@ -182,6 +184,7 @@ class AsyncProducer:
     ) -> None:
         """The same for a message of which nothing is learned."""
         self._check_open()
+        check_way(queue, None)
         async with self._window.entered(len(outgoing.body)):
             await self._send_oneway(outgoing, queue)
 
@@ -191,7 +194,8 @@ class AsyncProducer:
 
     async def _send_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
-        chosen = _chosen(route, queue) or self._fault.select(route.publish, None, self._clock.now_ms())
+        given = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
+        chosen = given or self._fault.select(route.publish, None, self._clock.now_ms())
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         try:
             await self._client.tell(_master(route, chosen), request)
@@ -205,7 +209,7 @@ class AsyncProducer:
         wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
         began_ms = self._now_ms()
         route = await self._routes.find(outgoing.topic, wait_ms)
-        chosen = _chosen(route, queue)
+        chosen = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
         if chosen is not None:
             return await self._attempt(outgoing, route, chosen, max(wait_ms - (self._now_ms() - began_ms), 1))
         return await self._send_anywhere(outgoing, route, wait_ms, began_ms)
@@ -294,10 +298,30 @@ def _heartbeat(producer_group: str, client_id: str) -> HeartbeatData:
     return HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=producer_group)])
 
 
+def check_way(queue: object, timeout_ms: object) -> None:
+    """Refuse what a send is given beside its message; raises MQClientError."""
+    if queue is not None and not isinstance(queue, MessageQueue) and (not callable(queue) or isinstance(queue, type)):
+        hint = "; the body belongs into the message: send(Message(topic, body))" if isinstance(queue, bytes) else ""
+        raise MQClientError(f"queue={queue!r:.200} is neither a MessageQueue nor a function that chooses one{hint}")
+    if timeout_ms is not None and (isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1):
+        raise MQClientError(f"timeout_ms={timeout_ms!r} is not allowed: a whole number from 1")
+
+
 def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> MessageQueue | None:
-    if queue is None or isinstance(queue, MessageQueue):
-        return queue
-    return queue(route.publish)
+    """The queue that is given or chosen; raises MQClientError where it is none of the message's topic."""
+    if queue is None:
+        return None
+    chosen: object = queue if isinstance(queue, MessageQueue) else queue(route.publish)
+    if not isinstance(chosen, MessageQueue):
+        raise MQClientError(f"the function that chooses a queue returned {chosen!r:.200}, which is no MessageQueue")
+    return chosen
+
+
+def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> MessageQueue | None:
+    """Raises MQClientError where a queue is one of another topic than the message."""
+    if queue is not None and wrap_namespace(namespace, queue.topic) != full_topic:
+        raise MQClientError(f"the queue {queue} is of another topic than the message, {full_topic}")
+    return queue
 
 
 def _master(route: TopicRoute, queue: MessageQueue) -> str:

@@ -5,11 +5,11 @@ Source: Validators, DefaultMQProducerImpl.sendKernelImpl, MessageBatch, SendMess
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gantrymq.client.compression import compress
+from gantrymq.client.message_check import check_message
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import MQClientError
@@ -23,8 +23,6 @@ from gantrymq.model.message import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     Message,
-    is_of_bytes,
-    is_one_text,
 )
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import RequestCode
@@ -32,17 +30,10 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
-TOPIC_MAX_LENGTH = 127
 MAX_PROPERTIES_BYTES = 0x7FFF
 PROPERTY_INSTANCE_ID = "INSTANCE_ID"
 PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
 PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-# Topics of the system that no producer may write.
-_FORBIDDEN = frozenset(
-    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
-    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ class OutgoingMessage:
 
 def prepare(message: Message, unique_id: str, config: ProducerConfig) -> OutgoingMessage:
     """One message; raises MQClientError with RocketMQ's words for what it does not send."""
-    _check(message, config)
+    check_message(message, config)
     properties = _properties(message, unique_id, config)
     body, sys_flag = _packed(bytes(message.body), message.sys_flag, config)
     topic = wrap_namespace(config.namespace, message.topic)
@@ -94,25 +85,29 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     )  # fmt: skip
 
 
-def prepare_batch(messages: Sequence[Message], unique_ids: Sequence[str], config: ProducerConfig) -> OutgoingMessage:
-    """A batch: messages of one topic, none delayed, stored all or none. There is one id more than messages.
+def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config: ProducerConfig) -> OutgoingMessage:
+    """A batch: messages of one topic, none delayed, stored all or none. It has an id of its own beside theirs.
 
     Raises MQClientError as :func:`prepare` does.
     """
+    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
+        raise MQClientError(f"a batch is several Messages, as a list, not one {type(messages).__name__}")
+    messages = list(messages)
     if not messages:
         raise MQClientError("the batch is empty")
+    for message in messages:
+        check_message(message, config)
     first = messages[0]
     parts, ids = [], []
-    for message, unique_id in zip(messages, unique_ids, strict=False):
-        _check(message, config)
+    for message in messages:
         _check_batched(first, message)
-        properties = _properties(message, unique_id, config)
+        properties = _properties(message, new_id(), config)
         ids.append(properties[PROPERTY_UNIQ_KEY])
         parts.append(BatchedMessage(message.flag, bytes(message.body), _encoded(properties)))
     body = encode_batch(parts)
     if len(body) > config.max_message_size:
         raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
-    own = {PROPERTY_WAIT: _boolean(first.wait_store_msg_ok), PROPERTY_UNIQ_KEY: unique_ids[len(messages)]}
+    own = {PROPERTY_WAIT: _boolean(first.wait_store_msg_ok), PROPERTY_UNIQ_KEY: new_id()}
     return OutgoingMessage(
         wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0, is_batch=True
     )
@@ -139,28 +134,10 @@ def _check_batched(first: Message, message: Message) -> None:
         raise MQClientError("The waitStoreMsgOK of the messages in one batch should the same")
     if message.delay_level > 0 or PROPERTY_DELAY in message.properties:
         raise MQClientError("TimeDelayLevel is not supported for batching")
+    if message.sys_flag:
+        raise MQClientError("sys_flag is not supported for batching: bodies are stored as they are")
     if message.topic.startswith(RETRY_PREFIX):
         raise MQClientError("Retry Group is not supported for batching")
-
-
-def _check(message: Message, config: ProducerConfig) -> None:
-    topic = message.topic
-    if not topic.strip():
-        raise MQClientError("The specified topic is blank")
-    if len(topic) > TOPIC_MAX_LENGTH:
-        raise MQClientError(f"The specified topic is longer than topic max length {TOPIC_MAX_LENGTH}.")
-    if not _TOPIC.fullmatch(topic):
-        raise MQClientError(
-            f"The specified topic[{topic}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
-    if topic in _FORBIDDEN:
-        raise MQClientError(f"Sending message to topic[{topic}] is forbidden.")
-    if not is_of_bytes(message.body):
-        raise MQClientError(f"the message body is of type {type(message.body).__name__}, not bytes")
-    if not message.body:
-        raise MQClientError("the message body length is zero")
-    if len(message.body) > config.max_message_size:
-        raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
 
 
 def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dict[str, str]:
@@ -168,8 +145,6 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
     if message.tags:
         properties[PROPERTY_TAGS] = message.tags
     if message.keys:
-        if is_one_text(message.keys):
-            raise MQClientError(f"keys={message.keys!r} is one text: keys is a list of them")
         properties[PROPERTY_KEYS] = " ".join(message.keys)
     if message.delay_level:
         properties[PROPERTY_DELAY] = str(message.delay_level)

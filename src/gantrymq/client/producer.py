@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Self, Unpack
 
-from gantrymq.client.async_producer import AsyncProducer, QueueSelector, still_under_way
+from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
 from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import LoopThread
@@ -47,6 +47,10 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def start(self) -> None:
+        """Nothing more than is done already: a producer has started when it is made. As other clients have it."""
+        self._loop.check_open()
 
     def close(self) -> None:
         """Wait for what is under way, at most ``send_msg_timeout_ms``, tell the brokers goodbye, end the thread.
@@ -86,6 +90,7 @@ class Producer:
         producer's own thread: they may call this method, which does not wait there, and none that blocks.
         """
         outgoing = self._producer.prepare(message)
+        check_way(queue, timeout_ms)
         size_bytes = len(outgoing.body)
         self._loop.check_open()
         self._window.enter(size_bytes, wait=not self._loop.is_current)

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from gantrymq.client import calls
+from gantrymq.client.arguments import checks_arguments, number
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
 from gantrymq.client.keywords import ClientSettings
@@ -26,7 +27,7 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
-from gantrymq.errors import NoRouteError, RemotingError
+from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo
 
@@ -40,6 +41,7 @@ _AWAY = (RemotingError, NoRouteError)  # who names a queue has seen its broker, 
 T = TypeVar("T")
 
 
+@checks_arguments()
 class PullClient:
     """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
 
@@ -61,6 +63,11 @@ class PullClient:
         **settings: Unpack[ClientSettings],
     ) -> None:
         self._config = config = ClientConfig.of(config, settings)
+        for key, given in (("attempts", attempts), ("pull_timeout_ms", pull_timeout_ms)):
+            try:
+                number(1)(given)
+            except ValueError as error:
+                raise ConfigError(key, given, str(error)) from None
         self._attempts = attempts
         self._group = wrap_namespace(config.namespace, group) if group != TOOLS_CONSUMER_GROUP else group
         self._pull_timeout_ms = pull_timeout_ms

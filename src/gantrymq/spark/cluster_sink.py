@@ -19,6 +19,7 @@ from gantrymq.client.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.send_result import SendResult, SendStatus
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError
+from gantrymq.model.java import INT_MAX
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.outgoing_messages import OutgoingMessages, Parcel
 from gantrymq.spark.write_options import WriteOptions
@@ -41,6 +42,7 @@ def producer_config(options: WriteOptions) -> ProducerConfig:
         producer_group=options.producer_group,
         send_msg_timeout_ms=options.send_msg_timeout_ms,
         default_topic_queue_nums=options.queue_num,
+        max_delay_level=INT_MAX,  # of a level that they do not have brokers make their highest
     )
 
 

@@ -139,7 +139,8 @@ def _values(name: str, column: Any) -> list[Any]:
     if name == "keys":
         is_text = not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type))
         lists = pc.split_pattern(column, " ") if is_text else column
-        return [[key for key in keys or () if key is not None] for keys in lists.to_pylist()]
+        # A space separates keys in a stored message: a key with one is two there.
+        return [[part for key in keys or () for part in (key or "").split(" ") if part] for keys in lists.to_pylist()]
     if name == "deliver_timestamp" and pa.types.is_timestamp(column.type):
         return list(column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist())
     if name == "properties":

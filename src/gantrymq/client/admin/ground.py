@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from gantrymq.client import calls
+from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import Call, accepted, body_of
 from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_namespace
@@ -41,6 +42,7 @@ def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
     return RemotingCommand(header, body=body) if isinstance(header, int) else RemotingCommand.request(header, body)
 
 
+@checks_arguments()
 class AdminGround:
     """Asks brokers and name servers.
 
@@ -107,6 +109,8 @@ class AdminGround:
 
     def _masters(self, broker: str | None, cluster: str | None) -> list[str]:
         """One address, or the masters of a cluster, or of all clusters."""
+        if broker is not None and cluster is not None:
+            raise MQClientError(f"broker={broker!r} and cluster={cluster!r}: give one of them, or neither for all")
         if broker is not None:
             return [broker]
         info = self.cluster_info()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gantrymq.client import calls
 from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, body_of
 from gantrymq.client.consumer.group_calls import update_offset
 from gantrymq.client.routes import TopicRoute
@@ -46,6 +47,7 @@ TO_THE_END = -1
 T = TypeVar("T")
 
 
+@checks_arguments()
 class GroupAdmin(AdminGround):
     """Groups of consumers, and of producers as far as brokers know them."""
 

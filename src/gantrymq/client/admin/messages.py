@@ -6,6 +6,7 @@ Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 from __future__ import annotations
 
 from gantrymq.client.admin.ground import AdminGround
+from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
 from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.namespace import without_namespace
@@ -22,6 +23,7 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _DAYS_BACK_MS = 3 * 24 * 60 * 60 * 1000
 
 
+@checks_arguments()
 class MessageAdmin(AdminGround):
     """Single messages of a cluster."""
 

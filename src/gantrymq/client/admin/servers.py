@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
@@ -28,6 +29,7 @@ from gantrymq.remoting.headers.namesrv import (
 )
 
 
+@checks_arguments()
 class ServerAdmin(AdminGround):
     """Settings and figures of servers."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gantrymq.client import calls
 from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.arguments import checks_arguments
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import GroupList
@@ -28,6 +29,7 @@ from gantrymq.remoting.headers.topic import (
 DEFAULT_TOPIC = "TBW102"
 
 
+@checks_arguments()
 class TopicAdmin(AdminGround):
     """Topics of a cluster."""
 

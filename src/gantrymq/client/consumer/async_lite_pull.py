@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client import calls
+from gantrymq.client.arguments import callback, checked_by, checks_arguments
 from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
@@ -44,6 +45,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 _ANY_SIZE = 0x7FFFFFFF
 
 
+@checks_arguments()
 class AsyncLitePullConsumer:
     """Gives messages to whoever polls: of topics it shares with its group (:meth:`subscribe`), or of queues it is
     told (:meth:`assign`), one or the other. ``config`` is where the name servers are, with fields of
@@ -78,14 +80,14 @@ class AsyncLitePullConsumer:
         )
         self._tasks = BackgroundTasks()
         self._closing = Closing(self._close)
-        self._running = False
+        self._running = self._is_entered = False
         self._commit_due_ms = self._started_ms = 0
         answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
         BrokerRequests(answers).register(dispatcher)
 
     async def __aenter__(self) -> Self:
         try:
-            await self.start()
+            await self.enter()
         except AlreadyStartedError:
             raise  # and goes on: whoever started it closes it
         except BaseException:
@@ -109,8 +111,19 @@ class AsyncLitePullConsumer:
         """Join the group, and begin to fetch what is subscribed or assigned.
 
         Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
-        RemotingError where it waited for an answer.
+        RemotingError where it waited for an answer. Where ``with`` has started it, once more is harmless.
         """
+        if self._is_entered:
+            self._is_entered = False
+        else:
+            await self._start()
+
+    async def enter(self) -> None:
+        """What ``with`` does: start."""
+        await self._start()
+        self._is_entered = True
+
+    async def _start(self) -> None:
         if self._running or self._closing.is_begun:
             raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
         self._started_ms, self._running = self._clock.now_ms(), True
@@ -143,6 +156,7 @@ class AsyncLitePullConsumer:
         """Share a topic with the group: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
         if self._assignment is not None:
             raise MQClientError("Subscribe and assign are mutually exclusive.")
+        self._check_open()
         self._member.subscribe(topic, expression, expression_type)
         if self._running:
             await self._refresh()
@@ -158,6 +172,7 @@ class AsyncLitePullConsumer:
             raise MQClientError("Message queues can not be null or empty.")
         if self._member.subscriptions:
             raise MQClientError("Subscribe and assign are mutually exclusive.")
+        self._check_open()
         by_topic: dict[str, set[MessageQueue]] = {}
         for queue in map(self._member.full, queues):
             by_topic.setdefault(queue.topic, set()).add(queue)
@@ -174,10 +189,12 @@ class AsyncLitePullConsumer:
         """The queues that are fetched now."""
         return sorted(self._member.shown(queue) for queue, one in self._assigned.table.items() if not one.dropped)
 
+    @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
         """Be told of a topic's queues and of our share when it changed; it may not block."""
         self._queues_changed = listener
 
+    @checked_by(listener=callback("topic", "queues"))
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
@@ -296,6 +313,10 @@ class AsyncLitePullConsumer:
             self._member, rules, owner, interval_ms=0, failure_ms=config.pull_time_delay_ms_when_exception,
             timeout_ms=config.consumer_timeout_ms_when_suspend,
         )  # fmt: skip
+
+    def _check_open(self) -> None:
+        if self._closing.is_begun:
+            raise MQClientError("the consumer is closed")
 
     def _check_running(self) -> None:
         if not self._running:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, Unpack
 
+from gantrymq.client.arguments import callback, checked_by, checks_arguments
 from gantrymq.client.background import BackgroundTasks, Closing
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
@@ -56,9 +57,10 @@ log = get_logger("gantrymq.client.consumer")
 _Make = Callable[[ConsumptionGround, QueueLocks | None], Consumption]
 
 
+@checks_arguments(listener=callback("messages", "context"))
 class AsyncPushConsumer:
     """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once;
-    ``async with`` closes it.
+    ``async with`` starts it where it has its listener by then, and closes it.
 
     ``config`` is where the name servers are, with fields of PushConsumerConfig as ``settings``, or such an object.
     Delivery is at least once. Raises MQClientError where it is used wrongly, RemotingError from :meth:`start` where no
@@ -82,7 +84,7 @@ class AsyncPushConsumer:
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
         self._closing = Closing(self._close)
-        self._suspended = False
+        self._suspended = self._is_entered = False
         self._started_ms = 0
         answers = Answers(
             self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
@@ -91,7 +93,18 @@ class AsyncPushConsumer:
         BrokerRequests(answers).register(dispatcher)
 
     async def __aenter__(self) -> Self:
+        try:
+            await self.enter()
+        except BaseException:
+            await self.close()  # else its heart-beats go on, and the group counts it
+            raise
         return self
+
+    async def enter(self) -> None:
+        """What ``with`` does: start, where it has its listener already; else :meth:`start` is called in the block."""
+        if self._make is not None and self._work is None:
+            await self._start()
+            self._is_entered = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -107,6 +120,8 @@ class AsyncPushConsumer:
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        if self._closing.is_begun:
+            raise MQClientError("the consumer is closed")
         wanted = self._member.subscribe(topic, expression, expression_type)
         if self._work is not None:
             self._tasks.start(self._subscribe_now(wanted.topic or ""))
@@ -128,6 +143,7 @@ class AsyncPushConsumer:
         """Consume each queue in order, one batch at a time, by one member of the group alone."""
         self._listen(lambda ground, locks: OrderlyConsumption(ground, locks, listener), is_orderly=True)
 
+    @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
         """Be told of a topic's queues and of our share when it changed; it may not block."""
         self._queues_changed = listener
@@ -138,8 +154,14 @@ class AsyncPushConsumer:
         """Join the group.
 
         Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
-        RemotingError where it waited for an answer.
+        RemotingError where it waited for an answer. Where ``with`` has started it, once more is harmless.
         """
+        if self._is_entered:
+            self._is_entered = False
+        else:
+            await self._start()
+
+    async def _start(self) -> None:
         self._check_new()
         if self._make is None:
             raise MQClientError("messageListener is null: call listen or listen_orderly first")
@@ -223,6 +245,8 @@ class AsyncPushConsumer:
     def _listen(self, make: _Make, *, is_orderly: bool) -> None:
         if self._work is not None:
             raise MQClientError("the listener is chosen before the consumer starts")
+        if self._make is not None:
+            raise MQClientError("the consumer has a listener already: it has one, concurrent or in order")
         self._make = (make, is_orderly)
 
     def _made(self, make: _Make, is_orderly: bool) -> _Work:

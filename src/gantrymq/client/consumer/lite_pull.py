@@ -45,7 +45,7 @@ class LitePullConsumer:
 
     def __enter__(self) -> Self:
         try:
-            self.start()
+            self._loop.run(self._consumer.enter())
         except AlreadyStartedError:
             raise  # and goes on: whoever started it closes it
         except BaseException:
@@ -64,7 +64,7 @@ class LitePullConsumer:
         return self._consumer.client_id
 
     def start(self) -> None:
-        """Join the group, and begin to fetch what is subscribed or assigned."""
+        """Join the group, and begin to fetch what is subscribed or assigned. Once more after ``with`` is harmless."""
         self._loop.run(self._consumer.start())
 
     def close(self) -> None:

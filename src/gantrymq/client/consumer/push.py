@@ -38,6 +38,11 @@ class PushConsumer:
         close_when_dropped(self, self._loop, self._consumer.close)
 
     def __enter__(self) -> Self:
+        try:
+            self._loop.run(self._consumer.enter())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -71,7 +76,7 @@ class PushConsumer:
         self._loop.do(lambda: self._consumer.register_message_queue_listener(listener))
 
     def start(self) -> None:
-        """Join the group; returns when the first share is taken over."""
+        """Join the group; returns when the first share is taken over. Once more where ``with`` did so is harmless."""
         self._loop.run(self._consumer.start())
 
     def close(self) -> None:

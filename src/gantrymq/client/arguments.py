@@ -1,0 +1,244 @@
+"""What the arguments of a public method may be: checked where they are given, and refused in words.
+
+Without this a wrong value travels: it becomes a request that a broker refuses with a number, a subscription that
+nothing matches, or a time limit that is over at once.
+
+A rule belongs to the name of a parameter, so that ``topic`` means the same in every method.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
+
+from gantrymq.client.consumer.subscription import SQL92, TAG
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
+
+# Gives the value, made a list where it can be read once alone; raises ValueError saying what is allowed.
+Rule = Callable[[Any], Any]
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_NAME_ALLOWED = "a text of 1 to 255 letters, digits and %|_-"
+_ADDRESS = re.compile(r"[^\s,;/]+:[0-9]{1,5}")
+
+
+def name(value: Any) -> str:
+    """The name of a topic or a group."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(_NAME_ALLOWED)
+    return value
+
+
+def text(value: Any) -> str:
+    """Any text that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a text")
+    return value
+
+
+def number(least: int, most: int = (1 << 63) - 1) -> Rule:
+    """A whole number, numpy's as well; True and False are none."""
+
+    def rule(value: Any) -> int:
+        allowed = f"a whole number from {least}" + (f" to {most}" if most < (1 << 63) - 1 else "")
+        try:
+            whole = None if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            whole = None
+        if whole is None or not least <= whole <= most:
+            raise ValueError(allowed)
+        return whole
+
+    return rule
+
+
+def address(value: Any) -> str:
+    """The address of a broker."""
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
+        raise ValueError("the address of a broker, host:port")
+    return value
+
+
+def queue(value: Any) -> MessageQueue:
+    """One queue."""
+    if not isinstance(value, MessageQueue):
+        raise ValueError("a MessageQueue")
+    return value
+
+
+def queues(value: Any) -> list[MessageQueue]:
+    """Several queues."""
+    several = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else None
+    if several is None or not all(isinstance(one, MessageQueue) for one in several):
+        raise ValueError("several MessageQueues, as a list")
+    return several
+
+
+def offsets(value: Any) -> dict[MessageQueue, int]:
+    """An offset by queue."""
+    allowed = "offsets from 0 by MessageQueue"
+    if not isinstance(value, Mapping) or not all(isinstance(one, MessageQueue) for one in value):
+        raise ValueError(allowed)
+    try:
+        return {one: number(0)(offset) for one, offset in value.items()}
+    except ValueError as error:
+        raise ValueError(allowed) from error
+
+
+def texts(value: Any) -> Mapping[str, str]:
+    """Texts by name."""
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise ValueError("texts by name, as a dict")
+    return value
+
+
+def expression(value: Any) -> str:
+    """What a subscription wants; None is all, as in RocketMQ."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError('a text such as "TagA || TagB", or "*" for all')
+    return value or "*"
+
+
+def expression_type(value: Any) -> str:
+    """How an expression is read."""
+    if value not in (TAG, SQL92):
+        raise ValueError(f"{TAG!r} or {SQL92!r}")
+    return cast(str, value)
+
+
+def callback(*parameters: str) -> Rule:
+    """A function that takes these; a coroutine function, or an object that can be called, as well."""
+    shown = ", ".join(parameters)
+
+    def rule(value: Any) -> Any:
+        inner = value
+        while isinstance(inner, partial):
+            inner = inner.func
+        if not callable(value) or isinstance(value, type):
+            raise ValueError(f"a function of ({shown})")
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            raise ValueError(f"a function of ({shown}) without yield: a generator's body would not run")
+        try:
+            inspect.signature(value).bind(*parameters)
+        except TypeError as error:
+            raise ValueError(f"a function of ({shown})") from error
+        except ValueError:  # one of C may not say
+            pass
+        return value
+
+    return rule
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ValueError("True or False")
+    return value
+
+
+_RULES: dict[str, Rule] = {
+    "topic": name,
+    "group": name,
+    "broker": address,
+    "broker_name": text,
+    "cluster": text,
+    "client_id": text,
+    "msg_id": text,
+    "unique_key": text,
+    "key": text,
+    "namespace": text,
+    "value": text,
+    "expression": expression,
+    "expression_type": expression_type,
+    "queue": queue,
+    "queues": queues,
+    "offsets": offsets,
+    "offset": number(0),
+    "begin": number(0),
+    "end": number(0),
+    "max_num": number(1),
+    "max_messages": number(1),
+    "under_way": number(1),
+    "timeout_ms": number(0),
+    "timestamp_ms": number(-2),
+    "begin_ms": number(0),
+    "end_ms": number(0),
+    "read_queue_nums": number(1, 65_535),
+    "write_queue_nums": number(1, 65_535),
+    "perm": number(0, 7),
+    "settings": texts,
+    "attributes": texts,
+    "force": flag,
+    "persist": flag,
+    "order_topic": flag,
+    "remove_offset": flag,
+    "jstack": flag,
+}
+
+
+def checked(method: F, rules: Mapping[str, Rule] | None = None) -> F:
+    """A method that checks its arguments by :data:`_RULES`, and ``rules`` over them; raises MQClientError.
+
+    None is allowed where it is the default.
+    """
+    signature = inspect.signature(method)
+    all_rules = {**_RULES, **(rules or {})}
+    mine = {
+        parameter.name: (all_rules[parameter.name], parameter.default)
+        for parameter in signature.parameters.values()
+        if parameter.name in all_rules
+    }
+
+    def check(given: tuple[Any, ...], by_name: dict[str, Any]) -> inspect.BoundArguments:
+        bound = signature.bind(*given, **by_name)
+        for parameter, value in bound.arguments.items():
+            if parameter in mine and not (value is None and mine[parameter][1] is None):
+                try:
+                    bound.arguments[parameter] = mine[parameter][0](value)
+                except ValueError as error:
+                    shown = f"{method.__name__}: {parameter}={value!r:.200}"
+                    raise MQClientError(f"{shown} is not allowed: {error}") from None
+        return bound
+
+    if inspect.iscoroutinefunction(method):
+
+        @wraps(method)
+        async def awaited(*given: Any, **by_name: Any) -> Any:
+            bound = check(given, by_name)
+            return await method(*bound.args, **bound.kwargs)
+
+        return cast(F, awaited)
+
+    @wraps(method)
+    def called(*given: Any, **by_name: Any) -> Any:
+        bound = check(given, by_name)
+        return method(*bound.args, **bound.kwargs)
+
+    return cast(F, called)
+
+
+def checked_by(**rules: Rule) -> Callable[[F], F]:
+    """:func:`checked` with rules of one method's own."""
+    return lambda method: checked(method, rules)
+
+
+def checks_arguments(**rules: Rule) -> Callable[[C], C]:
+    """A class whose public methods are :func:`checked`; ``rules`` are for parameters that mean something else here."""
+
+    def decorate(kind: C) -> C:
+        for attribute, member in list(vars(kind).items()):
+            if not attribute.startswith("_") and inspect.isfunction(member) and not hasattr(member, "__wrapped__"):
+                names = set(inspect.signature(member).parameters)
+                if names & (_RULES.keys() | rules.keys()):
+                    setattr(kind, attribute, checked(member, rules))
+        return kind
+
+    return decorate
