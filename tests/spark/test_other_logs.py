@@ -220,3 +220,18 @@ def test_a_path_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotAStoreError, match="is a file, not the directory of a store"):
         rows_of(tmp_path / "file")
+
+
+@pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
+@pytest.mark.usefixtures("elsewhere")
+def test_messages_whose_queue_is_missing_are_named(
+    tmp_path: Path, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(20) + numbered(10, topic="lost", queue_id=3))
+    shutil.rmtree(tmp_path / "consumequeue" / "lost")
+    rows = rows_of(f"{scheme}{tmp_path}")
+    assert len(rows) == 30 or "topic lost, queue 3" in caplog.text
+    caplog.clear()
+    rows_of(f"{scheme}{tmp_path}", subscribe="orders")
+    assert "topic lost" not in caplog.text

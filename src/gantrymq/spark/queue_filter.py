@@ -40,6 +40,8 @@ class QueueFilter:
         self._last_begin = max((one.begin for one in given), default=0)
         self.keys: list[tuple[str | None, int]] = []
         """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
+        self.without_queue: list[tuple[str, int]] = []
+        """Queues that records say they are of, of a read of all queues, and that the store does not have."""
         self.topics = texts_array([])
         """The topic of each number, as rows show it."""
 
@@ -82,5 +84,11 @@ class QueueFilter:
 
     def _bounds_of(self, topic: str, queue_id: int) -> Bounds:
         if self._bounds is not None:
-            return self._bounds.get((topic, queue_id), _NOTHING)
-        return _EVERYTHING if self._selection.takes(QueueKey(self._broker, topic, queue_id)) else _NOTHING
+            found = self._bounds.get((topic, queue_id))
+            if found is None and self._are_whole and self._takes(topic, queue_id):
+                self.without_queue.append((topic, queue_id))
+            return found or _NOTHING
+        return _EVERYTHING if self._takes(topic, queue_id) else _NOTHING
+
+    def _takes(self, topic: str, queue_id: int) -> bool:
+        return self._selection.takes(QueueKey(self._broker, topic, queue_id))

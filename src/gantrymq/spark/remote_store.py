@@ -141,15 +141,16 @@ class RemoteStore:
         ]
 
     def _log_end(self) -> int:
-        """Behind the last record that a queue names; where one names a place behind the files, the log says."""
-        end, is_damaged = self.min_phy_offset, False
+        """Behind the last record that a queue names, and behind what the log has from there on.
+
+        A unit that names a place behind the files says nothing, and a queue may be missing.
+        """
+        end = self.min_phy_offset
         for queue in self.consume_queues:
             last = queue.max_offset - 1
             while (found := _end_of(queue, last)) > self._end:
-                last, is_damaged = last - 1, True
+                last -= 1
             end = max(end, found)
-        if not is_damaged:
-            return end
         tail = LogTail(self._place / COMMIT_LOG, self.log.file_size, end)
         tail.refresh()
         return tail.end

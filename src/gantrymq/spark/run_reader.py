@@ -61,6 +61,15 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
                     yield batch
         except StoreError as error:
             raise _with_queues(error, run) from None
+    if queues.without_queue:
+        shown = "; ".join(
+            f"topic {topic}, queue {queue_id}" for topic, queue_id in queues.without_queue[:_QUEUES_SHOWN]
+        )
+        more = len(queues.without_queue) - _QUEUES_SHOWN
+        _LOGGER.warning(
+            "left out, as the store has no such queue (its topic was deleted, or `store rebuild` brings it back): %s%s",
+            *(shown, f"; and {more} more queues" if more > 0 else ""),
+        )
 
 
 def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, BadSectorError | None]:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from gantrymq.errors import ConfigError
 from gantrymq.spark.cluster_writer import ClusterBatchWriter, ClusterStreamWriter
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.pyspark_api import has_stream_limits, has_stream_writers, needs
+from gantrymq.spark.pyspark_api import has_stream_writers, needs
 from gantrymq.spark.reader import FilteringReader, RocketMQReader
 from gantrymq.spark.schema import check_schema, default_schema
 from gantrymq.spark.stream_reader import RocketMQStreamReader
@@ -63,8 +63,6 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for micro-batches of the columns in ``schema``; raises ConfigError."""
         options = ReadOptions.parse(self.options, streaming=True)
-        if not has_stream_limits() and (limits := options.stream_limits):
-            raise needs(f"the option {limits[0]} of a stream", "4.2")
         check_schema(schema)
         return RocketMQStreamReader(options, schema)
 

@@ -28,6 +28,7 @@ from gantrymq.spark.pyspark_api import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
     has_stream_limits,
+    needs,
 )
 from gantrymq.spark.reading import read_partition
 
@@ -55,12 +56,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Json:
         """Where a new query begins; raises ConfigError, DataLossError."""
+        self._require_limits()
         from gantrymq.spark.boundaries import starting
 
         extents = self._refresh()
         began = starting(self._options, self._origin, extents, streaming=True)
         self._reached = began
         return to_json(began, self._origin.marks(began, {}))
+
+    def _require_limits(self) -> None:
+        """Raise GantrymqError for options that this PySpark cannot ask for; sooner, 4.0 and 4.1 would hide it."""
+        limits = self._options.stream_limits
+        if limits and not has_stream_limits():
+            raise needs(f"the option {limits[0]} of a stream", "4.2")
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the options; the maximum where there is a minimum too."""
@@ -84,6 +92,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from gantrymq.spark.data_loss import settle_resets, within
 
         if start is None:
+            self._require_limits()
             self._reached = {**self._reached, **_ends(self._refresh())}
             return to_json(self._reached, self._origin.marks(self._reached, {}))
         began, marks, before = from_json(start), marks_of(start), self._extents

@@ -1,0 +1,159 @@
+"""Older releases of PySpark: what works, what is refused by name, and that the format never takes others down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq import Message
+from store_cases import open_store
+
+DRIVER = Path(__file__).with_name("release_driver.py")
+OLD_SPARK = Path(__file__).parents[2] / ".cache" / "old-spark"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with open_store(path=tmp_path / "broker-a") as store:
+        for number in range(100):
+            store.put(Message("orders", b"%d" % number, tags="paid" if number % 2 else "due", keys=[f"k{number}"]))
+    return tmp_path / "broker-a"
+
+
+def outcomes(store: Path, room: Path, packages: Path | None) -> dict[str, Any]:
+    """What the driver says with the PySpark in ``packages``, or without them with that of this environment."""
+    python_path = [str(packages)] if packages else []
+    if before := os.environ.get("PYTHONPATH"):
+        python_path.append(before)
+    room.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(python_path), "PYSPARK_PYTHON": sys.executable}
+    environment.pop("SPARK_HOME", None)
+    command = [sys.executable, str(DRIVER), str(store), str(room)]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert said.returncode == 0, said.stderr[-2000:]
+    found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    return found
+
+
+ALL = {"batch": 100, "columns": 1, "filter": 50, "write": 100, "stream": 100, "limit": 100, "stream into a store": 100}
+
+
+@pytest.mark.slow
+def test_an_older_release(store: Path, tmp_path: Path) -> None:
+    """`make test-slow` installs it."""
+    found = outcomes(store, tmp_path / "room", OLD_SPARK)
+    version = found.pop("version")
+    assert version == "4.1.4"
+    needed = f"the option maxOffsetsPerTrigger of a stream needs PySpark 4.2 or newer; this is {version}"
+    assert found == {**ALL, "limit": needed}
+
+
+@pytest.mark.slow
+def test_this_release(store: Path, tmp_path: Path) -> None:
+    found = outcomes(store, tmp_path / "room", None)
+    assert found.pop("version").startswith("4.3.")
+    assert found == ALL
+
+
+HIDE = """
+import sys
+import pyspark.sql.datasource as api
+import pyspark.sql.pandas.types as types
+
+new = types.to_arrow_schema
+types.to_arrow_schema = lambda schema, prefers_large_types=False: new(schema, timezone="UTC")
+sys.modules["pyspark.sql.streaming.datasource"] = None
+for name in ["ReadAllAvailable", "ReadLimit", *{names}]:
+    delattr(api, name)
+from pyspark_rocketmq import DefaultSource
+"""
+SINCE_4_1 = ("DataSourceStreamArrowWriter", "EqualNullSafe", "EqualTo", "Filter", "GreaterThan", "In", "LessThan")
+SINCE_4_1 += ("GreaterThanOrEqual", "LessThanOrEqual", "IsNull", "IsNotNull", "Not")
+
+
+def run(code: str) -> str:
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr[-2000:]
+    return said.stdout
+
+
+@pytest.mark.parametrize("names", [(), SINCE_4_1], ids=["4.1", "4.0"])
+def test_an_api_without_what_newer_releases_have(store: Path, names: tuple[str, ...]) -> None:
+    """Spark's own part is left out: the names that are not there, and what is called in their place."""
+    code = (
+        HIDE.format(names=names)
+        + f"""
+import json
+from pyspark.sql.types import BinaryType, StructField, StructType
+schema = StructType([StructField("body", BinaryType())])
+source = DefaultSource({{"path": {str(store)!r}}})
+reader = source.reader(schema)
+print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))
+stream = DefaultSource({{"path": {str(store)!r}, "startingOffsets": "earliest"}}).streamReader(schema)
+start, end = stream.initialOffset(), stream.latestOffset()
+assert end == stream.latestOffset(), "a trigger without anything new"
+print(sum(batch.num_rows for part in stream.partitions(start, end) for batch in stream.read(part)))
+limited = DefaultSource({{"path": {str(store)!r}, "maxOffsetsPerTrigger": "5"}}).streamReader(schema)
+try:
+    limited.initialOffset()
+except Exception as error:
+    print(error)
+try:
+    DefaultSource({{"path": {str(store)!r}, "topic": "orders"}}).streamWriter(schema, False)
+except Exception as error:
+    print(error)
+"""
+    )
+    lines = run(code).splitlines()
+    assert lines[:2] == ["100", "100"]
+    assert lines[2].startswith("the option maxOffsetsPerTrigger of a stream needs PySpark 4.2 or newer; this is")
+    assert [line.partition(";")[0] for line in lines[3:]] == (
+        ["writing a stream needs PySpark 4.1 or newer"] if names else []
+    )
+
+
+def test_a_stream_of_an_older_release_skips_no_recreated_queue(store: Path) -> None:
+    """It is asked for an end without being told the start, so that a reset can only be an error."""
+    code = (
+        HIDE.format(names=())
+        + f"""
+from pyspark.sql.types import BinaryType, StructField, StructType
+schema = StructType([StructField("body", BinaryType())])
+given = {{"path": {str(store)!r}, "startingOffsets": "earliest", "failOnDataLoss": "false"}}
+stream = DefaultSource(given).streamReader(schema)
+end = stream.latestOffset()
+try:
+    stream.partitions({{"orders": {{"broker-a": {{"0": 140}}}}}}, end)
+except Exception as error:
+    print(error)
+"""
+    )
+    assert "offset 140 was read up to, but the queue ends at 100" in run(code)
+
+
+@pytest.mark.parametrize(
+    "harm", ['sys.modules["pyarrow"] = None', 'sys.modules["gantrymq.spark.source"] = None', "del api.DataSourceWriter"]
+)
+def test_importing_the_format_never_fails_and_its_use_says_why(harm: str) -> None:
+    """Spark imports every module of such a name, and one that raises takes all Python data sources down."""
+    code = f"""
+import sys
+import pyspark.sql.datasource as api
+{harm}
+from pyspark_rocketmq import DefaultSource
+from pyspark import cloudpickle
+assert issubclass(DefaultSource, api.DataSource) and DefaultSource.name() == "rocketmq"
+cloudpickle.dumps(DefaultSource)
+try:
+    DefaultSource({{}}).schema()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    assert run(code).startswith(("ImportError", "ConfigError"))
+    assert len(run(code).splitlines()) == 1
