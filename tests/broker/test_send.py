@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from broker_cases import BrokerCase, messages_of
+from structlog.testing import capture_logs
 
 from gantrymq.client.records import decode_records
 from gantrymq.config.settings import FlushDiskType
@@ -194,3 +195,28 @@ async def test_too_many_waiting_sends_are_refused_at_once(tmp_path: Path) -> Non
     assert busy.remark == "[OVERLOAD]system busy, start flow control for a while"
     assert (await case.send()).code == ResponseCode.SUCCESS
     await case.stop()
+
+
+@pytest.mark.parametrize("sys_flag", [4, 12])
+async def test_a_message_in_no_queue_is_acknowledged_as_by_rocketmq_and_logged_once_a_minute(
+    broker: BrokerCase, sys_flag: int
+) -> None:
+    with capture_logs() as lines:
+        for properties in ({}, {"DELAY": "3"}, {"TRAN_MSG": "false"}):
+            assert (await broker.send(sys_flag=sys_flag, properties=properties)).code == ResponseCode.SUCCESS
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert [(line["topic"], line["sys_flag"]) for line in warnings] == [("T", sys_flag)]
+    await broker.send(body=b"behind")
+    await broker.dispatched(1)
+    store = broker.server.store
+    assert store.max_offset_in_queue("T", 0) == 1
+    assert store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 2) == 0
+    assert {one.topic for one in map(store.message_at, (0, store.message_at(0).size_bytes)) if one} == {"T"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("sys_flag", [16, 32, 48])
+async def test_a_flag_of_hosts_that_are_not_there_hides_no_message(broker: BrokerCase, sys_flag: int) -> None:
+    assert (await broker.send(sys_flag=sys_flag)).code == ResponseCode.SUCCESS
+    await broker.dispatched(1)
+    (message,) = messages_of((await broker.pull()).body)
+    assert (message.body, message.sys_flag) == (b"body", 0)

@@ -38,6 +38,7 @@ from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
+from gantrymq.logs import get_logger
 from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
@@ -56,8 +57,10 @@ from gantrymq.store.append import PutMessageResult
 from gantrymq.store.outgoing import topic_bytes
 
 _DLQ_QUEUES = 1
+_WARNING_INTERVAL_MS = 60_000
 _V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
 
+log = get_logger()
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 _STORED = {
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -105,6 +108,7 @@ class SendMessageProcessor:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
         self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
+        self._quiet_until_ms = 0
         self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
 
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -183,6 +187,7 @@ class SendMessageProcessor:
         if (wanted := priority(properties)) >= 0:
             sent.queue_id = min(wanted, topic.write_queue_nums - 1)
         level = delay_level(properties)
+        self._warn_of_no_queue(sent, header)
         self._refuse_what_is_off(properties, header, level, sent.request.body)
         return [
             Message(
@@ -256,6 +261,17 @@ class SendMessageProcessor:
         dead = names.dlq_topic(group)
         self._topics.create_for_group(dead, _DLQ_QUEUES)
         return dead
+
+    def _warn_of_no_queue(self, sent: _Sent, header: SendHeader) -> None:
+        """Log that a message is acknowledged and enters no queue, as with RocketMQ: at most once a minute.
+
+        No client of RocketMQ sends such a sysFlag without TRAN_MSG, which would be refused.
+        """
+        now_ms = monotonic_ms(self._clock)
+        if not is_consumable(header.sys_flag) and now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + _WARNING_INTERVAL_MS
+            text = "a message with the sysFlag of a transaction and without TRAN_MSG is stored in no queue"
+            log.warning(text, topic=header.topic, sys_flag=header.sys_flag, producer=sent.channel.address)
 
     def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int, body: bytes) -> None:
         is_back = (header.reconsume_times or 0) > 0 and level > 0
