@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gantrymq.client import calls
 from gantrymq.client.admin.ground import AdminGround, order, question
 from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, body_of
-from gantrymq.client.consumer.group_calls import update_offset
+from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.routes import TopicRoute
-from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
@@ -63,8 +65,7 @@ class GroupAdmin(AdminGround):
 
         Without ``config`` it gets RocketMQ's defaults.
         """
-        wanted = config or SubscriptionGroupConfig()
-        wanted.group_name = self._full(group)
+        wanted = replace(config or SubscriptionGroupConfig(), group_name=self._full(group))
         call = order(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, wanted.encode())
         self._tell_all(self._masters(broker, cluster), call)
 
@@ -87,14 +88,27 @@ class GroupAdmin(AdminGround):
         return {group: table[self._full(group)] for group in self._shown(table)}
 
     def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """How far a group is with each queue, and how far the queue goes (examineConsumeStats)."""
+        """How far a group is with each queue, and how far the queue goes; of one topic or of all (examineConsumeStats).
+
+        A group that has no retry topic, as one that broadcasts, is asked for with a topic.
+        """
         header = GetConsumeStatsRequestHeader(
             consumer_group=self._full(group), topic=None if topic is None else self._full(topic)
         )
         stats = dict[MessageQueue, OffsetWrapper]()
-        for address in self._brokers_of_group(group).values():
+        for address in self._brokers_of_stats(group, topic).values():
             stats |= by_queue(self._client.call(address, question(header, ConsumeStats)).offset_table)
+        if topic is not None:
+            stats = {queue: one for queue, one in stats.items() if queue.topic == self._full(topic)}
         return self._shown_queues(stats)
+
+    def _brokers_of_stats(self, group: str, topic: str | None) -> dict[str, str]:
+        try:
+            return self._brokers_of_group(group)
+        except NoRouteError:
+            if topic is None:
+                raise
+            return self._brokers_of(self._full(topic))
 
     def consumer_connection(self, group: str) -> ConsumerConnection:
         """Who is in a group now, and what it subscribes to (examineConsumerConnectionInfo).
@@ -117,7 +131,10 @@ class GroupAdmin(AdminGround):
         address = next(iter(self._brokers_of(self._full(topic)).values()), None)
         if address is None:
             raise MQClientError(f"no broker has topic {topic}")
-        return self._client.call(address, question(header, ProducerConnection))
+        found = self._client.call(address, question(header, ProducerConnection))
+        if not found.connection_set:
+            raise MQClientError(f"Not found the producer group connection: {group} of topic {topic}")
+        return found
 
     def consume_message_directly(
         self, group: str, client_id: str, topic: str, msg_id: str, broker: str
@@ -134,8 +151,9 @@ class GroupAdmin(AdminGround):
         """Let a group go on at the first message stored at or after a time, or at the end (``TO_THE_END``).
 
         Consumers that are there are told; for a group that is not online the offsets are written at the brokers.
-        Without ``force`` a group only goes back. Gives the new offsets (resetOffsetByTimestamp,
-        resetOffsetByTimestampOld).
+        Without ``force`` a queue only goes back: one that would go forwards stays, and is given with what it has. (Java
+        asks for all queues at once, and a broker of 5.x then moves them forwards as well, useServerSideResetOffset.)
+        Gives the new offsets (resetOffsetByTimestamp, resetOffsetByTimestampOld).
         """
         full_topic, full_group = self._full(topic), self._full(group)
         header = ResetOffsetRequestHeader(
@@ -144,27 +162,37 @@ class GroupAdmin(AdminGround):
         route = TopicRoute.of(full_topic, self._route_of(full_topic))
         offsets = dict[MessageQueue, int]()
         for name, address in route.brokers.items():
-            try:
-                moved = self._client.call(address, _reset(header))
-                offsets |= moved
-            except MQBrokerError as error:
-                if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
-                    raise
-                queues = [queue for queue in route.subscribe if queue.broker_name == name]
-                offsets |= {queue: self._move(address, full_group, queue, timestamp_ms) for queue in queues}
+            queues = [queue for queue in route.subscribe if queue.broker_name == name]
+            if force:
+                offsets |= self._reset(address, header, queues)
+                continue
+            for queue in queues:
+                now = self._client.call(address, query_offset(full_group, queue))
+                if now is not None and self._client.call(address, _target(queue, timestamp_ms)) < now:
+                    now = self._reset(address, replace(header, queue_id=queue.queue_id), [queue]).get(queue, now)
+                if now is not None:
+                    offsets[queue] = now
         return self._shown_queues(offsets)
+
+    def _reset(
+        self, address: str, header: ResetOffsetRequestHeader, queues: list[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """Let a broker reset ``queues``; where no consumer is there that could, write the offsets."""
+        try:
+            moved = self._client.call(address, _reset(header))
+            return {queue: offset for queue, offset in moved.items() if queue.topic == header.topic}
+        except MQBrokerError as error:
+            if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+        offsets = {queue: self._client.call(address, _target(queue, header.timestamp)) for queue in queues}
+        for queue, offset in offsets.items():
+            self._client.call(address, update_offset(header.group, queue, offset))
+        return offsets
 
     def update_consume_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write how far a group is with a queue; a consumer that is there overwrites it (updateConsumeOffset)."""
         full = self._full_queue(queue)
         self._client.call(self._address_of(full), update_offset(self._full(group), full, offset))
-
-    def _move(self, address: str, full_group: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        at_end = timestamp_ms == TO_THE_END
-        call = calls.max_offset(queue) if at_end else calls.search_offset(queue, timestamp_ms)
-        offset = self._client.call(address, call)
-        self._client.call(address, update_offset(full_group, queue, offset))
-        return offset
 
     def _first_of_group(self, group: str, call: Call[T]) -> T:
         """What the first broker says that knows the group's clients."""
@@ -175,6 +203,10 @@ class GroupAdmin(AdminGround):
             except MQBrokerError as error:
                 refused = error
         raise refused or MQClientError(f"no broker knows group {group}")
+
+
+def _target(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
+    return calls.max_offset(queue) if timestamp_ms == TO_THE_END else calls.search_offset(queue, timestamp_ms)
 
 
 def _reset(header: ResetOffsetRequestHeader) -> Call[dict[MessageQueue, int]]:

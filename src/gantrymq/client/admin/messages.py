@@ -8,11 +8,11 @@ from __future__ import annotations
 from gantrymq.client.admin.ground import AdminGround
 from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
-from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.consumer.received import PROPERTY_RETRY_TOPIC, ReceivedMessage, received
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.records import decode_records
 from gantrymq.errors import MQBrokerError, MQClientError
-from gantrymq.model.message import parse_message_id
+from gantrymq.model.message import PROPERTY_REAL_TOPIC, parse_message_id
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -30,7 +30,10 @@ class MessageAdmin(AdminGround):
     def query_message(
         self, topic: str, key: str, *, max_num: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[ReceivedMessage]:
-        """Messages that have a key, oldest first; ``max_num`` of each broker (queryMessage)."""
+        """Messages that have a key, oldest first; ``max_num`` of each broker (queryMessage).
+
+        The index compares hash codes of topic and key: a message of another topic or key is left out, as in RocketMQ.
+        """
         found = self._query(topic, key, "K", max_num, begin_ms, end_ms)
         return [message for message in found if key in message.keys]
 
@@ -45,7 +48,11 @@ class MessageAdmin(AdminGround):
         return [message for message in found if message.msg_id == unique_key]
 
     def view_message(self, topic: str, msg_id: str) -> ReceivedMessage:
-        """A message by the broker's id, or by the producer's (viewMessage); MQClientError where there is none."""
+        """A message by the broker's id, or by the producer's (viewMessage).
+
+        MQClientError where there is none. One of another topic is none, where RocketMQ shows whatever lies there; a
+        message that is to come again, or later, is of the topic it was sent to and of the one that holds it.
+        """
         try:
             host, offset = parse_message_id(msg_id)
         except ValueError:
@@ -66,7 +73,9 @@ class MessageAdmin(AdminGround):
             raise MQClientError(f"{msg_id} names {address}, which is no broker of this cluster")
         records = self._client.call(address, Call(lambda: RemotingCommand.request(header), body_of))
         for message in self._decoded(records, ""):
-            return message
+            topics = [message.topic, *map(message.properties.get, (PROPERTY_RETRY_TOPIC, PROPERTY_REAL_TOPIC))]
+            if full_topic in [self._full(one) for one in topics if one is not None]:
+                return message
         raise MQClientError(f"{address} has no message {msg_id}")
 
     def _query(
@@ -85,7 +94,7 @@ class MessageAdmin(AdminGround):
         found = list[ReceivedMessage]()
         brokers = self._brokers_of(self._full(topic))
         for name, records in self._answers(brokers, Call(request, body_of), passed_over=ResponseCode.QUERY_NOT_FOUND):
-            found += self._decoded(records, name)
+            found += [one for one in self._decoded(records, name) if self._full(one.topic) == self._full(topic)]
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     def _decoded(self, records: bytes, broker_name: str) -> list[ReceivedMessage]:

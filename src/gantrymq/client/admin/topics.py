@@ -17,7 +17,7 @@ from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.bodies.topic import TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from gantrymq.remoting.body import by_queue
 from gantrymq.remoting.headers.consumer import QueryTopicConsumeByWhoRequestHeader
-from gantrymq.remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from gantrymq.remoting.headers.namesrv import DeleteKVConfigRequestHeader, DeleteTopicFromNamesrvRequestHeader
 from gantrymq.remoting.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -27,6 +27,7 @@ from gantrymq.remoting.headers.topic import (
 )
 
 DEFAULT_TOPIC = "TBW102"
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 @checks_arguments()
@@ -64,11 +65,16 @@ class TopicAdmin(AdminGround):
         self._tell_all(self._masters(broker, cluster), order(header))
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic)."""
+        """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic).
+
+        The order of queues that the name servers keep for it goes, too: a topic of the same name has its own.
+        """
         full = self._full(topic)
         self._tell_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
         gone = DeleteTopicFromNamesrvRequestHeader(topic=full, cluster_name=cluster)
         self._tell_all(self._name_servers(), order(gone))
+        ordered = DeleteKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=full)
+        self._tell_all(self._name_servers(), order(ordered))
 
     def topics(self) -> list[str]:
         """All topics, those of the system among them, with a namespace those within it (fetchAllTopicList)."""

@@ -1,0 +1,168 @@
+"""Answers of the administration where what a server says is wider than what was asked, or a group is not online."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gantrymq import (
+    AdminClient,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    Producer,
+    SubscriptionGroupConfig,
+)
+from gantrymq.errors import MQClientError, NoRouteError
+
+# Java's hash code is the same of both, and so of "Aa#key" and "BB#key": the index finds one under the other.
+ONE, OTHER = "Aa", "BB"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(broker: EmbeddedBroker) -> Iterator[AdminClient]:
+    with AdminClient(broker.namesrv) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
+    with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as client:
+        yield client
+
+
+def test_a_query_gives_no_message_of_another_topic_whose_hash_code_is_the_same(
+    broker: EmbeddedBroker, admin: AdminClient, producer: Producer
+) -> None:
+    for topic in (ONE, OTHER):
+        broker.create_topic(topic, 1)
+        producer.send(Message(topic, topic.encode(), keys=["key"], properties={"UNIQ_KEY": "4711"}))
+        broker.wait_for_messages(topic, 1)
+    for topic in (ONE, OTHER):
+        assert [one.body for one in admin.query_message(topic, "key")] == [topic.encode()]
+        assert [one.body for one in admin.query_message_by_unique_key(topic, "4711")] == [topic.encode()]
+
+
+def test_a_query_gives_no_message_of_another_key_whose_hash_code_is_the_same(
+    broker: EmbeddedBroker, admin: AdminClient, producer: Producer
+) -> None:
+    broker.create_topic("Keys", 1)
+    for key in (ONE, OTHER):
+        producer.send(Message("Keys", key.encode(), keys=[key, "both"]))
+    broker.wait_for_messages("Keys", 2)
+    for key in (ONE, OTHER):
+        assert [one.body for one in admin.query_message("Keys", key)] == [key.encode()]
+    assert len(admin.query_message("Keys", "both")) == 2
+
+
+def test_a_message_is_viewed_under_its_own_topic_alone(
+    broker: EmbeddedBroker, admin: AdminClient, producer: Producer
+) -> None:
+    for topic in ("Viewed", "NotViewed"):
+        broker.create_topic(topic, 1)
+    sent = producer.send(Message("Viewed", b"x"))
+    broker.wait_for_messages("Viewed", 1)
+    for msg_id in (sent.msg_id, sent.offset_msg_id):
+        assert admin.view_message("Viewed", msg_id).body == b"x"
+        with pytest.raises(MQClientError, match="no message"):
+            admin.view_message("NotViewed", msg_id)
+
+
+def test_a_delayed_message_is_viewed_under_the_topic_it_goes_to(
+    broker: EmbeddedBroker, admin: AdminClient, producer: Producer
+) -> None:
+    broker.create_topic("Delayed", 1)
+    sent = producer.send(Message("Delayed", b"x", delay_level=18))
+    for topic in ("Delayed", "SCHEDULE_TOPIC_XXXX"):
+        assert admin.view_message(topic, sent.offset_msg_id).body == b"x"
+
+
+def consumed(broker: EmbeddedBroker, group: str, *topics: str) -> None:
+    settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+    with LitePullConsumer(broker.namesrv, consumer_group=group, **settings) as consumer:  # type: ignore[arg-type]
+        for topic in topics:
+            consumer.subscribe(topic)
+        seen = 0
+        while seen < 4 * len(topics):
+            seen += len(consumer.poll())
+        consumer.commit()
+
+
+@pytest.fixture(scope="module")
+def topics(broker: EmbeddedBroker, producer: Producer) -> tuple[str, str]:
+    for topic in ("StatsA", "StatsB"):
+        broker.create_topic(topic, 1)
+        producer.send_batch([Message(topic, b"%d" % number) for number in range(4)])
+    consumed(broker, "stats", "StatsA", "StatsB")
+    return "StatsA", "StatsB"
+
+
+def test_what_a_group_has_consumed_of_one_topic_has_no_queue_of_another(
+    admin: AdminClient, topics: tuple[str, str]
+) -> None:
+    admin.create_topic("%RETRY%stats", read_queue_nums=1, write_queue_nums=1)  # as the first failure does
+    for topic in topics:
+        stats = admin.consume_stats("stats", topic)
+        assert {queue.topic: one.consumer_offset for queue, one in stats.items()} == {topic: 4}
+    assert {queue.topic for queue in admin.consume_stats("stats")} >= set(topics)
+
+
+def test_a_group_without_a_retry_topic_is_found_by_the_topic_that_is_named(
+    broker: EmbeddedBroker, admin: AdminClient, topics: tuple[str, str]
+) -> None:
+    admin.create_subscription_group("written-by-hand")
+    admin.update_consume_offset("written-by-hand", MessageQueue("StatsA", "broker-a", 0), 2)
+    [one] = admin.consume_stats("written-by-hand", "StatsA").values()
+    assert one.consumer_offset == 2
+    with pytest.raises(NoRouteError):
+        admin.consume_stats("written-by-hand")
+
+
+@pytest.mark.parametrize("by_the_broker", [False, True])
+def test_a_reset_without_force_moves_a_group_only_back(by_the_broker: bool) -> None:
+    """A broker that moves offsets itself does not look at force: it is asked for those queues alone that go back."""
+    queue = MessageQueue("Reset", "broker-a", 0)
+    with (
+        EmbeddedBroker(settings={"useServerSideResetOffset": by_the_broker}) as broker,
+        Producer(broker.namesrv) as producer,
+        AdminClient(broker.namesrv) as admin,
+    ):
+        broker.create_topic("Reset", 1)
+        producer.send_batch([Message("Reset", b"%d" % number) for number in range(4)])
+        broker.wait_for_messages("Reset", 4)
+        admin.create_subscription_group("offline")
+        admin.update_consume_offset("offline", queue, 1)
+        assert admin.reset_offset_by_time("offline", "Reset", -1, force=False) == {queue: 1}
+        assert broker.consumer_offsets("offline", "Reset") == {0: 1}
+        assert admin.reset_offset_by_time("offline", "Reset", 0, force=False) == {queue: 0}
+        assert admin.reset_offset_by_time("offline", "Reset", -1) == {queue: 4}
+        assert broker.consumer_offsets("offline", "Reset") == {0: 4}
+
+
+def test_a_deleted_topic_leaves_no_order_of_queues_to_one_of_the_same_name(
+    broker: EmbeddedBroker, admin: AdminClient
+) -> None:
+    broker.create_topic("Ordered", 1)
+    admin.put_kv_config("ORDER_TOPIC_CONFIG", "Ordered", "broker-a:1")
+    admin.delete_topic("Ordered")
+    assert admin.kv_config("ORDER_TOPIC_CONFIG", "Ordered") is None
+
+
+def test_a_configuration_that_is_given_is_left_as_it_is(admin: AdminClient) -> None:
+    config = SubscriptionGroupConfig(retry_queue_nums=2)
+    admin.create_subscription_group("configured", config)
+    assert config.group_name != "configured"
+
+
+def test_a_group_of_producers_that_is_not_online_is_an_error(
+    broker: EmbeddedBroker, admin: AdminClient, topics: tuple[str, str]
+) -> None:
+    with pytest.raises(Exception, match=r"producer group|not exist"):
+        admin.producer_connection("nobody", "StatsA")
