@@ -4,39 +4,67 @@ The dispatcher tells of every queue that grew, from its own thread; the event lo
 only where somebody waits. A pull whose tags match nothing new goes on waiting: so far as RocketMQ, which looks at each
 message, but here the units since the last look are read in one go. Every 5 s all are looked at, whatever was told.
 
+A pull costs little while it waits, and never longer than ``MAX_WAIT_MS``. Where all together hold more than
+``MAX_HELD_BYTES``, or are more than may be, the oldest of the connection that holds most are answered early. Many that
+become ready at once are answered in slices, one of each connection in turn, so that nobody's pull waits for
+another's thousands.
+
 Source: PullRequestHoldService, NotifyMessageArrivingListener.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import Protocol
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
+from gantrymq.remoting.transport.turns import SLICE_S, FairTurns
 
 log = get_logger("gantrymq.broker")
 
 CHECK_INTERVAL_MS = 5_000
+MAX_WAIT_MS = 120_000
+MAX_HELD_BYTES = 96 << 20
+_ANSWERED_EARLY = 8  # one of so many of a connection that holds too much
+_CODE_BYTES = 64
 
 _Queue = tuple[str, int]
 
 
-@dataclass(slots=True)
+class Asker(Protocol):
+    """A connection that pulls come by."""
+
+    is_closed: bool
+
+
+@dataclass(slots=True, eq=False)
 class HeldPull:
     """A pull that waits. ``resume`` answers it; ``offset`` is where it wants to go on; None as codes means any.
 
-    Up to ``looked_until`` nothing matched.
+    ``size_bytes`` is what it keeps in memory. Up to ``looked_until`` nothing matched.
     """
 
+    channel: Asker
     offset: int
     tags_codes: Collection[int] | None
     deadline_ms: int
     resume: Callable[[], None]
-    is_gone: Callable[[], bool]
+    size_bytes: int
     looked_until: int = 0
+    key: _Queue = ("", 0)
+
+
+@dataclass(slots=True)
+class _Holder:
+    """What one connection holds, the oldest first."""
+
+    pulls: dict[HeldPull, None] = field(default_factory=dict)
+    size_bytes: int = 0
 
 
 class PullRequestHoldService:
@@ -44,33 +72,54 @@ class PullRequestHoldService:
 
     def __init__(self, store: Callable[[], BrokerMessageStore], clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._held: dict[_Queue, list[HeldPull]] = {}
+        self._held: dict[_Queue, dict[HeldPull, None]] = {}
+        self._holders: dict[Asker, _Holder] = {}
+        self._count = self.size_bytes = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns: FairTurns | None = None
         self._arrived: dict[_Queue, int] = {}
         self._is_woken = False
 
     def __len__(self) -> int:
         """How many wait."""
-        return sum(map(len, self._held.values()))
+        return self._count
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """From here on arrivals wake this event loop."""
-        self._loop = loop
+        self._loop, self._turns = loop, FairTurns()
 
     def stop(self) -> None:
         """Nobody is woken any more; who waits gets no answer, for the connection is about to close."""
         self._loop = None
         self._held.clear()
+        self._holders.clear()
+        self._count = self.size_bytes = 0
 
-    def hold(self, topic: str, queue_id: int, pull: HeldPull) -> None:
-        """Let a pull wait; one that has something already by now is answered with the next turn."""
-        key = (topic, queue_id)
-        self._held.setdefault(key, []).append(pull)
-        if self._loop is not None:
+    def hold(self, topic: str, queue_id: int, pull: HeldPull, most: int) -> None:
+        """Let a pull wait, beside ``most`` others; one that has something already by now is answered in the next turn.
+
+        No pull is refused: where there are too many, some of whoever holds most are answered before their time.
+        """
+        pull.key = key = (topic, queue_id)
+        self._held.setdefault(key, {})[pull] = None
+        holder = self._holders.setdefault(pull.channel, _Holder())
+        holder.pulls[pull] = None
+        holder.size_bytes += pull.size_bytes
+        self._count += 1
+        self.size_bytes += pull.size_bytes
+        if self._count > most or self.size_bytes > MAX_HELD_BYTES:
+            self._answer_early()
+        if self._loop is not None and pull in holder.pulls:
             # What arrived between the look into the queue and the entry above told nobody.
             end = self._store().max_offset_in_queue(topic, queue_id)
             if end > pull.offset:
                 self._loop.call_soon(self._look, key, end)
+
+    def forget(self, channel: Asker) -> None:
+        """A connection is gone, and its pulls with it."""
+        holder = self._holders.get(channel)
+        for pull in list(holder.pulls) if holder is not None else ():
+            self._take_out(pull)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Any thread: a queue has grown up to ``max_offset``."""
@@ -89,14 +138,16 @@ class PullRequestHoldService:
     def expire(self) -> None:
         """Answer those whose time is over."""
         now_ms = monotonic_ms(self._clock)
-        for key, pulls in list(self._held.items()):
-            self._answer(key, [pull for pull in pulls if now_ms >= pull.deadline_ms or pull.is_gone()])
+        late = [pull for pulls in self._held.values() for pull in pulls if now_ms >= pull.deadline_ms]
+        self._work_through(late, self._answer)
 
     def check(self) -> None:
         """Look at everybody (checkHoldRequest): a queue that grew has its pulls answered, matching or not."""
-        for key, pulls in list(self._held.items()):
+        ready: list[HeldPull] = []
+        for key, pulls in self._held.items():
             end = self._store().max_offset_in_queue(*key)
-            self._answer(key, [pull for pull in pulls if end > pull.offset])
+            ready += [pull for pull in pulls if end > pull.offset]
+        self._work_through(ready, self._answer)
 
     def _wake(self) -> None:
         self._is_woken = False
@@ -105,27 +156,96 @@ class PullRequestHoldService:
             self._look(key, end)
 
     def _look(self, key: _Queue, end: int) -> None:
-        store, ready = self._store(), []
-        for pull in self._held.get(key, ()):
-            if store.has_match(*key, max(pull.offset, pull.looked_until), end, pull.tags_codes):
-                ready.append(pull)
-            else:
-                pull.looked_until = end
-        self._answer(key, ready)
+        store = self._store()
 
-    def _answer(self, key: _Queue, ready: list[HeldPull]) -> None:
-        if not ready:
+        def look(pull: HeldPull) -> None:
+            if store.has_match(*key, max(pull.offset, pull.looked_until), end, pull.tags_codes):
+                self._answer(pull)
+            else:
+                pull.looked_until = max(end, pull.looked_until)
+
+        self._work_through(list(self._held.get(key, ())), look)
+
+    def _answer_early(self) -> None:
+        """Make room: the oldest pulls of the connection that holds most."""
+        holder = max(self._holders.values(), key=lambda one: one.size_bytes)
+        oldest = list(holder.pulls)[: max(len(holder.pulls) // _ANSWERED_EARLY, 1)]
+        for pull in oldest:
+            self._take_out(pull)
+        self._work_through(oldest, self._resume)
+
+    def _work_through(self, pulls: list[HeldPull], step: Callable[[HeldPull], None]) -> None:
+        """Take a step with each pull, one of each connection in turn; in slices where there are many."""
+        if not pulls:
             return
-        chosen = set(map(id, ready))
-        left = [pull for pull in self._held.get(key, ()) if id(pull) not in chosen]
-        if left:
-            self._held[key] = left
-        else:
-            self._held.pop(key, None)
-        for pull in ready:
-            if pull.is_gone():
-                continue
-            try:
-                pull.resume()
-            except Exception:  # the others have left the table, too, and would never be answered
-                log.exception("a pull that waited could not be answered", topic=key[0], queue_id=key[1])
+        turns = self._turns
+        work = _Slices(_in_turn(pulls), step)
+        if turns is None:
+            work.finish()
+        elif work():
+            turns.add(work)
+
+    def _answer(self, pull: HeldPull) -> None:
+        if self._take_out(pull):
+            self._resume(pull)
+
+    def _take_out(self, pull: HeldPull) -> bool:
+        """Take a pull out of the tables; False where it is in none any more."""
+        pulls = self._held.get(pull.key)
+        if pulls is None or pull not in pulls:
+            return False
+        del pulls[pull]
+        if not pulls:
+            del self._held[pull.key]
+        holder = self._holders[pull.channel]
+        del holder.pulls[pull]
+        holder.size_bytes -= pull.size_bytes
+        if not holder.pulls:
+            del self._holders[pull.channel]
+        self._count -= 1
+        self.size_bytes -= pull.size_bytes
+        return True
+
+    @staticmethod
+    def _resume(pull: HeldPull) -> None:
+        if pull.channel.is_closed:
+            return
+        try:
+            pull.resume()
+        except Exception:  # the others have left the table, too, and would never be answered
+            log.exception("a pull that waited could not be answered", topic=pull.key[0], queue_id=pull.key[1])
+
+
+class _Slices:
+    """A step for each pull, as many in a slice as fit into it."""
+
+    def __init__(self, pulls: Iterator[HeldPull], step: Callable[[HeldPull], None]) -> None:
+        self._pulls, self._step = pulls, step
+
+    def __call__(self) -> bool:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SLICE_S
+        for pull in self._pulls:
+            self._step(pull)
+            if loop.time() >= until:
+                return True
+        return False
+
+    def finish(self) -> None:
+        """All that are left."""
+        for pull in self._pulls:
+            self._step(pull)
+
+
+def _in_turn(pulls: list[HeldPull]) -> Iterator[HeldPull]:
+    """One pull of each connection, then a second of each, and so on."""
+    by_channel: dict[Asker, list[HeldPull]] = {}
+    for pull in pulls:
+        by_channel.setdefault(pull.channel, []).append(pull)
+    rounds: Iterable[tuple[HeldPull | None, ...]] = zip_longest(*by_channel.values())
+    return (pull for pull in chain.from_iterable(rounds) if pull is not None)
+
+
+def held_bytes(texts: Iterable[str | None], tags_codes: Collection[int] | None) -> int:
+    """About what a pull takes while it waits, with its texts."""
+    return 1024 + 2 * sum(len(text) for text in texts if text) + _CODE_BYTES * len(tags_codes or ())

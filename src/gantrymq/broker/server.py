@@ -306,6 +306,7 @@ class BrokerServer:
     def _channel_closed(self, channel: Channel) -> None:
         self.producers.channel_closed(channel)
         self.consumers.channel_closed(channel)
+        self.holds.forget(channel)
 
     def _answer(self, channel: Channel, frame: bytes, topic: str) -> None:
         """Send an answer; while the new topic it rests on is not yet on the disk and at the name servers, later."""

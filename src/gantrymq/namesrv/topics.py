@@ -114,6 +114,8 @@ class TopicTable:
     def drop_brokers(self, broker_names: set[str]) -> None:
         """Forget the queues of brokers that are gone."""
         for topic, queues in list(self._queues.items()):
+            if broker_names.isdisjoint(queues):
+                continue
             for name in broker_names & queues.keys():
                 del queues[name]
             if not queues:

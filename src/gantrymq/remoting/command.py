@@ -130,6 +130,10 @@ class RemotingCommand:
             return header_from_json(header, self._raw) or header_from_texts(header, self.fields())
         return header_from_texts(header, self.fields())
 
+    def drop_content(self) -> None:
+        """Give up the fields and the body of a request that is still to be answered, and is done with."""
+        self.body, self._raw, self._ext_fields = b"", b"", {}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemotingCommand) and self._key() == other._key()
 

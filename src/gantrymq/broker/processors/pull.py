@@ -12,10 +12,9 @@ from typing import NamedTuple, cast
 
 from gantrymq.broker import names
 from gantrymq.broker.consumers import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, ConsumerManager
-from gantrymq.broker.long_polling import HeldPull, PullRequestHoldService
+from gantrymq.broker.long_polling import MAX_WAIT_MS, HeldPull, PullRequestHoldService, held_bytes
 from gantrymq.broker.message_store import BrokerMessageStore, PulledMessages
 from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.put_queue import OVERLOAD
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
@@ -237,8 +236,6 @@ class PullMessageProcessor:
         else:
             code = _CODES[found.status]
         if code is ResponseCode.PULL_NOT_FOUND and may_wait and asked.sys_flag & _SUSPEND:
-            if len(self._holds) >= self._config.broker.pull_thread_pool_queue_capacity:
-                return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
             self._hold(channel, request, asked, checked)
             return None
         return request.response(code, found.status.value, header=self._header(found, checked))
@@ -263,6 +260,7 @@ class PullMessageProcessor:
     ) -> None:
         broker = self._config.broker
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
+        request.drop_content()  # it has all been read, and a body may have a megabyte
 
         def resume() -> None:
             try:
@@ -272,10 +270,16 @@ class PullMessageProcessor:
             if response is not None:
                 channel.send(response)
 
+        texts = (asked.topic, asked.consumer_group, asked.subscription, asked.expression_type)
         pull = HeldPull(
-            asked.queue_offset, checked.codes, monotonic_ms(self._clock) + wait_ms, resume, lambda: channel.is_closed
+            channel,
+            asked.queue_offset,
+            checked.codes,
+            monotonic_ms(self._clock) + min(wait_ms, MAX_WAIT_MS),
+            resume,
+            held_bytes(texts, checked.codes),
         )
-        self._holds.hold(asked.topic, asked.queue_id, pull)
+        self._holds.hold(asked.topic, asked.queue_id, pull, broker.pull_thread_pool_queue_capacity)
 
     def _commit(self, asked: PullMessageRequestHeader, next_offset: int, *, may_commit: bool) -> None:
         group, topic, queue_id = asked.consumer_group, asked.topic, asked.queue_id

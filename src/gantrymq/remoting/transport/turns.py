@@ -12,8 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-SLICE_S = 0.001
-TURN_S = 0.004
+SLICE_S = 0.0005
+TURN_S = 0.002
 
 # Does a slice of some work; whether there is more to be done.
 Work = Callable[[], bool]
