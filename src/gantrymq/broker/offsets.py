@@ -45,6 +45,10 @@ class ConsumerOffsetManager:
         self._reset: _Table = {}
         self.edits = self._commits = 0
 
+    def __len__(self) -> int:
+        """How many queues have an offset."""
+        return sum(map(len, self._offsets.values()))
+
     # One queue
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
@@ -119,6 +123,13 @@ class ConsumerOffsetManager:
         """The topics that a group has offsets on (whichTopicByConsumer)."""
         return {topic for topic, one, _ in self.items() if one == group}
 
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The topics that each group has offsets on."""
+        found: dict[str, set[str]] = {}
+        for topic, group, _ in self.items():
+            found.setdefault(group, set()).add(topic)
+        return found
+
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have offsets on a topic (whichGroupByTopic)."""
         return {group for one, group, _ in self.items() if one == topic}
@@ -172,8 +183,9 @@ class ConsumerOffsetManager:
     # What is kept and sent
 
     def to_body(self) -> ConsumerOffsetSerializeWrapper:
-        """All committed offsets."""
-        return ConsumerOffsetSerializeWrapper(offset_table=self._offsets, data_version=self._version.value)
+        """All committed offsets, as they are now."""
+        table = {key: dict(queues) for key, queues in self._offsets.items()}
+        return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._version.value)
 
     def to_json(self) -> dict[str, Any]:
         """What consumerOffset.json holds."""

@@ -36,6 +36,7 @@ from gantrymq.remoting.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.turns import in_slices
 
 _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
@@ -171,11 +172,12 @@ class BrokerOuterAPI:
             if response.code != ResponseCode.SUCCESS:
                 return None
             readable = [one for one in decode_body(TopicRouteData, response.body).queue_datas if one.is_readable]
-            return sorted(
+            queues = (
                 MessageQueue(topic, one.broker_name, number)
-                for one in readable
+                for one in sorted(readable, key=lambda one: one.broker_name)
                 for number in queue_ids(topic, one.read_queue_nums)
             )
+            return [queue async for queue in in_slices(queues)]
         return None
 
     async def _register_at(self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes) -> bool:

@@ -107,7 +107,7 @@ class SubscriptionGroupManager:
     def to_body(self, groups: list[SubscriptionGroupConfig] | None = None) -> SubscriptionGroupWrapper:
         """The table, or some of it, with its version. All of it has what is forbidden to groups not made yet, too."""
         chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
-        forbidden = {name: table for name, table in self._forbidden.items() if groups is None or name in chosen}
+        forbidden = {name: dict(table) for name, table in self._forbidden.items() if groups is None or name in chosen}
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(chosen), forbidden_table=forbidden, data_version=self._version.value
         )

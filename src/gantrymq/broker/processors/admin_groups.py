@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gantrymq.broker import names
 from gantrymq.broker.attributes import WrongAttributeError
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
@@ -43,6 +44,7 @@ class GroupAdminProcessor:
     ) -> None:
         self._config, self._topics, self._groups, self._offsets = config, topics, groups, offsets
         self._stats, self._kept, self._outer = stats, kept, outer
+        self._long = LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
@@ -90,7 +92,7 @@ class GroupAdminProcessor:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return request.response(ResponseCode.SUCCESS, body=group.encode())
 
-    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them, or so many from the groupSeq-th on."""
         asked = request.read(GetAllSubscriptionGroupRequestHeader)
         chosen = None
@@ -103,7 +105,9 @@ class GroupAdminProcessor:
             most = min(limit, asked.max_group_num or limit)
             chosen = [self._groups.table[name] for name in sorted(self._groups.table)[begin : begin + most]]
         header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(self._groups.table))
-        return request.response(ResponseCode.SUCCESS, header=header, body=self._groups.to_body(chosen).encode())
+        body = self._groups.to_body(chosen)
+        async with self._long.turn(channel, len(body.subscription_group_table)):
+            return request.response(ResponseCode.SUCCESS, header=header, body=await encode_in_slices(body))
 
     async def forbid(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic."""

@@ -6,6 +6,7 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 from __future__ import annotations
 
 from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.persistence import CONSUMER_OFFSET, ConfigPersistence
@@ -21,7 +22,7 @@ from gantrymq.remoting.bodies.group import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from gantrymq.remoting.body import Body, keyed
+from gantrymq.remoting.body import Body, keyed, queue_key
 from gantrymq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.offset import (
@@ -30,6 +31,7 @@ from gantrymq.remoting.headers.offset import (
     ResetOffsetRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
 
 _V3_0_7_SNAPSHOT = 28
 
@@ -49,6 +51,7 @@ class OffsetAdminProcessor:
     ) -> None:
         self._config, self._store, self._topics, self._kept = config, store, topics, kept
         self._groups, self._consumers, self._offsets = groups, consumers, offsets
+        self._long = LongAnswers()
 
     # Reset
 
@@ -59,12 +62,14 @@ class OffsetAdminProcessor:
         """
         asked = request.read(ResetOffsetRequestHeader)
         if self._config.broker.use_server_side_reset_offset:
-            answer = self._reset_here(request, asked)
+            answer = await self._reset_here(channel, request, asked)
             await self._kept.save(CONSUMER_OFFSET)
             return answer
-        return self._reset_in_clients(request, asked)
+        return await self._reset_in_clients(channel, request, asked)
 
-    def _reset_here(self, request: RemotingCommand, asked: ResetOffsetRequestHeader) -> RemotingCommand:
+    async def _reset_here(
+        self, channel: Channel, request: RemotingCommand, asked: ResetOffsetRequestHeader
+    ) -> RemotingCommand:
         topic, group, queue_id = asked.topic, asked.group, asked.queue_id
         config = self._topics.get(topic)
         if config is None:
@@ -73,7 +78,8 @@ class OffsetAdminProcessor:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         if queue_id < 0:
             queues = queue_ids(topic, config.read_queue_nums)
-            to = {one: self._at(topic, one, asked.timestamp) for one in queues}
+            async with self._long.turn(channel, len(queues)):
+                to = {one: self._at(topic, one, asked.timestamp) async for one in in_slices(queues)}
         elif asked.offset is None or asked.offset == -1:
             to = {queue_id: self._at(topic, queue_id, asked.timestamp)}
         else:
@@ -85,24 +91,26 @@ class OffsetAdminProcessor:
             to = {queue_id: asked.offset}
         if not to:
             return request.response(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        for one, offset in to.items():
+        broker_name, table = self._config.broker.broker_name, dict[str, int]()
+        async for one, offset in in_slices(to.items()):
             self._offsets.assign_reset(group, topic, one, offset)
-        broker_name = self._config.broker.broker_name
-        table = {MessageQueue(topic, broker_name, one): offset for one, offset in to.items()}
-        return request.response(ResponseCode.SUCCESS, body=ResetOffsetBody(offset_table=keyed(table)).encode())
+            table[queue_key(MessageQueue(topic, broker_name, one))] = offset
+        return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(ResetOffsetBody(offset_table=table)))
 
     def _at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
             return self._store.max_offset_in_queue(topic, queue_id)
         return self._store.offset_at(topic, queue_id, timestamp_ms)
 
-    def _reset_in_clients(self, request: RemotingCommand, asked: ResetOffsetRequestHeader) -> RemotingCommand:
+    async def _reset_in_clients(
+        self, channel: Channel, request: RemotingCommand, asked: ResetOffsetRequestHeader
+    ) -> RemotingCommand:
         config = self._topics.get(asked.topic)
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
             return request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
         table: dict[MessageQueue, int] = {}
-        for queue_id in queue_ids(asked.topic, config.write_queue_nums):
+        async for queue_id in in_slices(queue_ids(asked.topic, config.write_queue_nums)):
             consumed = self._offsets.query(asked.group, asked.topic, queue_id)
             if consumed == -1:
                 return request.response(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
@@ -152,9 +160,11 @@ class OffsetAdminProcessor:
                 least[queue_id] = LONG_MAX
         return request.response(ResponseCode.SUCCESS, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
 
-    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET."""
-        return request.response(ResponseCode.SUCCESS, body=self._offsets.to_body().encode())
+        async with self._long.turn(channel, len(self._offsets)):
+            body = await encode_in_slices(self._offsets.to_body())
+            return request.response(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""

@@ -6,6 +6,7 @@ Source: AdminBrokerProcessor.
 from __future__ import annotations
 
 from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
@@ -22,7 +23,7 @@ from gantrymq.remoting.bodies.group import (
     QueueTimeSpan,
 )
 from gantrymq.remoting.bodies.topic import TopicConfig
-from gantrymq.remoting.body import keyed
+from gantrymq.remoting.body import queue_key
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import ViewBrokerStatsDataRequestHeader
@@ -32,6 +33,9 @@ from gantrymq.remoting.headers.consumer import (
     QueryConsumeTimeSpanRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
+
+_MANY = 1 << 30
 
 
 class StatsAdminProcessor:
@@ -52,22 +56,22 @@ class StatsAdminProcessor:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._groups, self._consumers, self._offsets = groups, consumers, offsets
         self._stats, self._address = stats, address
+        self._long = LongAnswers()
 
-    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS: a group's offsets on its topics, against the ends of their queues."""
         asked = request.read(GetConsumeStatsRequestHeader)
         group, total = asked.consumer_group, ConsumeStats()
-        for name in self._topics_to_count(asked):
-            topic = self._topics.get(name)
-            if topic is None:
-                continue
-            found = self._of(group, name, topic.read_queue_nums)
-            total.offset_table.update(found.offset_table)
-            total.consume_tps += found.consume_tps
-        return request.response(ResponseCode.SUCCESS, body=total.encode())
+        counted = [topic for name in self._topics_to_count(asked) if (topic := self._topics.get(name)) is not None]
+        async with self._long.turn(channel, sum(topic.read_queue_nums for topic in counted)):
+            for topic in counted:
+                found = await self._of(group, str(topic.topic_name), topic.read_queue_nums)
+                total.offset_table.update(found.offset_table)
+                total.consume_tps += found.consume_tps
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(total))
 
     def _topics_to_count(self, asked: GetConsumeStatsRequestHeader) -> list[str]:
-        listed = [one for one in (asked.topic_list or "").split(";") if one]
+        listed = [one for one in dict.fromkeys((asked.topic_list or "").split(";")) if one]
         if listed:
             return listed
         given = (asked.topic or "").strip()
@@ -81,12 +85,12 @@ class StatsAdminProcessor:
             return True
         return self._consumers.find_subscription(name, topic) is not None
 
-    def _of(self, group: str, topic: str, queue_nums: int) -> ConsumeStats:
+    async def _of(self, group: str, topic: str, queue_nums: int) -> ConsumeStats:
         table = {}
-        for queue_id in queue_ids(topic, queue_nums):
+        async for queue_id in in_slices(queue_ids(topic, queue_nums)):
             consumed = max(self._offsets.query(group, topic, queue_id), 0)
             last_ms = self._store.store_timestamp_ms(topic, queue_id, consumed - 1) if consumed else 0
-            queue = MessageQueue(topic, self._config.broker.broker_name, queue_id)
+            queue = queue_key(MessageQueue(topic, self._config.broker.broker_name, queue_id))
             table[queue] = OffsetWrapper(
                 broker_offset=self._store.max_offset_in_queue(topic, queue_id),
                 consumer_offset=consumed,
@@ -94,37 +98,43 @@ class StatsAdminProcessor:
                 last_timestamp=max(last_ms, 0),
             )
         tps = self._stats.tps(GROUP_GET_NUMS, f"{topic}@{group}", monotonic_ms(self._clock))
-        return ConsumeStats(offset_table=keyed(table), consume_tps=tps)
+        return ConsumeStats(offset_table=table, consume_tps=tps)
 
-    def all_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def all_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS: the same of every group, and how far all are behind together."""
         asked = request.read(GetConsumeStatsInBrokerHeader)
+        async with self._long.turn(channel, _MANY):
+            body = await self._of_all_groups(asked)
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
+
+    async def _of_all_groups(self, asked: GetConsumeStatsInBrokerHeader) -> ConsumeStatsList:
         body = ConsumeStatsList(broker_addr=self._address)
-        for group in self._groups.table:
+        topics_of = self._offsets.topics_by_group()
+        async for group in in_slices(list(self._groups.table)):
             found = []
-            for name in sorted(self._offsets.topics_of(group)):
+            for name in sorted(topics_of.get(group, ())):
                 topic = self._topics.get(name)
                 if topic is None or (asked.is_order and not topic.order) or not self._subscribes(group, name):
                     continue
-                found.append(self._of(group, name, topic.write_queue_nums))
+                found.append(await self._of(group, name, topic.write_queue_nums))
             body.consume_stats_list.append({group: found})
             for one in found:
-                for offset in one.offset_table.values():
+                async for offset in in_slices(one.offset_table.values()):
                     body.total_diff += offset.broker_offset - offset.consumer_offset
                     body.total_inflight_diff += offset.pull_offset - offset.consumer_offset
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        return body
 
-    def time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: from when to when each queue holds messages, and how late the group is."""
         asked = request.read(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(asked.topic)
         if topic is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
         queues = queue_ids(asked.topic, topic.write_queue_nums)
-        spans = [self._span(topic, asked.group, queue_id) for queue_id in queues]
-        return request.response(
-            ResponseCode.SUCCESS, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode()
-        )
+        async with self._long.turn(channel, len(queues)):
+            spans = [self._span(topic, asked.group, queue_id) async for queue_id in in_slices(queues)]
+            body = await encode_in_slices(QueryConsumeTimeSpanBody(consume_time_span_set=spans))
+            return request.response(ResponseCode.SUCCESS, body=body)
 
     def _span(self, topic: TopicConfig, group: str, queue_id: int) -> QueueTimeSpan:
         name, store = str(topic.topic_name), self._store

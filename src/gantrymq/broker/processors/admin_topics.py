@@ -9,6 +9,7 @@ import asyncio
 
 from gantrymq.broker import names
 from gantrymq.broker.attributes import WrongAttributeError, parse_attributes
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
@@ -29,7 +30,7 @@ from gantrymq.remoting.bodies.topic import (
     TopicOffset,
     TopicStatsTable,
 )
-from gantrymq.remoting.body import decode_request, keyed
+from gantrymq.remoting.body import decode_request, queue_key
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.topic import (
@@ -41,6 +42,7 @@ from gantrymq.remoting.headers.topic import (
     GetTopicStatsInfoRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
 
 
 class TopicAdminProcessor:
@@ -59,6 +61,7 @@ class TopicAdminProcessor:
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
+        self._long = LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC."""
@@ -151,7 +154,7 @@ class TopicAdminProcessor:
         body = TopicConfigAndQueueMapping(**{field: getattr(topic, field) for field in topic.__struct_fields__})
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
-    def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: all of them, or so many from the topicSeq-th on in the order of their names."""
         asked = request.read(GetAllTopicConfigRequestHeader)
         chosen = list(self._topics.table.values())
@@ -167,24 +170,27 @@ class TopicAdminProcessor:
             topic_config_table={str(topic.topic_name): topic for topic in chosen}, data_version=self._topics.version
         )
         header = GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics.table))
-        return request.response(ResponseCode.SUCCESS, header=header, body=body.encode())
+        async with self._long.turn(channel, len(chosen)):
+            return request.response(ResponseCode.SUCCESS, header=header, body=await encode_in_slices(body))
 
-    def stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO: where each queue begins and ends, and when its last message was stored."""
         name = request.read(GetTopicStatsInfoRequestHeader).topic
         topic = self._topics.get(name)
         if topic is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        table = {}
-        for queue_id in queue_ids(name, max(topic.write_queue_nums, topic.read_queue_nums)):
-            high = self._store.max_offset_in_queue(name, queue_id)
-            last_ms = self._store.store_timestamp_ms(name, queue_id, high - 1) if high > 0 else 0
-            low = self._store.min_offset_in_queue(name, queue_id)
-            queue = MessageQueue(name, self._config.broker.broker_name, queue_id)
-            table[queue] = TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last_ms)
-        tps = self._stats.tps(TOPIC_PUT_NUMS, name, monotonic_ms(self._clock))
-        body = TopicStatsTable(offset_table=keyed(table), topic_put_tps=tps)
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        queues = queue_ids(name, max(topic.write_queue_nums, topic.read_queue_nums))
+        async with self._long.turn(channel, len(queues)):
+            table = {}
+            async for queue_id in in_slices(queues):
+                high = self._store.max_offset_in_queue(name, queue_id)
+                last_ms = self._store.store_timestamp_ms(name, queue_id, high - 1) if high > 0 else 0
+                low = self._store.min_offset_in_queue(name, queue_id)
+                queue = queue_key(MessageQueue(name, self._config.broker.broker_name, queue_id))
+                table[queue] = TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last_ms)
+            tps = self._stats.tps(TOPIC_PUT_NUMS, name, monotonic_ms(self._clock))
+            body = TopicStatsTable(offset_table=table, topic_put_tps=tps)
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
     def list_system(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gantrymq.broker import names
 from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
@@ -23,6 +24,7 @@ from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
 
 _SHARES = {"AVG": neighbours, "AVG_BY_CIRCLE": every_nth}
 
@@ -40,14 +42,17 @@ class QueryAssignmentProcessor:
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
         self._consumers, self._outer = consumers, outer
+        self._long = LongAnswers()
 
     async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_ASSIGNMENT: a client's share of a topic's queues at all brokers."""
         share = await self._share(decode_request(QueryAssignmentRequestBody, request.body))
         body = QueryAssignmentResponseBody()
-        if share is not None:
-            body.message_queue_assignments = [MessageQueueAssignment(message_queue=one) for one in share]
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        async with self._long.turn(channel, len(share or ())):
+            if share is not None:
+                given = [MessageQueueAssignment(message_queue=one) async for one in in_slices(share)]
+                body.message_queue_assignments = given
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
     async def _share(self, asked: QueryAssignmentRequestBody) -> list[MessageQueue] | None:
         queues = await self._outer.readable_queues(asked.topic)

@@ -5,9 +5,12 @@ Source: QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import cast
 
 from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.config.broker_settings import LiveConfig
@@ -22,9 +25,11 @@ from gantrymq.remoting.headers.pull import (
     ViewMessageRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _MOST_UNITS = 10_000
+_MANY_UNITS = 1 << 30
 _MOST_ANSWER_BYTES = 8 << 20
 
 
@@ -35,8 +40,9 @@ class QueryMessageProcessor:
         self, config: LiveConfig, store: BrokerMessageStore, records: StoredRecords, consumers: ConsumerManager
     ) -> None:
         self._config, self._store, self._records, self._consumers = config, store, records, consumers
+        self._long = LongAnswers()
 
-    def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log.
 
         The index compares hash codes alone, as with RocketMQ. With access control the asker may read the topic that is
@@ -47,9 +53,16 @@ class QueryMessageProcessor:
         if request.ext_fields.get(_UNIQUE_KEY_QUERY, "").lower() == "true":
             most = self._config.broker.default_query_max_num
         most = min(max(most, 1), self._config.store.max_msgs_num_batch)
-        found = self._store.query(
-            asked.topic, asked.key, begin_ms=asked.begin_timestamp, end_ms=asked.end_timestamp, max_num=most
+        search = partial(
+            self._store.query,
+            asked.topic,
+            asked.key,
+            begin_ms=asked.begin_timestamp,
+            end_ms=asked.end_timestamp,
+            max_num=most,
         )
+        async with self._long.turn(channel, _MANY_UNITS):  # a chain of the index may be long, and its file cold
+            found = await asyncio.get_running_loop().run_in_executor(None, search)
         if self._config.broker.acl_enable:
             found = [one for one in found if one.topic == asked.topic]
         timestamp_ms, phy_offset = self._store.index_state()
@@ -73,7 +86,7 @@ class QueryMessageProcessor:
         _send(channel, request.response(ResponseCode.SUCCESS), [record])
         return None
 
-    def queue(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def queue(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE: units of a queue, for people who look for a fault."""
         asked = request.read(QueryConsumeQueueRequestHeader)
         topic, queue_id = asked.topic or "", asked.queue_id
@@ -91,13 +104,13 @@ class QueryMessageProcessor:
         if not 0 <= asked.index < high:
             return request.response(ResponseCode.SUCCESS, f"Index {asked.index} of {queue_id}@{topic} is not exist!")
         end = min(asked.index + min(asked.count, _MOST_UNITS), high)
-        units = (self._store.unit_at(topic, queue_id, index) for index in range(asked.index, end))
-        body.queue_data = [
-            ConsumeQueueData(physic_offset=unit[0], physic_size=unit[1], tags_code=unit[2])
-            for unit in units
-            if unit is not None
-        ]
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        async with self._long.turn(channel, end - asked.index):
+            body.queue_data = [
+                ConsumeQueueData(physic_offset=unit[0], physic_size=unit[1], tags_code=unit[2])
+                async for index in in_slices(range(asked.index, end))
+                if (unit := self._store.unit_at(topic, queue_id, index)) is not None
+            ]
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
     def _pieces(self, found: list[StoredMessage]) -> list[memoryview]:
         pieces: list[memoryview] = []

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 SLICE_S = 0.0005
 TURN_S = 0.002
@@ -51,3 +54,14 @@ class FairTurns:
                 break
         if self._waiting:
             self._loop.call_soon(self._run)
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """``items``, with a turn of the event loop for everybody else whenever a slice is over."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + SLICE_S
+    for item in items:
+        yield item
+        if loop.time() >= until:
+            await asyncio.sleep(0)
+            until = loop.time() + SLICE_S

@@ -1,0 +1,184 @@
+"""What strangers may cost a broker: bodies, pulls that wait, long answers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_cases import TIMEOUT_MS, BrokerCase
+
+from gantrymq.broker import long_polling
+from gantrymq.clock import ManualClock
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import HeartbeatRequestHeader
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader
+from gantrymq.remoting.headers.pull import PullMessageRequestHeader
+from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, GetTopicStatsInfoRequestHeader
+from gantrymq.remoting.transport.client import RemotingClient
+
+WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+ALL_QUEUES = 65_536
+
+
+def waiting_pull(body: bytes = b"", **fields: Any) -> RemotingCommand:
+    header = PullMessageRequestHeader(
+        **{
+            "consumer_group": "G",
+            "topic": "T",
+            "queue_id": 0,
+            "queue_offset": 1,
+            "max_msg_nums": 32,
+            "sys_flag": WAITING,
+            "commit_offset": 0,
+            "suspend_timeout_millis": 60_000,
+            "subscription": "*",
+            "sub_version": 0,
+            **fields,
+        }
+    )
+    return RemotingCommand.request(header, body)
+
+
+async def hold(
+    case: BrokerCase, count: int, client: RemotingClient | None = None, **of: Any
+) -> list[asyncio.Task[Any]]:
+    """Pulls that wait at a topic with one message."""
+    if not case.server.topics.get("T"):
+        await case.send()
+        await case.dispatched(1)
+    before = len(case.server.holds)
+    by = client or case.client
+    pulls = [
+        asyncio.ensure_future(by.invoke(case.server.address, waiting_pull(**of), TIMEOUT_MS)) for _ in range(count)
+    ]
+    while len(case.server.holds) < before + count and not any(pull.done() for pull in pulls):
+        await asyncio.sleep(0.001)
+    return pulls
+
+
+async def give_up(pulls: list[asyncio.Task[Any]]) -> None:
+    for pull in pulls:
+        pull.cancel()
+    await asyncio.gather(*pulls, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UPDATE_BROKER_CONFIG])
+async def test_a_body_is_bounded_before_it_is_decoded(broker: BrokerCase, code: RequestCode) -> None:
+    answer = await broker.ask(int(code), b"[" * (300 << 10))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert str(answer.remark).startswith(f"the body of {code.name} has 307200 bytes, more than ")
+    assert str(answer.remark).endswith("(maxRequestBodyBytes)")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 60_000, b'{"a":' * 10_000, b'"' * 60_000, b"{1:" * 20_000, b"{{" * 30_000, b"9" * 60_000, b"\xff" * 100,
+     b'{"clientID":' + b"9" * 5000 + b"}", b'{"clientID":"\\ud800","producerDataSet":[{"groupName":"\\udfff"}]}'],
+    ids=lambda body: repr(body[:6]),
+)  # fmt: skip
+async def test_a_body_that_is_no_json_of_its_kind_is_answered(broker: BrokerCase, body: bytes) -> None:
+    answer = await broker.ask(HeartbeatRequestHeader(), body)
+    assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)
+    assert len(str(answer.remark)) < 1000
+    assert (await broker.send("Fine")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.asyncio
+async def test_a_held_pull_keeps_neither_body_nor_header(broker: BrokerCase) -> None:
+    pulls = await hold(broker, 20, body=bytes(900_000))
+    assert broker.server.holds.size_bytes < 20 * 2000
+    held = [cell.cell_contents for one in broker.server.holds._held["T", 0] for cell in one.resume.__closure__ or ()]
+    requests = [one for one in held if isinstance(one, RemotingCommand)]
+    assert [(len(one.body), one.ext_fields) for one in requests] == [(0, {})] * 20
+    await give_up(pulls)
+
+
+@pytest.mark.asyncio
+async def test_no_pull_is_held_for_longer_than_two_minutes(tmp_path: Path) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    case = BrokerCase(tmp_path, clock=clock)
+    await case.start()
+    [pull] = await hold(case, 1, suspend_timeout_millis=1 << 62)
+    clock.advance(long_polling.MAX_WAIT_MS)
+    case.server.holds.expire()
+    assert (await pull).code == ResponseCode.PULL_NOT_FOUND
+    await case.stop()
+
+
+@pytest.mark.asyncio
+async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holder_first(tmp_path: Path) -> None:
+    """A consumer of few queues waits on, beside somebody who wants all there is to have."""
+    case, other = BrokerCase(tmp_path, pull_thread_pool_queue_capacity=40), RemotingClient()
+    await case.start()
+    modest = await hold(case, 5)
+    greedy = await hold(case, 36, client=other)
+    early = [pull for pull in greedy if pull.done()]
+    while not early:
+        await asyncio.sleep(0.001)
+        early = [pull for pull in greedy if pull.done()]
+    assert {pull.result().code for pull in early} == {ResponseCode.PULL_NOT_FOUND}
+    assert not any(pull.done() for pull in modest)
+    assert len(case.server.holds) <= 40
+    await case.send(body=b"second")
+    assert {(await pull).code for pull in modest} == {ResponseCode.SUCCESS}
+    await give_up(greedy)
+    await other.close()
+    await case.stop()
+
+
+@pytest.mark.asyncio
+async def test_held_pulls_are_bounded_in_bytes(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polling, "MAX_HELD_BYTES", 200_000)
+    pulls = await hold(broker, 30, subscription="||".join(f"t{number}" for number in range(500)))
+    while not any(pull.done() for pull in pulls):
+        await asyncio.sleep(0.001)
+    assert broker.server.holds.size_bytes <= 200_000
+    await give_up(pulls)
+
+
+@pytest.mark.asyncio
+async def test_held_pulls_go_with_their_connection(broker: BrokerCase) -> None:
+    other = RemotingClient()
+    pulls = await hold(broker, 10, client=other)
+    assert len(broker.server.holds) == 10
+    await other.close()
+    while len(broker.server.holds):
+        await asyncio.sleep(0.001)
+    assert (broker.server.holds.size_bytes, broker.server.holds._held) == (0, {})
+    await give_up(pulls)
+
+
+@pytest.mark.asyncio
+async def test_a_message_for_thousands_of_held_pulls_reaches_each_connection_soon(broker: BrokerCase) -> None:
+    """One of each connection in turn: a consumer's only pull does not wait for another's thousands."""
+    other = RemotingClient()
+    crowd = await hold(broker, 3000, client=other)
+    [alone] = await hold(broker, 1)
+    await broker.send(body=b"second")
+    assert (await alone).code == ResponseCode.SUCCESS
+    assert sum(pull.done() for pull in crowd) < 3000
+    assert {(await pull).code for pull in crowd} == {ResponseCode.SUCCESS}
+    await other.close()
+
+
+@pytest.mark.asyncio
+async def test_questions_about_very_many_queues_let_others_in(broker: BrokerCase) -> None:
+    created = await broker.ask(
+        CreateTopicRequestHeader(
+            topic="wide", default_topic="TBW102", read_queue_nums=ALL_QUEUES, write_queue_nums=ALL_QUEUES, perm=6,
+            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )
+    )  # fmt: skip
+    assert created.code == ResponseCode.SUCCESS
+    long = asyncio.ensure_future(broker.ask(GetTopicStatsInfoRequestHeader(topic="wide")))
+    answered = 0
+    while not long.done():
+        await broker.ask(GetMaxOffsetRequestHeader(topic="wide", queue_id=0))
+        answered += 1
+    assert answered > 20
+    assert (await long).body.count(b'"minOffset":0') == ALL_QUEUES
