@@ -2,7 +2,7 @@
 
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -10,10 +10,12 @@ from unittest import mock
 import pytest
 from broker_cases import messages_of
 
+from bad_disk import break_reads
 from gantrymq.broker import message_store
 from gantrymq.broker.message_store import BrokerMessageStore
-from gantrymq.errors import StoreBehindError
+from gantrymq.errors import DiskError, StoreBehindError
 from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.java import string_hash
 from gantrymq.model.message import Message
 from gated_file_system import GatedFileSystem
@@ -65,6 +67,15 @@ def test_a_damaged_unit_hides_no_message_but_its_own(
         assert pulled(store) == bodies[:number] + bodies[number + 1 :]
 
 
+def pulled_one_by_one(store: BrokerMessageStore) -> Iterator[bytes]:
+    """As :func:`pulled`, each as soon as it is found."""
+    offset = 0
+    while offset < store.max_offset_in_queue("orders", 0):
+        pull = store.pull("orders", 0, offset, 32, 1 << 18)
+        yield from (message.body for message in messages_of(b"".join(pull.pieces)))
+        offset = pull.next_begin_offset
+
+
 def pulled(store: BrokerMessageStore) -> list[bytes]:
     """The bodies that a consumer finds, pull by pull."""
     found: list[bytes] = []
@@ -96,3 +107,45 @@ def test_messages_whose_extended_units_are_gone_are_asked_themselves(
         is_there = has_ext and not is_lost
         assert store.pull("orders", 0, 0, 32, 1 << 18, wanted).count == (2 if is_there else 3)
         assert store.has_match("orders", 0, 1, 2, wanted) is not is_there
+
+
+def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerMessageStore.open(tmp_path, BARE) as store:
+        for number in range(30):
+            size_bytes = store.put(Message("orders", b"%0400d" % number, queue_id=0)).size_bytes
+        await_dispatch(store)
+        break_reads(monkeypatch)(tmp_path / "commitlog" / f"{0:020d}", 8192, 12_288)
+        found: list[bytes] = []
+        with pytest.raises(DiskError, match="cannot be read at byte 8192") as failed:
+            found.extend(pulled_one_by_one(store))
+        assert failed.value.path.name == f"{0:020d}"
+        assert [int(body) for body in found] == list(range(8192 // size_bytes))
+
+
+def test_what_recovery_cuts_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with BrokerMessageStore.open(tmp_path, BARE) as store:
+        for number in range(40):
+            last = store.put(Message("orders", b"%0400d" % number, queue_id=0))
+        await_dispatch(store)
+    log_file = tmp_path / "commitlog" / f"{last.phy_offset - last.phy_offset % store._log.file_size:020d}"
+    with log_file.open("r+b") as file:
+        file.seek(last.phy_offset % store._log.file_size + 100)
+        file.write(b"other bytes")
+    (tmp_path / "abort").touch()
+    with BrokerMessageStore.open(tmp_path, BARE) as store:
+        assert store.max_phy_offset == last.phy_offset
+    [line] = [one.getMessage() for one in caplog.records if "recovery has cut the store" in one.getMessage()]
+    assert f"log_ends_at={last.phy_offset} stop_reason='crc'" in line
+    assert "queue_units_cut=1" in line
+
+
+def test_the_queues_of_a_deleted_topic_are_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with BrokerMessageStore.open(ROOT, BARE, fs=MemoryFileSystem()) as store:
+        for number in range(6):
+            store.put(Message("orders", b"x", queue_id=number % 2))
+        await_dispatch(store)
+        store.delete_topic("orders")
+    [line] = [one for one in caplog.messages if "queues of a topic were deleted" in one]
+    assert "topic='orders' queues=2 messages=6" in line

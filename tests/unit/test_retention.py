@@ -250,6 +250,49 @@ def test_above_85_files_go_whatever_their_age() -> None:
     assert keeper.begins == [2]
 
 
+def test_each_file_that_goes_for_space_is_a_warning_with_use_path_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Keeper(2, ANOTHER_HOUR)
+    keeper.fs.pretended_used_ratio = 0.86
+    keeper.steps(2)
+    lines = [one for one in caplog.records if "retention has removed a file of the commit log" in one.getMessage()]
+    assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
+    for number, line in enumerate(lines):
+        text = line.getMessage()
+        assert "disk_used_percent=86.0" in text
+        assert f"{StorePaths(ROOT).commit_log}/{number * FILE_SIZE:020d}" in text
+        assert f"first_offset={number * FILE_SIZE} last_offset={(number + 1) * FILE_SIZE - 1}" in text
+        assert "disk use, whatever the age" in text
+
+
+@pytest.mark.parametrize(
+    ("used", "level", "reason"), [(0.80, "WARNING", "disk use, expired"), (0.10, "INFO", "expired")]
+)
+def test_an_expired_file_is_a_warning_only_where_the_disk_is_why_it_goes(
+    caplog: pytest.LogCaptureFixture, used: float, level: str, reason: str
+) -> None:
+    caplog.set_level("INFO")
+    keeper = Keeper(1, ANOTHER_HOUR if used > 0.5 else ANY_HOUR)
+    keeper.fs.pretended_used_ratio = used
+    keeper.step(72 * HOUR_MS)
+    assert keeper.begins == [1]
+    [line] = [one for one in caplog.records if "retention has removed" in one.getMessage()]
+    assert line.levelname == level
+    assert f"reason='{reason}'" in line.getMessage()
+
+
+def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Keeper(1)
+    space = DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR)
+    for used in (0.5, 0.91, 0.95, 0.88, 0.84, 0.5):
+        keeper.fs.pretended_used_ratio = used
+        space.update()
+    full, room = caplog.messages
+    assert "messages are refused" in full
+    assert "disk_used_percent=91.0" in full
+    assert "messages are taken again" in room
+    assert "disk_used_percent=84.0" in room
+
+
 def test_unless_that_is_forbidden() -> None:
     keeper = Keeper(2, replace(ANOTHER_HOUR, clean_file_forcibly_enable=False))
     keeper.fs.pretended_used_ratio = 0.86
@@ -317,7 +360,7 @@ def test_a_file_that_was_refused_is_tried_again_outside_the_hour() -> None:
 # The queues and the index
 
 
-def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does() -> None:
+def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)
     with open_store(fs, clock=clock) as store:
@@ -331,8 +374,11 @@ def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does() -> 
         before = len(fs.scan(units)), len(index.files)
         while log.queue.first is not log.queue.files[-2]:
             assert log.queue.remove_first(clock.now_ms(), 0)
-        cleaner = CleanConsumeQueueService(log, queues, index, store.config)
+        cleaner = CleanConsumeQueueService(log, queues, index, store.config, lambda: True)
         cleaner.step(clock.now_ms())
+        told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert any("removed files of consume queues" in line and "count=" in line for line in told)
+        assert any("removed index files" in line and "count=" in line for line in told)
         kept = [result for result in results if result.phy_offset >= log.min_offset]
         queue = queues.get("orders", 0)
         assert queue is not None

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from gantrymq.broker.wire_batch import WireRecords
-from gantrymq.errors import DiskFullError, StoreBehindError, StoreError
+from gantrymq.errors import DiskError, DiskFullError, StoreBehindError, StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.kernels.codes import CHECK_OFF
@@ -58,6 +58,21 @@ class PulledMessages:
 
 class BrokerMessageStore(MessageStore):
     """A :class:`MessageStore` with a broker's way of writing and reading it."""
+
+    def _start(self, housekeeping: bool) -> None:
+        super()._start(housekeeping)
+        report = self.recovery
+        cut = {
+            "cut_bytes": report.cut_bytes,
+            "removed_files": len(report.removed_files),
+            "queue_units_cut": report.queue_units_cut,
+            "queues_destroyed": report.queues_destroyed,
+            "index_files_dropped": len(report.index_files_dropped),
+        }
+        if any(cut.values()):
+            is_remade = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # the index alone
+            place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason}
+            (log.info if is_remade else log.warning)("recovery has cut the store", **place, **cut)
 
     def _note_failure(self, name: str, error: Exception) -> None:
         """As the store does, with a line in the log for each failure that is not a repetition."""
@@ -149,7 +164,26 @@ class BrokerMessageStore(MessageStore):
         max_bytes: int,
         tags_codes: Collection[int] | None = None,
     ) -> PulledMessages:
-        """Records from ``offset`` on whose tags code is wanted; neighbours in the log are one piece (getMessage)."""
+        """Records from ``offset`` on whose tags code is wanted; neighbours in the log are one piece (getMessage).
+
+        Raises DiskError where the disk does not give back the first of them; what is in front of it is found.
+        """
+        try:
+            return self._pull(topic, queue_id, offset, max_msgs, max_bytes, tags_codes)
+        except DiskError:
+            if max_msgs <= 1:
+                raise
+            return self._pull(topic, queue_id, offset, 1, max_bytes, tags_codes)
+
+    def _pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msgs: int,
+        max_bytes: int,
+        tags_codes: Collection[int] | None,
+    ) -> PulledMessages:
         queue, begun = self._lookup.begin(topic, queue_id, offset)
         pulled = PulledMessages(begun.status, begun.next_begin_offset, begun.min_offset, begun.max_offset)
         if begun.status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
@@ -291,9 +325,12 @@ class BrokerMessageStore(MessageStore):
             if gone:  # first: a kill in between must not leave some of them
                 newest = max(gone, key=lambda queue: queue.max_physic_offset)
                 self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, self._log.min_offset)
+            messages = sum(queue.max_offset - queue.min_offset for queue in gone)
             for queue in gone:
                 queue.destroy()
                 self._next_offsets.pop((topic, queue.queue_id), None)
+        if gone:
+            log.warning("the queues of a topic were deleted", topic=topic, queues=len(gone), messages=messages)
         return len(gone)
 
     def _catch_up(self, deadline_s: float) -> None:

@@ -268,7 +268,7 @@ class MessageStore(WritingStore):
     def _housekeepers(self) -> list[ServiceRunner]:
         log, config = self._log, self.config
         offsets = ConfigFile(self._fs, self._paths.config / DELAY_OFFSET)
-        queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config)
+        queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config, self._is_cleaning_for_space)
         queue_runner = self._runner(queue_cleaner, by_calendar=True)
         self._log_cleaner = CleanCommitLogService(
             log,
@@ -286,6 +286,9 @@ class MessageStore(WritingStore):
             self._runner(self._log_cleaner, by_calendar=True),
             queue_runner,
         ]
+
+    def _is_cleaning_for_space(self) -> bool:
+        return self._log_cleaner is not None and self._log_cleaner.is_for_space
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""

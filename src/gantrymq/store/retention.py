@@ -26,12 +26,15 @@ from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
+from gantrymq.logs import get_logger
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 
+log = get_logger()
 FIRST_RUN_AFTER_MS = 60_000
 _MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000
@@ -72,14 +75,32 @@ class DiskSpace:
         forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
         self.full_directories = tuple(path for path, percent in self._log_percents().items() if percent > forcible)
         if used > warning:
-            self.refuses_puts = True
+            self._refuse_puts(used, warning)
         elif used <= forcible:
-            self.refuses_puts = False
+            self._take_puts(used, forcible)
         return used > min(max(self.config.disk_max_used_space_ratio, 10), forcible), used > forcible
+
+    def _refuse_puts(self, used: float, level: float) -> None:
+        if not self.refuses_puts:
+            log.warning(
+                "the disk is too full: messages are refused", disk_used_percent=round(used, 1), above_percent=level
+            )
+        self.refuses_puts = True
+
+    def _take_puts(self, used: float, level: float) -> None:
+        if self.refuses_puts:
+            log.warning(
+                "the disk has room: messages are taken again", disk_used_percent=round(used, 1), up_to_percent=level
+            )
+        self.refuses_puts = False
 
 
 class CleanCommitLogService:
-    """Removes commit log files, one a step. ``cleaned`` is called after a file went."""
+    """Removes commit log files, one a step. ``cleaned`` is called after a file went.
+
+    Each file that goes is a line of the log: a warning where the disk's use is why, for then its messages may be
+    fresh, and for people who ask what happened otherwise.
+    """
 
     name = "CleanCommitLogService"
 
@@ -103,6 +124,7 @@ class CleanCommitLogService:
         self._manual_runs = 0
         self._left = 0
         self._whatever_age = False
+        self.is_for_space = False  # whether the disk's use is why files go
         self._last_redelete_ms = 0
 
     @property
@@ -135,6 +157,7 @@ class CleanCommitLogService:
         manual = self._manual_runs > 0
         if is_time_to_do(self.config.delete_when, now_ms) or space_short or manual:
             self._manual_runs -= 1 if manual else 0
+            self.is_for_space = space_short
             self._whatever_age = whatever_age and self.config.clean_file_forcibly_enable
             self._left = self.config.delete_file_batch_max
 
@@ -145,10 +168,28 @@ class CleanCommitLogService:
 
     def _remove(self, now_ms: int) -> bool:
         self._make_units_durable()
+        first = self._log.queue.first
         is_gone = self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms)
-        if is_gone:
+        if is_gone and first is not None:
+            self._tell_of(first)
             self._cleaned()
         return is_gone
+
+    def _tell_of(self, file: MappedFile) -> None:
+        tell = log.warning if self.is_for_space else log.info
+        tell(
+            "retention has removed a file of the commit log",
+            reason=self._reason(),
+            disk_used_percent=round(self._space.used_percent(), 1),
+            path=str(file.path),
+            first_offset=file.file_from_offset,
+            last_offset=file.file_from_offset + file.size - 1,
+        )
+
+    def _reason(self) -> str:
+        if not self.is_for_space:
+            return "expired"
+        return "disk use, whatever the age" if self._whatever_age else "disk use, expired"
 
     def _make_units_durable(self) -> None:
         """Units that a power cut takes are made again from the log, but not those of the file that goes."""
@@ -172,9 +213,15 @@ class CleanConsumeQueueService:
     name = "CleanConsumeQueueService"
 
     def __init__(
-        self, log: CommitLog, queues: ConsumeQueues, index: IndexService | None, config: MessageStoreConfig
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexService | None,
+        config: MessageStoreConfig,
+        is_for_space: Callable[[], bool] = lambda: False,
     ) -> None:
         self.config = config
+        self._is_for_space = is_for_space
         self._log = log
         self._queues = queues
         self._index = index
@@ -191,13 +238,21 @@ class CleanConsumeQueueService:
         if min_offset > self._last_min_offset:
             # What is held still, or comes back after a power cut, must find its units and entries.
             there_from = self._log.queue.sync_names()
+            queue_files = 0
             for queue in self._queues:
-                queue.remove_expired(there_from)
+                queue_files += queue.remove_expired(there_from)
                 queue.correct_min_offset(min_offset)
-            if self._index is not None:
-                self._index.remove_expired(there_from)
+            index_files = self._index.remove_expired(there_from) if self._index is not None else []
+            self._tell_of(queue_files, len(index_files), min_offset)
             self._last_min_offset = there_from  # now: where a removal has failed all are looked at again
         return False
+
+    def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
+        tell = log.warning if self._is_for_space() else log.info
+        if queue_files:
+            tell("retention has removed files of consume queues", count=queue_files, log_begins_at=min_offset)
+        if index_files:
+            tell("retention has removed index files", count=index_files, log_begins_at=min_offset)
 
     def drain(self) -> None:
         """Nothing: what is old goes the next time."""

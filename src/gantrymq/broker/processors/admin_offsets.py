@@ -13,6 +13,7 @@ from gantrymq.broker.persistence import CONSUMER_OFFSET, ConfigPersistence
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.logs import get_logger
 from gantrymq.model import fastjson
 from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message_queue import MessageQueue
@@ -33,6 +34,7 @@ from gantrymq.remoting.headers.offset import (
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 
+log = get_logger()
 _V3_0_7_SNAPSHOT = 28
 
 
@@ -95,6 +97,7 @@ class OffsetAdminProcessor:
         async for one, offset in in_slices(to.items()):
             self._offsets.assign_reset(group, topic, one, offset)
             table[queue_key(MessageQueue(topic, broker_name, one))] = offset
+        _tell_of_reset(asked, len(to))
         return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(ResetOffsetBody(offset_table=table)))
 
     def _at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -124,6 +127,7 @@ class OffsetAdminProcessor:
                 f"Group: {asked.group} Topic: {asked.topic} Timestamp: {asked.timestamp}"
             )
             return request.response(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        _tell_of_reset(asked, len(table))
         header = ResetOffsetRequestHeader(group=asked.group, topic=asked.topic, timestamp=asked.timestamp)
         body = _reset_body(table, for_c=request.language == LanguageCode.CPP).encode()
         for client in group.clients:
@@ -170,6 +174,12 @@ class OffsetAdminProcessor:
         """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""
         table = dict(sorted(self._store.delay_offsets.items()))
         return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
+
+
+def _tell_of_reset(asked: ResetOffsetRequestHeader, queues: int) -> None:
+    """Say in the log that consumers go on elsewhere: messages may be passed over, or come again."""
+    to = {"timestamp_ms": asked.timestamp, "offset": asked.offset}
+    log.warning("an administrator has reset offsets", group=asked.group, topic=asked.topic, queues=queues, **to)
 
 
 def _reset_body(table: dict[MessageQueue, int], *, for_c: bool) -> Body:

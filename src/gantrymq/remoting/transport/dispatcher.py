@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import DiskError, GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -148,4 +148,6 @@ def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
     """SYSTEM_ERROR, the answer to a request that ended in ``error``; one that nobody expected is logged."""
     if not isinstance(error, GantrymqError):
         log.exception("a request failed", code=request.code, exc_info=error)
+    elif isinstance(error, DiskError):
+        log.error("a request failed at the disk", code=request.code, error=str(error))
     return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
