@@ -93,6 +93,23 @@ def _log_to_stderr(*, verbose: bool) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    _log_store_to_stderr(verbose=verbose)
+
+
+def _log_store_to_stderr(*, verbose: bool) -> None:
+    """The lines of the store, which knows Python's logging alone."""
+    import logging
+
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return harmless(super().format(record))
+
+    of_store = logging.getLogger("gantrymq.store")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines("%(asctime)s [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S"))
+    of_store.addHandler(handler)
+    of_store.setLevel(logging.INFO if verbose else logging.WARNING)
+    of_store.propagate = False
 
 
 def _harmless(logger: Any, method: str, event: EventDict) -> EventDict:

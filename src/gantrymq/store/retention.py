@@ -20,13 +20,13 @@ Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsum
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
-from gantrymq.logs import get_logger
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
@@ -34,7 +34,7 @@ from gantrymq.store.index_service import IndexService
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 
-log = get_logger()
+_LOGGER = logging.getLogger(__name__)
 FIRST_RUN_AFTER_MS = 60_000
 _MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000
@@ -82,16 +82,12 @@ class DiskSpace:
 
     def _refuse_puts(self, used: float, level: float) -> None:
         if not self.refuses_puts:
-            log.warning(
-                "the disk is too full: messages are refused", disk_used_percent=round(used, 1), above_percent=level
-            )
+            _LOGGER.warning("messages are refused: the disk use is %.1f %%, above %.1f %%", used, level)
         self.refuses_puts = True
 
     def _take_puts(self, used: float, level: float) -> None:
         if self.refuses_puts:
-            log.warning(
-                "the disk has room: messages are taken again", disk_used_percent=round(used, 1), up_to_percent=level
-            )
+            _LOGGER.warning("messages are taken again: the disk use is %.1f %%, not above %.1f %%", used, level)
         self.refuses_puts = False
 
 
@@ -176,14 +172,14 @@ class CleanCommitLogService:
         return is_gone
 
     def _tell_of(self, file: MappedFile) -> None:
-        tell = log.warning if self.is_for_space else log.info
-        tell(
-            "retention has removed a file of the commit log",
-            reason=self._reason(),
-            disk_used_percent=round(self._space.used_percent(), 1),
-            path=str(file.path),
-            first_offset=file.file_from_offset,
-            last_offset=file.file_from_offset + file.size - 1,
+        _LOGGER.log(
+            logging.WARNING if self.is_for_space else logging.INFO,
+            "retention removed a file of the commit log (%s; disk use %.1f %%): %s, offsets %d to %d",
+            self._reason(),
+            self._space.used_percent(),
+            file.path,
+            file.file_from_offset,
+            file.file_from_offset + file.size - 1,
         )
 
     def _reason(self) -> str:
@@ -248,11 +244,11 @@ class CleanConsumeQueueService:
         return False
 
     def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
-        tell = log.warning if self._is_for_space() else log.info
-        if queue_files:
-            tell("retention has removed files of consume queues", count=queue_files, log_begins_at=min_offset)
-        if index_files:
-            tell("retention has removed index files", count=index_files, log_begins_at=min_offset)
+        level = logging.WARNING if self._is_for_space() else logging.INFO
+        text = "retention removed files that point in front of the log, which begins at %d: %d of %s"
+        for count, kind in ((queue_files, "consume queues"), (index_files, "the index")):
+            if count:
+                _LOGGER.log(level, text, min_offset, count, kind)
 
     def drain(self) -> None:
         """Nothing: what is old goes the next time."""
