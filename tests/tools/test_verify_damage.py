@@ -161,7 +161,7 @@ def test_garbage_behind_the_end(store: SmallStore) -> None:
 
 def test_a_foreign_file_in_the_log(store: SmallStore) -> None:
     store.make(PATHS.commit_log / "notes.txt", b"x")
-    only(store, Kind.FOREIGN_FILE, path=Path("commitlog/notes.txt"))
+    only(store, Kind.FOREIGN_FILE, Level.NOTE, path=Path("commitlog/notes.txt"))
 
 
 # The queues
@@ -283,7 +283,7 @@ def test_a_queue_file_of_a_wrong_size(store: SmallStore) -> None:
 
 def test_a_foreign_file_in_a_queue(store: SmallStore) -> None:
     store.make(PATHS.consume_queue / "orders/0/core", b"x")
-    only(store, Kind.FOREIGN_FILE, topic="orders", queue_id=0)
+    only(store, Kind.FOREIGN_FILE, Level.NOTE, topic="orders", queue_id=0)
 
 
 @pytest.mark.parametrize("name", ["2147483648", "99999999999999999999", "00"])

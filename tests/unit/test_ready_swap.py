@@ -17,7 +17,11 @@ from store_cases import ROOT, files_of
 
 WORK = ROOT / "rebuild.tmp"
 MARK = WORK / "ready.json"
-OLD, NEW, QUEUE = ROOT / "consumequeue/订单/0/000", WORK / "consumequeue/订单/0/020", ROOT / "consumequeue/订单/0"
+OLD, NEW, QUEUE = (
+    ROOT / "consumequeue/订单/0/00000000000000000000",
+    WORK / "consumequeue/订单/0/00000000000000000020",
+    ROOT / "consumequeue/订单/0",
+)
 
 
 def write(fs: MemoryFileSystem, path: Path, data: bytes) -> None:

@@ -177,8 +177,11 @@ def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:
         store.put(Message("orders", b"x", keys=["k1"]))
         await_dispatch(store)
     shutil.rmtree(tmp_path / "commitlog")
-    with open_reader(tmp_path) as reader:
+    with open_reader(tmp_path, replace(SMALL, accept_missing_commit_log=True)) as reader:
         assert reader.query_offsets("orders", "k1") == []
+    with open_reader(tmp_path) as reader:
+        assert reader.query_offsets("orders", "k1") == [0], "the index is shown as it is"
+        assert reader.message_at(0) is None
     assert len(list((tmp_path / "index").iterdir())) == 1, "it was a view"
 
 

@@ -22,13 +22,17 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory; ``size_bytes`` is 0 for a directory, and of a link all is told that it leads to."""
+    """One name in a directory; ``size_bytes`` is 0 for a directory, and of a link all is told that it leads to.
+
+    ``is_special``: neither a file nor a directory, but a socket, a pipe or a device. To open one may wait for ever.
+    """
 
     name: str
     size_bytes: int
     is_directory: bool
     modified_ms: int
     is_link: bool = False
+    is_special: bool = False
 
 
 class Identity(NamedTuple):

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -213,7 +214,8 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
         return None
     is_directory = item.is_dir()
     size_bytes, modified_ms = 0 if is_directory else status.st_size, status.st_mtime_ns // 1_000_000
-    return Entry(item.name, size_bytes, is_directory, modified_ms, item.is_symlink())
+    is_special = not (is_directory or stat.S_ISREG(status.st_mode))
+    return Entry(item.name, size_bytes, is_directory, modified_ms, item.is_symlink(), is_special)
 
 
 def _nearest(path: Path) -> Path:

@@ -25,7 +25,7 @@ from gantrymq.spark.log_file import LogFile, message_at
 from gantrymq.spark.log_tail import LogTail
 from gantrymq.spark.places import Place, entries_of
 from gantrymq.store.consume_queue import UNIT_DTYPE
-from gantrymq.store.consume_queues import queue_id_of
+from gantrymq.store.queue_names import queue_id_of
 
 _BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
 _BLOCKS_KEPT = 256

@@ -11,7 +11,7 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.spark.log_file import LogFile
 from gantrymq.spark.places import Place, content_of, entries_of, log_files
 from gantrymq.spark.remote_store import OffsetFile, files_in
-from gantrymq.store.consume_queues import queue_id_of
+from gantrymq.store.queue_names import queue_id_of
 
 
 def require_log(place: Place) -> None:

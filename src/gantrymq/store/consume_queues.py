@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
-from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.light_queues import is_light
 from gantrymq.store.owed_names import OwedNames
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_names import queue_directories
 
 MAX_TOPIC_FILE_NAME = 255
 
@@ -28,15 +28,6 @@ def is_topic_storable(topic: str) -> bool:
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
         return False
     return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
-
-
-def queue_id_of(name: str) -> int | None:
-    """The queue whose directory has this name, as Java's int writes it; None where no queue's has."""
-    try:
-        queue_id = parse_number(name, INT_MAX)
-    except ValueError:
-        return None
-    return queue_id if queue_id >= 0 and str(queue_id) == name else None
 
 
 class ConsumeQueues:
@@ -53,13 +44,8 @@ class ConsumeQueues:
 
     def load(self) -> None:
         """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
-        for topic in self._fs.scan(self._paths.consume_queue):
-            if not topic.is_directory:
-                continue
-            for queue in self._fs.scan(self._paths.consume_queue / topic.name):
-                queue_id = queue_id_of(queue.name) if queue.is_directory else None
-                if queue_id is not None:
-                    self.get_or_create(topic.name, queue_id).load()
+        for topic, queue_id in queue_directories(self._fs, self._paths.consume_queue):
+            self.get_or_create(topic, queue_id).load()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None."""
@@ -107,6 +93,14 @@ class ConsumeQueues:
         """Where the newest record lies that any queue points to; -1 where none does."""
         newest = max(self._all(), key=lambda queue: queue.max_physic_offset, default=None)
         return newest.last_phy_offset if newest else -1
+
+    def begin_of_lost_units(self) -> int | None:
+        """Where the records begin whose units may be lost; None where no file of a queue has lost its content.
+
+        Known after :meth:`recover`. For a store that was closed: after a kill the last file is often empty.
+        """
+        lost = [max(queue.last_phy_offset, 0) for queue in self._all() if queue.files.had_empty_file]
+        return min(lost, default=None)
 
     def recover(self, log_limit: int) -> dict[tuple[str, int], int]:
         """Find the end of every queue; ``log_limit`` is where the files of the log end.

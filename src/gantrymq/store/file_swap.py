@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gantrymq.errors import StoreError
+from gantrymq.format.names import is_index_name, parse_offset_name
 from gantrymq.fs.api import FileSystem
 
 WORK_DIRECTORY = "rebuild.tmp"  # of a store, where new files are made
@@ -62,7 +63,9 @@ class FileSwap:
         return len(set(old) - set(names))
 
     def _files(self, directory: Path) -> list[str]:
-        return [entry.name for entry in self._fs.scan(directory) if not entry.is_directory]
+        """The files of a store: what has another name belongs to somebody else."""
+        files = [entry.name for entry in self._fs.scan(directory) if not (entry.is_directory or entry.is_special)]
+        return [name for name in files if parse_offset_name(name) is not None or is_index_name(name)]
 
 
 def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import AmbiguousGeometryError, NotAStoreError, WrongFileSizeError
+from gantrymq.errors import AmbiguousGeometryError, ConfigError, NotAStoreError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, entry_at, file_size
 from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
@@ -24,6 +24,7 @@ from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.fs.holes import data_end
 from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_names import queue_directories
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 UNFINISHED_SALVAGE = (
@@ -34,6 +35,8 @@ _SAMPLED_ENTRIES = 4096
 _SAMPLED_FIRST = 64  # of what is configured: each entry that is looked at costs a page or two of the file
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
+_SAMPLED_QUEUE_FILES = 16
+LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
 
 def require_store(fs: FileSystem, paths: StorePaths) -> None:
@@ -53,16 +56,29 @@ def find_file_sizes(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> MessageStoreConfig:
     """``config`` with the sizes of commit log and consume queue files as the files say, unless they are ``given``."""
-    found: dict[str, int] = {}
-    if "mappedFileSizeCommitLog" not in given:
-        size = usual_size([file.size_bytes for file in offset_files(fs, paths.commit_logs)])
-        if size:
-            found["mapped_file_size_commit_log"] = size
-    if "mappedFileSizeConsumeQueue" not in given:
-        size = _queue_file_size(fs, paths.consume_queue)
-        if size:
-            found["mapped_file_size_consume_queue"] = size
-    return replace(config, **found)  # type: ignore[arg-type]
+    log_sizes = [file.size_bytes for file in offset_files(fs, paths.commit_logs)]
+    queue_sizes = _some_queue_file_sizes(fs, paths.consume_queue)
+    return replace(
+        config,
+        mapped_file_size_commit_log=settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, log_sizes, given),
+        mapped_file_size_consume_queue=settled_size(
+            QUEUE_SIZE_KEY, config.mapped_file_size_consume_queue, queue_sizes, given
+        ),
+    )
+
+
+def settled_size(key: str, configured: int, sizes: list[int], given: Collection[str]) -> int:
+    """The size of files, of which these are found: ``configured`` where the key is ``given``, else what most have.
+
+    Raises ConfigError where the key is given and all files have one other size. A single file that is shorter may be
+    one that was cut short.
+    """
+    usual = usual_size(sizes)
+    if key not in given:
+        return usual or configured
+    if usual and set(sizes) - {0} == {usual} and usual != configured and (usual > configured or sizes.count(usual) > 1):
+        raise ConfigError(key, configured, f"the files are {usual} bytes long; leave it out, or give that")
+    return configured
 
 
 def usual_size(sizes: list[int]) -> int:
@@ -71,13 +87,15 @@ def usual_size(sizes: list[int]) -> int:
     return max(sorted(set(counted), reverse=True), key=counted.count) if counted else 0
 
 
-def _queue_file_size(fs: FileSystem, directory: Path) -> int:
-    for topic in fs.scan(directory):
-        for queue in fs.scan(directory / topic.name) if topic.is_directory else ():
-            for file in fs.scan(directory / topic.name / queue.name) if queue.is_directory else ():
-                if file.size_bytes and file.size_bytes % UNIT_SIZE == 0:
-                    return file.size_bytes
-    return 0
+def _some_queue_file_sizes(fs: FileSystem, directory: Path) -> list[int]:
+    """The sizes of some files, so that one that is damaged does not count for all."""
+    sizes: list[int] = []
+    for topic, queue_id in queue_directories(fs, directory):
+        found = [file.size_bytes for file in offset_files(fs, [directory / topic / str(queue_id)])]
+        sizes += [size for size in found if size and size % UNIT_SIZE == 0]
+        if len(sizes) >= _SAMPLED_QUEUE_FILES:
+            break
+    return sizes
 
 
 def find_index_geometry(
@@ -85,34 +103,44 @@ def find_index_geometry(
 ) -> MessageStoreConfig:
     """``config`` with the index geometry that the files prove, unless it is ``given``.
 
-    Raises AmbiguousGeometryError where more than one pair is left, and WrongFileSizeError for a file that no pair fits
-    where no other proves one. A store without index files keeps its settings, and so does one whose files have the
-    length for them: a power cut may have taken what would prove anything, the newest entry for one.
+    Raises AmbiguousGeometryError where more than one pair is left, and ConfigError where the given keys rule out the
+    pair that the files prove. A store without index files keeps its settings, and so does one whose files prove
+    nothing: a power cut may have taken the newest entry, and what is no whole file is made again.
     """
-    if all(key in given for key in INDEX_KEYS):
-        return config
     pairs: list[tuple[int, int]] | None = None
-    fitting_none: list[Entry] = []
-    for entry in fs.scan(paths.index):
-        if not is_index_name(entry.name) or not entry.size_bytes:
-            continue
+    entries = [
+        one for one in fs.scan(paths.index) if is_index_name(one.name) and one.size_bytes and not one.is_directory
+    ]
+    if all(key in given for key in INDEX_KEYS):
+        usual = file_size(config.max_hash_slot_num, config.max_index_num)
+        if not entries or any(entry.size_bytes == usual for entry in entries):
+            return config
+    for entry in entries:
         found = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
         if not found:
-            fitting_none.append(entry)
             continue
         pairs = found
         if len(pairs) == 1:
             break
     if not pairs:
-        usual_bytes = file_size(config.max_hash_slot_num, config.max_index_num)
-        for entry in fitting_none:
-            if entry.size_bytes != usual_bytes:
-                path = paths.index / entry.name
-                raise WrongFileSizeError(path, entry.size_bytes, "a geometry that all index files share")
+        _require_no_other_pair(fs, paths, entries, config, given)
         return config
     if len(pairs) > 1:
         raise AmbiguousGeometryError(paths.index, pairs, INDEX_KEYS)
     return replace(config, max_hash_slot_num=pairs[0][0], max_index_num=pairs[0][1])
+
+
+def _require_no_other_pair(
+    fs: FileSystem, paths: StorePaths, entries: list[Entry], config: MessageStoreConfig, given: Collection[str]
+) -> None:
+    """Raise ConfigError where a geometry is given, no file has it, and a file proves another."""
+    keys = [key for key in INDEX_KEYS if key in given]
+    for entry in entries if keys else ():
+        found = _pairs_of(fs, paths.index / entry.name, None, config, ())
+        if len(found) == 1:
+            values = dict(zip(INDEX_KEYS, (config.max_hash_slot_num, config.max_index_num), strict=True))
+            proved = " and ".join(f"{key}={value}" for key, value in zip(INDEX_KEYS, found[0], strict=True))
+            raise ConfigError(keys[0], values[keys[0]], f"the index files have {proved} ({paths.index / entry.name})")
 
 
 def _pairs_of(

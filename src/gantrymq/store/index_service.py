@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gantrymq.errors import GantrymqError, NotInPlaceError, WrongFileSizeError
+from gantrymq.errors import GantrymqError, NotInPlaceError
 from gantrymq.format.index import HEADER_SIZE, IndexHeader, decode_header, file_size, key_hash
 from gantrymq.format.names import following_index_name, index_name, is_index_name
 from gantrymq.fs.api import File, FileSystem
@@ -62,31 +62,31 @@ class IndexService:
         return self._files[-1].header.end_phy_offset if self._files else 0
 
     def load(self, newest_ms: int | None = None) -> list[tuple[Path, int]]:
-        """Take the files; raises WrongFileSizeError.
+        """Take the files.
 
         After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is in
         doubt, and so is one that is not full or comes after another with that timestamp, for a power cut may have
-        taken some of it. What is in doubt counts as dropped and is filled again by what is put next. Returns these
-        files, each with the begin offset of what it held. Call :meth:`end_rewriting` when the log has been read.
+        taken some of it. After any exit a file of a wrong length is in doubt, and so are those that come after it.
+        What is in doubt counts as dropped and is filled again by what is put next. Returns these files, each with the
+        begin offset of what it held. Call :meth:`end_rewriting` when the log has been read.
         """
         files: list[IndexFile] = []
         dropped: list[tuple[Path, int]] = []
         for entry in self._fs.scan(self._directory):
             path = self._directory / entry.name
-            if entry.is_directory or not is_index_name(entry.name):
+            if entry.is_directory or entry.is_special or not is_index_name(entry.name):
                 continue
-            doubtful = newest_ms is not None and (bool(dropped) or self._is_doubtful(path, files, newest_ms))
+            is_whole = entry.size_bytes == file_size(self._slots, self._entries)
+            doubtful = bool(dropped) or not is_whole
+            doubtful = doubtful or (newest_ms is not None and self._is_doubtful(path, files, newest_ms))
             if doubtful:
                 before = files[-1].header.end_phy_offset if files else 0
-                dropped.append((path, max(self._peek(path).begin_phy_offset, before)))
-            if entry.size_bytes == file_size(self._slots, self._entries):
+                dropped.append((path, max(self._peek(path).begin_phy_offset, before) if is_whole else before))
+            if is_whole:
                 file = IndexFile(self._fs.open(path, writable=True), self._slots, self._entries)
                 (self._doubtful if doubtful else files).append(file)
-            elif doubtful:
-                self._fs.remove(path)
             else:
-                expected = f"{file_size(self._slots, self._entries)} for {self._slots} slots, {self._entries} entries"
-                raise WrongFileSizeError(path, entry.size_bytes, expected)
+                self._fs.remove(path)
         self._files = tuple(files)
         return dropped
 

@@ -49,6 +49,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.flushed_where = 0
         self.committed_where = 0
+        self.had_empty_file = False  # at the last load
         self.leave_bytes: Callable[[], int] = lambda: 0
         self._fs = fs
         self._reserve_space = reserve_space
@@ -120,6 +121,7 @@ class MappedFileQueue:
             files.append(file)
         for path in empty:
             self._fs.remove(path)
+        self.had_empty_file = bool(empty)
         self._files = tuple(files)
         self.flushed_where = self.committed_where = self.max_offset
 

@@ -25,6 +25,7 @@ from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_names import queue_directories
 
 ACCEPT = "--set acceptMissingCommitLog=true"
 SALVAGE = "`gantrymq store salvage` makes a new store of what is there"
@@ -126,14 +127,20 @@ def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tup
         known = {file.path for file in offset_files(fs, [directory])}
         for entry in fs.scan(directory):
             path = directory / entry.name
-            if entry.is_directory or entry.size_bytes != size or path in known:
+            if entry.is_directory or entry.is_special or entry.size_bytes != size or path in known:
                 continue
-            try:
-                head = _head(fs, path)
-            except (OSError, StoreError):
-                continue
-            if int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2):
-                yield int.from_bytes(head[PHY_OFFSET_AT:_HEAD_SIZE], "big"), path
+            if (offset := first_record_offset(fs, path)) is not None:
+                yield offset, path
+
+
+def first_record_offset(fs: FileSystem, path: Path) -> int | None:
+    """Where the record at the start of a file says that it lies; None where there is no record, or it is unreadable."""
+    try:
+        head = _head(fs, path)
+    except (OSError, StoreError):
+        return None
+    is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2) and len(head) == _HEAD_SIZE
+    return int.from_bytes(head[PHY_OFFSET_AT:], "big") if is_record else None
 
 
 # At the end, or everywhere
@@ -195,10 +202,8 @@ def _checkpoint_offset(fs: FileSystem, paths: StorePaths) -> int:
 
 
 def _queue_with_units(fs: FileSystem, paths: StorePaths) -> Path | None:
-    for topic in fs.scan(paths.consume_queue):
-        for queue in fs.scan(paths.consume_queue / topic.name) if topic.is_directory else ():
-            directory = paths.consume_queue / topic.name / queue.name
-            for found in offset_files(fs, [directory]) if queue.is_directory else ():
-                if any(_head(fs, found.path)[:UNIT_SIZE]):
-                    return directory
+    for topic, queue_id in queue_directories(fs, paths.consume_queue):
+        directory = paths.consume_queue / topic / str(queue_id)
+        if any(any(_head(fs, file.path)[:UNIT_SIZE]) for file in offset_files(fs, [directory])):
+            return directory
     return None

@@ -23,7 +23,7 @@ def offset_files(fs: FileSystem, directories: Iterable[Path]) -> list[OffsetFile
     found = []
     for directory in directories:
         for entry in fs.scan(directory):
-            offset = None if entry.is_directory else parse_offset_name(entry.name)
+            offset = None if entry.is_directory or entry.is_special else parse_offset_name(entry.name)
             if offset is not None:
                 found.append(OffsetFile(directory / entry.name, offset, entry.size_bytes))
     return sorted(found, key=lambda file: (file.offset, file.path))

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import StoreError, WrongFileSizeError
+from gantrymq.errors import MissingFileError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.fs.lock_holder import lock_holder
@@ -32,6 +32,7 @@ from gantrymq.store.missing_log import log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
+from gantrymq.store.queue_view import cut_damaged_queues
 from gantrymq.store.reading import ReadingStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovered_index import RecoveredIndex
@@ -41,7 +42,7 @@ from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
-    problems: list[StoreError]  # what is missing of the log, gravest first: a writer would refuse the store for it
+    problems: list[StoreError]  # files missing or of a wrong length, gravest first: a writer would refuse the store
 
     def __init__(
         self,
@@ -53,14 +54,15 @@ class StoreReader(ReadingStore):
         *,
         trusts_writer: bool,
     ) -> None:
-        paths = StorePaths.of(path, config)
+        self._paths = paths = StorePaths.of(path, config)
         require_store(OverlayFileSystem(), paths)
         try:
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         except FileNotFoundError:  # a writer's retention removed it just when it had been listed
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         parts = self._parts
-        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery)
+        is_whole = not self._shows_queues_alone
+        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery, keeps_files=not is_whole)
         self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     def _look(
@@ -81,8 +83,14 @@ class StoreReader(ReadingStore):
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
         self.problems = log_problems(self._fs, paths, sizes)
-        is_whole = fill_view(self._fs, paths, sizes, self.problems)
-        self._parts: StoreParts = load_parts(self._fs, paths, config, given)
+        self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self.problems)
+        queues_from = None
+        try:
+            self._parts: StoreParts = load_parts(self._fs, paths, config, given)
+        except (MissingFileError, WrongFileSizeError):  # of a queue: the log's have been filled up
+            damaged, queues_from = cut_damaged_queues(self._fs, paths, sizes.mapped_file_size_consume_queue)
+            self.problems += damaged
+            self._parts = load_parts(self._fs, paths, config, given)
         parts = self._parts
         end_short_files(parts.log, self.problems)
         dispatcher = QueueDispatcher(
@@ -101,7 +109,8 @@ class StoreReader(ReadingStore):
             parts.deleted.ends,
             progress,
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
-            keeps_queues=not is_whole,
+            keeps_queues=self._shows_queues_alone,
+            queues_from=queues_from,
         )
         self.recovery: RecoveryReport = recovery.run()
 
@@ -164,7 +173,10 @@ class StoreReader(ReadingStore):
         Raises AmbiguousGeometryError, WrongFileSizeError; and where a recovery would refuse the store what it raises.
         """
         for problem in self.problems:
-            if isinstance(problem, WrongFileSizeError) or not self.config.accept_missing_commit_log:
+            is_of_log = isinstance(problem, MissingLogError) or (
+                isinstance(problem, MissingFileError) and problem.path.parent in self._paths.commit_logs
+            )
+            if not (is_of_log and self.config.accept_missing_commit_log):
                 raise problem
         self._index.get()
         return self.recovery

@@ -20,7 +20,10 @@ from gantrymq.store.recovery import RecoveryReport, index_begin
 
 
 class RecoveredIndex:
-    """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index."""
+    """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index.
+
+    ``keeps_files`` although there is no log: they are shown as they are.
+    """
 
     def __init__(
         self,
@@ -29,17 +32,20 @@ class RecoveredIndex:
         parts: StoreParts,
         given: Collection[str],
         report: RecoveryReport,
+        *,
+        keeps_files: bool,
     ) -> None:
         self._fs = fs
         self._paths = paths
         self._parts = parts
         self._given = given
         self._report = report
+        self._keeps_files = keeps_files
         self._guard = threading.Lock()
         self._index: IndexService | None = None
 
     def get(self) -> IndexService | None:
-        """The index; None where there is to be none. Raises AmbiguousGeometryError, WrongFileSizeError."""
+        """The index; None where there is to be none. Raises AmbiguousGeometryError, ConfigError."""
         with self._guard:
             if self._index is None and self._parts.config.message_index_enable:
                 self._index = self._recover()
@@ -51,7 +57,8 @@ class RecoveredIndex:
         report.index_files_dropped = [path for path, _ in dropped]
         if not log.queue.files:
             index.end_rewriting()
-            index.destroy()
+            if not self._keeps_files:
+                index.destroy()
             return index
         begin = index_begin(report, index, dropped, log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))

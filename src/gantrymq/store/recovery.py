@@ -78,7 +78,8 @@ class Recovery:
     ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
     ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
     exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
-    are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics.
+    are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics. What queues miss of the
+    records from ``queues_from`` on is put too.
     """
 
     log: CommitLog
@@ -94,6 +95,7 @@ class Recovery:
     progress: Progress | None = None
     trusts_writer: bool = False
     keeps_queues: bool = False
+    queues_from: int | None = None
 
     def run(self) -> RecoveryReport:
         """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
@@ -165,6 +167,9 @@ class Recovery:
             self.queues.drop_from(start, self._is_true)
         self._begin_index(report, start)
         log_min, begin = self.log.min_offset, start
+        for lost in (self.queues_from, self.queues.begin_of_lost_units() if self.last_exit_ok else None):
+            if lost is not None:
+                begin = max(min(begin, lost - lost % self.log.file_size), log_min)
         while True:
             fill_gaps = self._is_limited or begin <= log_min
             try:
@@ -323,7 +328,8 @@ def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple
     RocketMQ; else what was dropped, or what is read again. An index with no file at all was lost, and is made anew.
     """
     if report.last_exit_ok:
-        return max(report.queues_max_phy_offset + 1, log.min_offset)
+        behind_queues = report.queues_max_phy_offset + 1
+        return max(min([begin for _, begin in dropped], default=behind_queues), log.min_offset)
     if not index.files and not dropped:
         return log.min_offset
     # A power cut may have taken the last file's very name: what stands behind the files that are left is missing.

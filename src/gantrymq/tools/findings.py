@@ -25,6 +25,7 @@ class Kind(Enum):
     FILE_UNREADABLE = "file-unreadable"
     FOREIGN_FILE = "foreign-file"
 
+    LOG_MISSING = "log-missing"
     LOG_FILE_MISSING = "log-file-missing"
     LOG_HOLE = "log-hole"
     LOG_TAIL = "log-tail"

@@ -312,7 +312,7 @@ class IndexCheck:
         unseen = [one for one in self.compared.unseen if not self._is_excused(*one)]
         if unseen:
             count = self.compared.unseen_count - len(self.compared.unseen) + len(unseen)
-            text = "keys of messages are not in the index; queries by key do not find these"
+            text = "the index lacks keys of messages; `gantrymq store rebuild --index` adds them"
             path = (self._files[-1].path if self._files else self._root / "index").relative_to(self._root)
             yield Finding(Kind.INDEX_INCOMPLETE, path, text, Level.NOTE, phy_offset=unseen[0][0], count=count)
 

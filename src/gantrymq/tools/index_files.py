@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
@@ -43,7 +42,9 @@ def find_index_files(
     """Look at the directory; raises AmbiguousGeometryError where more than one geometry fits."""
     found = IndexFiles(paths.index)
     entries = fs.scan(paths.index)
-    named = [entry for entry in entries if not entry.is_directory and is_index_name(entry.name)]
+    named = [
+        entry for entry in entries if not entry.is_directory and not entry.is_special and is_index_name(entry.name)
+    ]
     found.others = [entry for entry in entries if entry not in named]
     given_size = file_size(config.max_hash_slot_num, config.max_index_num)
     sizes = [entry.size_bytes for entry in named]
@@ -51,10 +52,7 @@ def find_index_files(
     found.names = [entry.name for entry in named if entry.size_bytes == found.size_bytes]
     found.odd = [entry for entry in named if entry.size_bytes != found.size_bytes]
     if found.names:
-        try:
-            sized = find_index_geometry(_Only(fs, found.names), paths, config, given)  # type: ignore[arg-type]
-        except WrongFileSizeError:
-            return found
+        sized = find_index_geometry(_Only(fs, found.names), paths, config, given)  # type: ignore[arg-type]
         if file_size(sized.max_hash_slot_num, sized.max_index_num) == found.size_bytes:
             found.slots, found.entries = sized.max_hash_slot_num, sized.max_index_num
     return found

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gantrymq.format.names import offset_name
 from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.closing_crc import closes_with_crc
@@ -110,7 +112,7 @@ class LogCheck:
             if file.size_bytes != self.file_size:
                 is_left = file.size_bytes == 0 and file is self._files[-1]
                 level = Level.NOTE if is_left and not self._is_closed else Level.DAMAGE
-                text = f"is {file.size_bytes} bytes long, the others {self.file_size}"
+                text = f"is {file.size_bytes} bytes long, the others {self.file_size}; {SALVAGE}"
                 yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
             if file.base % self.file_size:
                 text = f"its name is no multiple of the file size {self.file_size}"
@@ -120,9 +122,11 @@ class LogCheck:
             if after.base > expected:
                 count = -(-(after.base - expected) // self.file_size)
                 self._mark_bad(expected, after.base)
-                text = f"{count} file{'s' * (count > 1)} missing in front of it"
+                more = f", and {count - 1} more behind it" if count > 1 else ""
+                text = f"missing{more}; mount or copy it back, or {SALVAGE}"
                 place = {"phy_offset": expected, "length_bytes": after.base - expected}
-                yield self._finding(Kind.LOG_FILE_MISSING, after.path, text, count=count, **place)
+                path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
+                yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
 
     def _mark_bad(self, start: int, end: int) -> None:
         at = bisect_right(self._bad_starts, start)

@@ -20,6 +20,7 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.consume_queue import REBUILD
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_units import QueueUnits, queue_units
@@ -204,15 +205,18 @@ class QueueCheck:
             files = queue.files
             place = {"topic": files.topic, "queue_id": files.queue_id}
             for entry in files.others:
-                text = "has a name that is no offset; a broker does not start with it"
-                yield self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, **place)
+                text = "belongs to no RocketMQ store and stays; "
+                text += (
+                    "a broker starts with it" if entry.is_directory else "RocketMQ 5.5.0 does not start, gantrymq does"
+                )
+                yield self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=Level.NOTE, **place)
             for base, size in sorted(files.sizes.items()):
                 if size != self._file_size:
-                    text = f"is {size} bytes long, the others {self._file_size}"
+                    text = f"is {size} bytes long, the others {self._file_size}; {REBUILD}"
                     yield self._finding(Kind.FILE_SIZE, files.directory / offset_name(base), text, **place)
             for begin, end in files.missing():
                 queue.coverage.cover(begin, end)
-                text = "missing: the queue has files in front of it and behind it"
+                text = f"missing between other files; {REBUILD}"
                 slots = {"queue_offset": begin, "count": end - begin}
                 yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
             yield from self._stale(files, min_offset)

@@ -19,7 +19,7 @@ from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
-from gantrymq.store.consume_queues import queue_id_of
+from gantrymq.store.queue_names import is_topic_name, queue_id_of, scan_topic
 from gantrymq.tools.bad_pages import cause_of, read_by_pages
 
 _LOOK_BYTES = 1 << 20
@@ -48,7 +48,7 @@ class QueueFiles:
     def load(self) -> None:
         """Look at the directory, and for the end of the units."""
         for entry in self.fs.scan(self.directory):
-            base = None if entry.is_directory else parse_offset_name(entry.name)
+            base = None if entry.is_directory or entry.is_special else parse_offset_name(entry.name)
             if base is None:
                 self.others.append(entry)
             else:
@@ -154,7 +154,9 @@ def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, 
         if not topic.is_directory:
             others.append(directory / topic.name)
             continue
-        for queue in fs.scan(directory / topic.name):
+        if not is_topic_name(topic.name):
+            others.append(directory / topic.name)
+        for queue in scan_topic(fs, directory / topic.name):
             queue_id = queue_id_of(queue.name) if queue.is_directory else None
             if queue_id is not None:
                 queues.append((topic.name, queue_id, directory / topic.name / queue.name))

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.geometry import INDEX_KEYS, usual_size
+from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, QUEUE_SIZE_KEY, settled_size
+from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.index_files import find_index_files
 from gantrymq.tools.log_files import log_files
@@ -17,20 +17,18 @@ from gantrymq.tools.queue_files import queue_directories
 
 
 def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """That of most files of the log, unless it is given."""
-    if "mappedFileSizeCommitLog" in given:
-        return config.mapped_file_size_commit_log
+    """That of most files of the log, unless it is given; raises ConfigError (geometry.settled_size)."""
     files, _ = log_files(fs, paths)
-    return usual_size([file.size_bytes for file in files]) or config.mapped_file_size_commit_log
+    sizes = [file.size_bytes for file in files]
+    return settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, sizes, given)
 
 
 def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """That of most files of the consume queues, unless it is given."""
-    if "mappedFileSizeConsumeQueue" in given:
-        return config.mapped_file_size_consume_queue
+    """That of most files of the consume queues, unless it is given; raises ConfigError (geometry.settled_size)."""
     found, _ = queue_directories(fs, paths.consume_queue)
-    sizes = [entry.size_bytes for _, _, path in found for entry in fs.scan(path) if not entry.is_directory]
-    return usual_size([size for size in sizes if size % UNIT_SIZE == 0]) or config.mapped_file_size_consume_queue
+    sizes = [file.size_bytes for _, _, path in found for file in offset_files(fs, [path])]
+    whole = [size for size in sizes if size % UNIT_SIZE == 0]
+    return settled_size(QUEUE_SIZE_KEY, config.mapped_file_size_consume_queue, whole, given)
 
 
 def store_sizes(
@@ -38,7 +36,7 @@ def store_sizes(
 ) -> MessageStoreConfig:
     """``config`` with the sizes that most files say; with ``index`` the geometry of index files too.
 
-    Raises AmbiguousGeometryError, and WrongFileSizeError where index files are there that no geometry explains.
+    Raises AmbiguousGeometryError, ConfigError. Index files that no geometry explains say nothing.
     """
     config = replace(
         config,
@@ -48,9 +46,6 @@ def store_sizes(
     if not index or all(key in given for key in INDEX_KEYS):
         return config
     files = find_index_files(fs, paths, config, given)
-    if files.names and not files.is_readable:
-        hint = " ".join(f"--set {key}=…" for key in INDEX_KEYS)
-        raise WrongFileSizeError(paths.index, files.size_bytes, f"files that a geometry explains; give it with {hint}")
     if files.is_readable:
         config = replace(config, max_hash_slot_num=files.slots, max_index_num=files.entries)
     return config

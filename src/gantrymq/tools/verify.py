@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_names_check import see_foreign_log_files, see_missing_log
 from gantrymq.tools.log_reader import LogEvent, LogFileReader
 from gantrymq.tools.queue_check import QueueCheck
 from gantrymq.tools.queue_units_check import QueueUnitsCheck
@@ -193,9 +194,8 @@ class Verification:
         queues.load()
         yield from see_names(fs, paths)
         yield from see_config(fs, paths)
-        for path in others:
-            text = "has a name that is no offset; a broker does not start with it"
-            yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text)
+        yield from see_foreign_log_files(fs, paths, others, log.file_size)
+        yield from see_missing_log(fs, paths, replace(config, mapped_file_size_commit_log=log.file_size))
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
         yield from self._see_index_names(index_files)
@@ -252,10 +252,12 @@ class Verification:
     def _see_index_names(self, files: IndexFiles) -> Iterator[Finding]:
         root = self._paths.root
         for entry in files.others:
-            yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), "is no index file")
+            text = "is no index file; RocketMQ and gantrymq leave it alone"
+            yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Level.NOTE)
         for entry in files.odd:
-            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}"
-            yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text)
+            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; a recovery makes it again"
+            level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves one that is just being made
+            yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
         if files.names and not files.is_readable:
             text = (
                 "no number of slots and entries explains the index files; maxHashSlotNum and maxIndexNum may be given"

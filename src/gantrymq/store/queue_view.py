@@ -1,0 +1,62 @@
+"""A reader's private view of consume queues that lack files: what follows the gap is put again from the commit log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.errors import MissingFileError, StoreError, WrongFileSizeError
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.store.consume_queue import REBUILD
+from gantrymq.store.offset_files import OffsetFile, offset_files
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_names import queue_directories
+
+
+def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int) -> tuple[list[StoreError], int]:
+    """Take the files from the first missing or wrong one of each queue out of the view.
+
+    Returns what is wrong, and from which record on the log must be read for the units that went.
+    """
+    problems, begin = [], 1 << 62
+    for topic, queue_id in queue_directories(fs, paths.consume_queue):
+        directory = paths.consume_queue / topic / str(queue_id)
+        files = offset_files(fs, [directory])
+        while files and not files[-1].size_bytes:  # a power cut took its size; the load removes it
+            files.pop()
+        for number, file in enumerate(files):
+            problem = _problem(directory, files[:number], file, file_size)
+            if problem is None:
+                continue
+            problems.append(problem)
+            begin = min(begin, _last_phy_offset(fs, files[:number]))
+            for later in offset_files(fs, [directory]):
+                if later.offset >= file.offset:
+                    fs.remove(later.path)
+            break
+    return problems, begin
+
+
+def _problem(directory: Path, before: list[OffsetFile], file: OffsetFile, file_size: int) -> StoreError | None:
+    expected = before[-1].offset + file_size if before else file.offset
+    if file.offset > expected:
+        count = (file.offset - expected) // file_size
+        return MissingFileError(directory / offset_name(expected), count, expected, file.offset, REBUILD)
+    if file.size_bytes != file_size or file.offset % file_size:
+        return WrongFileSizeError(
+            file.path, file.size_bytes, f"{file_size} like the others or as configured; {REBUILD}"
+        )
+    return None
+
+
+def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
+    """Where the last unit of these files points; 0 where there is none that says it."""
+    if not files:
+        return 0
+    file = fs.open(files[-1].path)
+    try:
+        entry = decode_entry(file.read_at(files[-1].size_bytes - UNIT_SIZE, UNIT_SIZE))
+    finally:
+        file.close()
+    return 0 if entry.size_bytes == BLANK_UNIT_SIZE else max(entry.phy_offset, 0)

@@ -1,0 +1,278 @@
+"""Damage to the files of a store as an operator meets it: what reads shows the rest, what refuses names what helps."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.salvage import salvage_store
+from gantrymq.tools.verify import verify_store
+from store_cases import GEOMETRY_KEYS, SMALL, open_reader, open_store, tree
+
+MESSAGES = 900
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed store of several files of each kind."""
+    path = tmp_path_factory.mktemp("layout") / "store"
+    with open_store(RealFileSystem(), path) as store:
+        store.put_batch([Message("orders", b"x" * 50, queue_id=i % 2, keys=[f"k{i}"]) for i in range(MESSAGES)])
+    return path
+
+
+@pytest.fixture
+def store(healthy: Path, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(healthy, tmp_path / "store"))
+
+
+def parts(store: Path, part: str) -> list[Path]:
+    return sorted((store / part).iterdir())
+
+
+def findings(store: Path) -> list[Finding]:
+    return list(verify_store(store, SMALL, given=GEOMETRY_KEYS))
+
+
+def readable(store: Path) -> tuple[int, int]:
+    """How many messages a reader gives, and how many entries it cannot read."""
+    with open_reader(store) as reader:
+        found = [message for queue in reader.consume_queues for _, _, message in reader.entries(queue)]
+    return sum(one is not None for one in found), sum(one is None for one in found)
+
+
+LOG_DAMAGE: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "short": lambda path: os.truncate(path, 5_000),
+    "empty": lambda path: os.truncate(path, 0),
+    "long": lambda path: os.truncate(path, 2 * SMALL.mapped_file_size_commit_log),
+}
+
+
+@pytest.mark.parametrize("damage", LOG_DAMAGE)
+def test_a_log_file_that_is_missing_or_wrong_in_the_middle_is_named_and_the_rest_is_read(
+    store: Path, damage: str
+) -> None:
+    victim = parts(store, "commitlog")[2]
+    LOG_DAMAGE[damage](victim)
+    before = tree(store)
+    messages, unreadable = readable(store)
+    assert messages + unreadable == MESSAGES
+    assert messages > MESSAGES * 2 // 3
+    with open_reader(store) as reader:
+        assert [problem.path for problem in reader.problems] == [victim]
+        with pytest.raises((MissingFileError, WrongFileSizeError), match="salvage"):
+            reader.plan()
+    with pytest.raises((MissingFileError, WrongFileSizeError), match=f"^{victim}: .*gantrymq store salvage"):
+        open_store(RealFileSystem(), store)
+    assert tree(store) == before
+    found = {(finding.kind, store / finding.path) for finding in findings(store)}
+    assert found & {(Kind.LOG_FILE_MISSING, victim), (Kind.FILE_SIZE, victim)}
+
+
+@pytest.mark.parametrize("damage", LOG_DAMAGE)
+def test_salvage_takes_what_is_left_of_such_a_log(store: Path, tmp_path: Path, damage: str) -> None:
+    LOG_DAMAGE[damage](parts(store, "commitlog")[2])
+    messages, _ = readable(store)
+    assert salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS).records == messages
+    assert [one for one in findings(tmp_path / "out") if one.level is Level.DAMAGE] == []
+
+
+def test_a_missing_log_file_that_is_accepted_leaves_a_store_without_a_hole(store: Path) -> None:
+    victim = parts(store, "commitlog")[2]
+    victim.unlink()
+    accepted = SMALL.__class__(**{**vars_of(SMALL), "accept_missing_commit_log": True})
+    before = readable(store)
+    with open_store(RealFileSystem(), store, accepted) as opened:
+        opened.put(Message("orders", b"new"))
+    assert victim.stat().st_size == SMALL.mapped_file_size_commit_log
+    with open_store(RealFileSystem(), store) as opened:
+        assert opened.recovery.cut_bytes == 0
+    assert readable(store) == (before[0] + 1, before[1])
+
+
+def vars_of(config: object) -> dict[str, object]:
+    import dataclasses
+
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}  # type: ignore[arg-type]
+
+
+QUEUE_DAMAGE: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "short": lambda path: os.truncate(path, 333),
+    "empty": lambda path: os.truncate(path, 0),
+    "long": lambda path: os.truncate(path, 2 * SMALL.mapped_file_size_consume_queue),
+}
+
+
+@pytest.mark.parametrize("damage", QUEUE_DAMAGE)
+def test_a_queue_file_that_is_missing_or_wrong_in_the_middle_is_read_from_the_log_and_rebuilt(
+    store: Path, damage: str
+) -> None:
+    victim = parts(store, "consumequeue/orders/1")[1]
+    QUEUE_DAMAGE[damage](victim)
+    before = tree(store)
+    assert readable(store) == (MESSAGES, 0)
+    with StoreReader.open(store, SMALL, given=GEOMETRY_KEYS, trusts_writer=True) as reader:
+        assert [problem.path for problem in reader.problems] == [victim]
+        assert sum(queue.max_offset for queue in reader.consume_queues) == MESSAGES
+    with pytest.raises((MissingFileError, WrongFileSizeError), match=f"^{victim}: .*gantrymq store rebuild"):
+        open_store(RealFileSystem(), store)
+    assert tree(store) == before
+    assert any(store / one.path == victim and one.level is Level.DAMAGE for one in findings(store))
+    rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    assert findings(store) == []
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_queue_of_a_closed_store_whose_newest_file_is_empty_is_filled_again(store: Path, which: int) -> None:
+    """Its newest records may lie far in front of the end of the log."""
+    with open_store(RealFileSystem(), store) as opened:
+        opened.put(Message("quiet", b"first", keys=["q"]))
+        opened.put_batch([Message("orders", b"x" * 50) for _ in range(MESSAGES)])
+    folder = "consumequeue/quiet/0" if which == 0 else "consumequeue/orders/0"
+    os.truncate(parts(store, folder)[which], 0)
+    with StoreReader.open(store, SMALL, given=GEOMETRY_KEYS, trusts_writer=True) as reader:
+        assert sum(queue.max_offset for queue in reader.consume_queues) == 2 * MESSAGES + 1
+    with open_store(RealFileSystem(), store) as opened:
+        assert sum(count for _, _, _, count in opened.queues()) == 2 * MESSAGES + 1
+    assert findings(store) == []
+
+
+@pytest.mark.parametrize("size_bytes", [0, 13, 40, 4_444])
+@pytest.mark.parametrize("which", [0, -1])
+def test_an_index_file_of_a_wrong_length_in_a_closed_store_is_made_again(
+    store: Path, size_bytes: int, which: int
+) -> None:
+    os.truncate(parts(store, "index")[which], size_bytes)
+    with open_reader(store) as reader:
+        assert len({offset for i in range(MESSAGES) for offset in reader.query_offsets("orders", f"k{i}")}) == MESSAGES
+    with open_store(RealFileSystem(), store) as opened:
+        assert opened.recovery.index_files_dropped
+    assert findings(store) == []
+
+
+def test_the_only_index_file_that_is_short_is_made_again(tmp_path: Path) -> None:
+    with open_store(RealFileSystem(), tmp_path) as store:
+        store.put(Message("orders", b"x", keys=["k"]))
+    (index,) = (tmp_path / "index").iterdir()
+    os.truncate(index, 1_000)
+    with StoreReader.open(tmp_path) as reader:
+        assert reader.query_offsets("orders", "k") == [0]
+
+
+def foreign_entries(folder: Path) -> Iterator[Path]:
+    for name in ("lost+found", "99999999999999999999", "00000000000000000001"):
+        (folder / name).mkdir(mode=0)
+        yield folder / name
+    for name in (".nfs000001", "00000000000000000000.bak", "zzz~", os.fsdecode(b"w\xff\n")):
+        (folder / name).write_bytes(b"" if name.startswith("z") else b"x")
+        yield folder / name
+    os.mkfifo(folder / "pipe")
+    yield folder / "pipe"
+    (folder / "link").symlink_to("/nowhere/at/all")
+    yield folder / "link"
+
+
+@pytest.mark.parametrize(
+    "part", [".", "commitlog", "consumequeue", "consumequeue/orders", "consumequeue/orders/0", "index"]
+)
+def test_foreign_entries_in_any_directory_stop_nothing_and_stay(store: Path, part: str) -> None:
+    entries = list(foreign_entries(store / part))
+    assert readable(store) == (MESSAGES, 0)
+    found = findings(store)
+    assert {finding.kind for finding in found} == {Kind.FOREIGN_FILE}
+    assert {finding.level for finding in found} == {Level.NOTE}
+    # A link that leads nowhere is not seen, and a name of digits may be that of a topic.
+    assert len(found) >= len(entries) - 3
+    with open_reader(store) as reader:
+        planned = reader.plan()
+    with open_store(RealFileSystem(), store) as opened:
+        assert (opened.recovery.removed_files, planned.removed_files) == ([], [])
+        opened.put_batch([Message("orders", b"x") for _ in range(10)])
+    rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    assert all(os.path.lexists(path) for path in entries)
+
+
+def test_a_directory_that_may_not_be_read_and_is_no_topic_is_passed_over(store: Path) -> None:
+    class Guarded(RealFileSystem):
+        def scan(self, path: Path):  # type: ignore[no-untyped-def]
+            if path.name == "lost+found":
+                from gantrymq.errors import StorePermissionError
+
+                raise StorePermissionError(path, "Permission denied")
+            return super().scan(path)
+
+    (store / "consumequeue" / "lost+found").mkdir()
+    with open_store(Guarded(), store) as opened:
+        assert len(opened.queues()) == 2
+    assert [finding.level for finding in verify_store(store, SMALL, given=GEOMETRY_KEYS, fs=Guarded())] == [Level.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "key"),
+    [
+        ("mapped_file_size_commit_log", 2_048, "mappedFileSizeCommitLog"),
+        ("mapped_file_size_consume_queue", 40, "mappedFileSizeConsumeQueue"),
+        ("max_hash_slot_num", 7, "maxHashSlotNum"),
+    ],
+)
+def test_a_wrong_size_for_a_healthy_store_is_one_error_that_names_the_key(
+    store: Path, setting: str, value: int, key: str
+) -> None:
+    wrong = SMALL.__class__(**{**vars_of(SMALL), setting: value})
+    before = tree(store)
+    for attempt in (
+        lambda: open_store(RealFileSystem(), store, wrong),
+        lambda: list(verify_store(store, wrong, given=GEOMETRY_KEYS)),
+        lambda: open_reader(store, wrong).plan(),
+    ):
+        with pytest.raises(ConfigError, match=f"{key}={value} .* files"):
+            attempt()
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("rename", [lambda name: name[2:], lambda name: f"{name}.bak", lambda name: "core.4711"])
+@pytest.mark.parametrize("which", [2, -1])
+def test_a_renamed_log_file_is_taken_by_salvage_and_named_by_what_refuses(
+    store: Path, tmp_path: Path, rename: Callable[[str], str], which: int
+) -> None:
+    victim = parts(store, "commitlog")[which]
+    renamed = victim.rename(victim.with_name(rename(victim.name)))
+    with pytest.raises((MissingFileError, MissingLogError), match=f"{renamed}.*rename it"):
+        open_store(RealFileSystem(), store)
+    (note,) = [finding for finding in findings(store) if finding.kind is Kind.FOREIGN_FILE]
+    assert note.level is Level.NOTE
+    assert "holds records" in note.text
+    report = salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS)
+    assert (report.records, report.skipped_files) == (MESSAGES, [])
+
+
+@pytest.mark.parametrize("damage", ["removed", "no files", "zeros"])
+def test_rebuild_does_not_take_a_missing_log_for_an_empty_one(store: Path, damage: str) -> None:
+    if damage == "removed":
+        shutil.rmtree(store / "commitlog")
+    for path in parts(store, "commitlog") if damage != "removed" else ():
+        path.unlink() if damage == "no files" else path.write_bytes(bytes(SMALL.mapped_file_size_commit_log))
+    before = tree(store)
+    with pytest.raises(MissingLogError, match=r"storePathCommitLog.*acceptMissingCommitLog=true"):
+        rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    assert tree(store) == before
+    assert readable(store) == (0, MESSAGES)
+    assert Kind.LOG_MISSING in {finding.kind for finding in findings(store)}
+
+
+def test_an_error_of_a_store_is_one_line(store: Path) -> None:
+    parts(store, "commitlog")[2].unlink()
+    with pytest.raises(StoreError) as refused:
+        open_store(RealFileSystem(), store)
+    assert "\n" not in str(refused.value)
