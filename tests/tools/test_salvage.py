@@ -414,7 +414,7 @@ def test_a_retry_clears_nothing_that_no_salvage_made(store: Damaged) -> None:
             out,
             SMALL,
             given=GEOMETRY_KEYS,
-            fs=FaultyFileSystem(RealFileSystem(), 60, broken_disk, keeps_failing=True),
+            fs=FaultyFileSystem(RealFileSystem(), 90, broken_disk, keeps_failing=True),
         )
     (out / "notes.txt").write_text("mine")
     before = tree(out)
