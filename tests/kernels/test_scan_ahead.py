@@ -87,7 +87,7 @@ def scan_of(check: int) -> Callable[[], DigestScan]:
 
 
 def read_log(fs: MemoryFileSystem, start: int, end: int | None, check: int, ahead: ScanAhead | None) -> tuple[Any, ...]:
-    log = CommitLog(fs, StorePaths(FOLDER.parent, (FOLDER,)), FILE_BYTES)
+    log = CommitLog(fs, StorePaths(FOLDER.parent), FILE_BYTES)
     log.load()
     scanner = LogScanner(log, start, end, DigestScan(check, LEVELS, RECORDS), ahead)
     found = [record for batch in late(scanner) for record in facts(batch)]
@@ -126,7 +126,7 @@ def events(fs: MemoryFileSystem, file: LogFile, ahead: ScanAhead | None) -> list
 @seeds(4)
 def test_files_whatever_is_in_them(seed: int, rng: random.Random, small_parts: int) -> None:
     fs = write_log(rng, is_broken=True)
-    files, _ = log_files(fs, FOLDER)
+    files, _ = log_files(fs, StorePaths(FOLDER.parent))
     with ScanAhead(scan_of(codes.CHECK_MARK)) as ahead:
         for file in files:
             assert events(fs, file, ahead) == events(fs, file, None)
