@@ -10,7 +10,7 @@ import typer
 
 # Each is a function in a module of its name.
 _IN_STORE: tuple[str, ...] = (
-    *("info", "dump", "log", "query", "at", "verify", "export"),
+    *("info", "dump", "show", "log", "query", "at", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
 )
 _OTHERS: tuple[str, ...] = ("serve", "namesrv", "broker", "demo", "bench")

@@ -11,7 +11,7 @@ from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.lines import print_line
 from gantrymq.cli.messages import warn
 from gantrymq.cli.missing import end_reading
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, queue_number, time_ms
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, queue_number
 
 
 def at(
@@ -23,7 +23,10 @@ def at(
     timestamp: Annotated[
         int,
         typer.Argument(
-            metavar="TIMESTAMP_MS", parser=time_ms, help="Milliseconds since 1970, UTC.", show_default=False
+            metavar="TIMESTAMP_MS|TIME",
+            parser=moment_ms,
+            help="Milliseconds since 1970, or ISO 8601 (UTC).",
+            show_default=False,
         ),
     ],
     config: ConfigFile = None,
@@ -38,7 +41,7 @@ def at(
     Examples of use:
 
         gantrymq store at /data/store orders 0 1767225600000
-        gantrymq store at /data/store orders 0 $(date -d yesterday +%s000)
+        gantrymq store at /data/store orders 0 2026-11-24T08:30:00+01:00
     """
     from gantrymq.cli.opened import open_reader
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.messages import DONE, FINDINGS, warn
 from gantrymq.cli.missing import end_reading
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms, queue_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.progress import Report
     from gantrymq.cli.record_rows import Record
     from gantrymq.store.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
+
+_STEP = "Reading messages"
 
 
 def dump(
@@ -33,6 +36,19 @@ def dump(
     from_: Annotated[
         int | None, typer.Option("--from", metavar="N", parser=count, help="Begin each queue at this queue offset.")
     ] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", metavar="N", parser=count, help="The last N messages of each queue.")
+    ] = None,
+    begin: Annotated[
+        int | None,
+        typer.Option(
+            "--begin", metavar="TIME", parser=moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
+        ),
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--end", metavar="TIME", parser=moment_ms, help="Stored before this time.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
     most: Annotated[
         int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many messages.")
     ] = None,
@@ -43,55 +59,120 @@ def dump(
     """Print the queues, and every message that they lead to, in queue order.
 
     Shows what a recovery would leave, without writing a byte. The exit code
-    is 1 where a queue points at something that cannot be read. --from is
-    about each queue, --max about all of them together.
+    is 1 where a queue points at something that cannot be read, or at a body
+    with a wrong CRC. --from and --tail are about each queue, --max about all
+    of them together. Printed times are local, and say how far from UTC.
 
     Examples of use:
 
-        gantrymq store dump /data/store --topic orders --max 10
-        gantrymq store dump /data/store --topic orders --queue 0 --from 4711
+        gantrymq store dump /data/store --topic orders --tail 10
+        gantrymq store dump /data/store --topic orders --queue 0 --from 4711 --max 5
+        gantrymq store dump /data/store --begin 2026-11-24T08:00:00+01:00 --tag paid
         gantrymq store dump /data/store --json > messages.jsonl
     """
     from gantrymq.cli.opened import open_reader
 
     reading = read_options(config, set_)
     with closing(open_reader(store, reading)) as reader:
-        entries = _Entries(reader, topic, queue, from_ or 0, most)
+        entries = _Entries(reader, _Wanted(topic, queue, from_ or 0, tail, begin, end, tag, most))
+        if topic is not None and not entries.queues:
+            warn(f"there is no topic {topic}" if queue is None else f"topic {topic} has no queue {queue}")
         print_all = _print_json if json else _print_text
-        end_reading(reader.problems, FINDINGS if print_all(store, reader, entries) else DONE)
+        print_all(store, reader, entries)
+        end_reading(reader.problems, FINDINGS if entries.unreadable or entries.wrong_crc else DONE)
+
+
+class _Wanted(NamedTuple):
+    """What was asked for; None: everything."""
+
+    topic: str | None
+    queue_id: int | None
+    begin: int
+    tail: int | None
+    begin_ms: int | None
+    end_ms: int | None
+    tag: str | None
+    most: int | None
+
+    @property
+    def looks_at_records(self) -> bool:
+        """Whether which messages are wanted depends on what is in them."""
+        return (self.begin_ms, self.end_ms, self.tag) != (None, None, None)
+
+    def takes(self, record: Record | None) -> bool:
+        """Whether a message is wanted; one that cannot be read may be."""
+        if record is None:
+            return True
+        from gantrymq.kernels import codes
+        from gantrymq.model.message import PROPERTY_TAGS
+
+        stored_ms = record.row[codes.STORE_TIMESTAMP]
+        is_late = self.begin_ms is None or stored_ms >= self.begin_ms
+        is_early = self.end_ms is None or stored_ms < self.end_ms
+        return is_late and is_early and self.tag in (None, record.properties.get(PROPERTY_TAGS))
+
+
+class _Entry(NamedTuple):
+    """A unit of a queue, and its record; None where there is none that can be read."""
+
+    queue_offset: int
+    phy_offset: int
+    size: int
+    tags_code: int
+    record: Record | None
 
 
 class _Entries:
     """The queues that were asked for, and the entries of theirs that were."""
 
-    def __init__(
-        self, reader: StoreReader, topic: str | None, queue_id: int | None, begin: int, most: int | None
-    ) -> None:
+    def __init__(self, reader: StoreReader, wanted: _Wanted) -> None:
+        from gantrymq.cli.record_rows import RecordRows
+
         self.queues = [
             queue
             for queue in reader.consume_queues
-            if topic in (None, queue.topic) and queue_id in (None, queue.queue_id)
+            if wanted.topic in (None, queue.topic) and wanted.queue_id in (None, queue.queue_id)
         ]
-        self.unreadable = 0
-        from gantrymq.cli.record_rows import RecordRows
-
+        self.unreadable = self.wrong_crc = 0
         self._rows = RecordRows(reader.log)
-        self._begin = begin
-        self._left = sum(max(queue.max_offset - self._first(queue), 0) for queue in self.queues)
-        self._left = self._total = self._left if most is None else min(most, self._left)
+        self._wanted = wanted
+        self._read = 0
+        self._total = sum(max(queue.max_offset - self._first(queue), 0) for queue in self.queues)
+        self._left = self._total if wanted.most is None else wanted.most
+        if not wanted.looks_at_records:
+            self._total = min(self._total, self._left)
 
     def _first(self, queue: ConsumeQueue) -> int:
-        return max(queue.min_offset, self._begin)
+        first = max(queue.min_offset, self._wanted.begin)
+        if self._wanted.tail is None or self._wanted.looks_at_records:
+            return first
+        return max(first, queue.max_offset - self._wanted.tail)
 
-    def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[tuple[int, int, int, int, Record | None]]:
-        """(queue offset, physical offset, size, tags code, record or None) in order; pre-blanks are passed over."""
+    def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
+        """The wanted entries in order; pre-blanks are passed over."""
+        found: Iterable[_Entry] = self._all(queue, report)
+        if self._wanted.looks_at_records:
+            found = (entry for entry in found if self._wanted.takes(entry.record))
+            found = found if self._wanted.tail is None else deque(found, self._wanted.tail)
+        for entry in found if self._left else ():
+            self.unreadable += entry.record is None
+            self.wrong_crc += entry.record is not None and not entry.record.is_body_whole
+            self._left -= 1
+            yield entry
+            if not self._left:
+                break
+        if report is not None and (not self._left or queue is self.queues[-1]):
+            report(_STEP, self._total, self._total)
+
+    def _all(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
         from gantrymq.cli.record_rows import MOST_AT_ONCE
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
 
         offset = self._first(queue)
-        while self._left > 0 and offset < queue.max_offset:
-            units = queue.entries(offset, min(MOST_AT_ONCE, queue.max_offset - offset, self._left))
+        while offset < queue.max_offset:
+            most = MOST_AT_ONCE if self._wanted.looks_at_records else min(MOST_AT_ONCE, self._left)
+            units = queue.entries(offset, min(most, queue.max_offset - offset))
             if not len(units):
                 return
             records = self._rows.read(units["phy_offset"].astype("=i8"))
@@ -101,16 +182,14 @@ class _Entries:
                         record = None
                     if is_address(tags_code):
                         tags_code = queue.tags_code(tags_code)
-                    self.unreadable += record is None
-                    self._left -= 1
-                    yield offset, phy_offset, size, tags_code, record
+                    yield _Entry(offset, phy_offset, size, tags_code, record)
                 offset += 1
+            self._read += len(units)
             if report is not None:
-                report("Reading messages", self._total - self._left, self._total)
+                report(_STEP, min(self._read, self._total), self._total)
 
 
-def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> int:
-    """Returns how many entries were unreadable."""
+def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> None:
     from gantrymq.cli.json_lines import JsonLines
     from gantrymq.cli.progress import progress
 
@@ -127,12 +206,11 @@ def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> int:
                 if record is None:
                     out.write({"kind": "unreadable", **entry})
                 else:
-                    out.write({"kind": "message", **entry, "size": size, "tagsCode": tags_code, **record.fields()})
-    return entries.unreadable
+                    fields = {**entry, "size": size, "tagsCode": tags_code, **record.fields()}
+                    out.write({"kind": "message", **fields, **({} if record.is_body_whole else {"crcOk": False})})
 
 
-def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> int:
-    """Returns how many entries were unreadable."""
+def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> None:
     from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text, print_table
@@ -148,8 +226,10 @@ def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> int:
                 print_line(f"{queue.topic}, queue {queue.queue_id}")
                 print(f"{'offset':>10}  {heading()}")
             text = record_text(record) if record else f"{phy_offset:>14}  unreadable"
+            text += "" if record is None or record.is_body_whole else "  WRONG CRC"
             print_line(f"{offset:>10}  {text}")
     if entries.unreadable:
         count = count_text(entries.unreadable, "entry")
         print(f"{count} of the queues point at nothing readable")
-    return entries.unreadable
+    if entries.wrong_crc:
+        print(f"{count_text(entries.wrong_crc, 'message')} with a body that has a wrong CRC")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS, warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, queue_number, time_ms
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import sigterm_unwinds
 
@@ -32,19 +31,6 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def _moment_ms(text: str) -> int:
-    """Milliseconds of a time as people give it."""
-    if text.isascii() and text.isdigit():
-        return time_ms(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        allowed = "milliseconds, or a time like 2026-11-01 or 2026-11-01T08:30:00+01:00"
-        raise typer.BadParameter(f"{text!r} is not {allowed}") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
-
-
 def export(
     store: Store,
     out: Annotated[
@@ -60,11 +46,11 @@ def export(
     begin: Annotated[
         int | None,
         typer.Option(
-            "--begin", metavar="TIME", parser=_moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
+            "--begin", metavar="TIME", parser=moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
         ),
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--end", metavar="TIME", parser=_moment_ms, help="Stored before this time.")
+        int | None, typer.Option("--end", metavar="TIME", parser=moment_ms, help="Stored before this time.")
     ] = None,
     from_: Annotated[
         int | None, typer.Option("--from", metavar="N", parser=count, help="From this offset of the queue on.")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _RECORDS_A_SCAN = 4096
 _WINDOW_BYTES = 8 << 20
 _UNREADABLE = "unreadable"
+_MAX_REACHED = "--max"
 _HEAD = struct.Struct(">iI")
 
 
@@ -36,6 +37,9 @@ def log(
     from_: Annotated[
         int | None,
         typer.Option("--from", metavar="OFFSET", parser=count, help="Begin at the record at this physical offset."),
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many records.")
     ] = None,
     config: ConfigFile = None,
     set_: Settings = None,
@@ -49,17 +53,17 @@ def log(
     Examples of use:
 
         gantrymq store log /data/store
-        gantrymq store log /data/store --from 1073741824 --json
+        gantrymq store log /data/store --from 1073741824 --max 20
         gantrymq store log /data/store --json | jq -c 'select(.crcOk == false)'
     """
-    commit_log, problems = _open_log(store, read_options(config, set_))
+    commit_log, problems = open_log(store, read_options(config, set_))
     with closing(commit_log):
-        items = _items(commit_log, commit_log.min_offset if from_ is None else from_)
+        items = _first(_items(commit_log, commit_log.min_offset if from_ is None else from_), most)
         is_unreadable = (_print_json if json else _print_text)(items)
     end_reading(problems, FINDINGS if is_unreadable else DONE)
 
 
-def _open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]:
+def open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]:
     """The log as its files are, and what is missing of it; a blank stands for that.
 
     The view is private: loading must not even remove an empty file.
@@ -80,6 +84,20 @@ def _open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]
     commit_log.load()
     end_short_files(commit_log, problems)
     return commit_log, problems
+
+
+def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
+    """The first ``most`` records, and what stands between them; then an end that says where the next one is."""
+    from gantrymq.cli.record_rows import Record
+
+    records = 0
+    for offset, item in items:
+        if isinstance(item, Record):
+            if records == most:
+                yield offset, _MAX_REACHED
+                return
+            records += 1
+        yield offset, item
 
 
 def _items(commit_log: CommitLog, offset: int) -> Iterator[Item]:

@@ -47,3 +47,19 @@ def whole_number(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
 queue_number = whole_number(0, INT_MAX)
 count = whole_number(0)
 time_ms = whole_number(-LONG_MAX)
+
+
+def moment_ms(text: str) -> int:
+    """A parser of times: milliseconds since 1970, or ISO 8601, UTC where it names no zone."""
+    text = str(text)  # a default is a number
+    if text.removeprefix("-").isdecimal() and text.isascii():
+        return time_ms(text)
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "milliseconds, or a time like 2026-11-01 or 2026-11-01T08:30:00+01:00"
+        raise typer.BadParameter(f"{text!r} is not {allowed}") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.messages import DONE, FINDINGS, warn
 from gantrymq.cli.missing import end_reading
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, time_ms, whole_number
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.record_rows import Record
@@ -27,15 +27,18 @@ def query(
     begin: Annotated[
         int,
         typer.Option(
-            "--begin", metavar="MS", parser=time_ms, help="Stored at this time or later, by the index's time."
+            "--begin",
+            metavar="TIME",
+            parser=moment_ms,
+            help="Stored at this time or later, by the index's time: ms, or ISO 8601 (UTC).",
         ),
     ] = 0,
     end: Annotated[
         int | None,
         typer.Option(
             "--end",
-            metavar="MS",
-            parser=time_ms,
+            metavar="TIME",
+            parser=moment_ms,
             help="Stored at this time or earlier, by the index's time.",
             show_default="for ever",
         ),
@@ -77,6 +80,8 @@ def query(
         offsets = reader.query_offsets(topic, key, begin_ms=begin, end_ms=end_ms, max_num=most)
         rows = RecordRows(reader.log)
         answers = [(offset, rows.at(offset)) for offset in offsets]
+        if not answers and not any(queue.topic == topic for queue in reader.consume_queues):
+            warn(f"there is no topic {topic}")
         if json:
             _print_json(reader, answers)
         else:

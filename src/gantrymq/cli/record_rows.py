@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gantrymq.cli.messages import say
 from gantrymq.errors import DiskError
 from gantrymq.format.properties import decode_properties
+from gantrymq.format.record import body_crc
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
@@ -48,6 +49,12 @@ class Record(NamedTuple):
     def body(self) -> bytes:
         """The body as stored."""
         return self._bytes(codes.BODY_AT, codes.BODY_LENGTH)
+
+    @property
+    def is_body_whole(self) -> bool:
+        """Whether the body is the one that the record has the CRC of."""
+        body = self.body
+        return not body or body_crc(body) == self.row[codes.BODY_CRC]
 
     @property
     def properties(self) -> dict[str, str]:

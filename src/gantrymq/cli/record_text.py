@@ -14,7 +14,7 @@ _BODY_CHARACTERS = 60
 
 def heading(place: str = "") -> str:
     """What stands above the lines of :func:`record_text`; ``place`` names the column that is given there."""
-    return f"{'phy offset':>14}  {'size':>8}  {'stored':<23}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
+    return f"{'phy offset':>14}  {'size':>8}  {'stored':<29}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
 
 
 def record_text(record: Record, place: str = "") -> str:
@@ -22,7 +22,7 @@ def record_text(record: Record, place: str = "") -> str:
     row, properties = record.row, record.properties
     tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
     return (
-        f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<23}  "
+        f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<29}  "
         f"{_place(place)}{_cut(tags, 12):<12}  {_cut(keys, 20):<20}  {_body_text(record)}"
     )
 

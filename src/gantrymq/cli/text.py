@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gantrymq.cli.lines import harmless, print_line
@@ -17,13 +17,13 @@ _LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Local time to the millisecond; ``never`` for 0, the bare number where it is no time."""
+    """Local time to the millisecond, with its offset from UTC; ``never`` for 0, the bare number where it is no time."""
     if timestamp_ms == 0:
         return "never"
     if not 0 < timestamp_ms <= _LAST_MS:
         return str(timestamp_ms)
-    moment = datetime.fromtimestamp(timestamp_ms // 1000)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC).astimezone()
+    return (moment + timedelta(milliseconds=timestamp_ms % 1000)).isoformat(" ", "milliseconds")
 
 
 def span_text(duration_ms: float) -> str:

@@ -1,0 +1,273 @@
+"""``gantrymq store show``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.messages import DONE, FINDINGS, say
+from gantrymq.cli.missing import end_reading
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
+
+if TYPE_CHECKING:
+    from gantrymq.cli.record_rows import Record
+    from gantrymq.config.properties import Reading
+    from gantrymq.errors import StoreError
+    from gantrymq.store.commit_log import CommitLog
+    from gantrymq.store.reader import StoreReader
+
+_MSG_ID_DIGITS = (32, 56)
+_HEX_SHOWN = 4096
+_BYTES_A_LINE = 16
+
+
+def show(
+    store: Store,
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="(OFFSET | MSGID | TOPIC KEY)",
+            help="A physical offset, the broker's message id, or a topic and a key (or a unique key) of it.",
+            show_default=False,
+        ),
+    ],
+    body: Annotated[bool, typer.Option("--body", help="Write the body alone to stdout, byte for byte.")] = False,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Print one message with its body.
+
+    The body is decompressed, and shown as JSON, as text, or in hexadecimal.
+    By a key the newest message that has it is shown. The exit code is 1
+    where there is no such message, or its body has a wrong CRC. Nothing is
+    written.
+
+    Examples of use:
+
+        gantrymq store show /data/store 1073741824
+        gantrymq store show /data/store 0A00000100002A9F0000000040000000
+        gantrymq store show /data/store orders 4711 --json
+        gantrymq store show /data/store orders 4711 --body > body.bin
+    """
+    reading = read_options(config, set_)
+    if len(what) > 2:
+        raise typer.BadParameter(f"{len(what)} words; give an offset, a message id, or a topic and a key")
+    look = _by_key if len(what) == 2 else _by_place
+    with look(store, reading, what) as (found, problems):
+        if found.record is None:
+            say(found.text)
+        else:
+            _show(reading, found.record, found.text, body=body, json=json)
+        is_right = found.record is not None and found.record.is_body_whole
+        end_reading(problems, DONE if is_right else FINDINGS)
+
+
+class _Found(NamedTuple):
+    """The message, and a remark; without one, why there is none."""
+
+    record: Record | None
+    text: str = ""
+
+
+@contextmanager
+def _by_place(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
+    """By its offset in the log, or the id that says it; the log is as it lies, before any recovery."""
+    from gantrymq.cli.log import open_log
+
+    offset, host = _place(what[0])
+    commit_log, problems = open_log(store, reading)
+    with closing(commit_log):
+        yield _at(store, commit_log, offset, host), problems
+
+
+def _place(word: str) -> tuple[int, str | None]:
+    """The offset that was given, and the store host of a message id."""
+    if word.isascii() and word.isdecimal() and len(word) not in _MSG_ID_DIGITS:
+        return count(word), None
+    from gantrymq.model.message import parse_message_id
+
+    try:
+        host, offset = parse_message_id(word)
+    except ValueError:
+        raise typer.BadParameter(f"{word!r} is no offset and no message id; a key needs its topic in front") from None
+    return offset, str(host)
+
+
+def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _Found:
+    from gantrymq.cli.record_rows import RecordRows
+
+    record = RecordRows(commit_log).at(offset)
+    if record is not None and host in (None, record.fields()["storeHost"]):
+        return _Found(record)
+    limits = f"{commit_log.min_offset} to {commit_log.max_offset}"
+    text = f"{store}: no message begins at offset {offset} of the log, which spans {limits}"
+    hint = "" if host is None else "; an id that the producer gave is a key: give its topic in front of it"
+    return _Found(None, text + hint)
+
+
+@contextmanager
+def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
+    """The newest message with a key, by the index."""
+    from gantrymq.cli.opened import open_reader
+
+    with closing(open_reader(store, reading, trusts_writer=True)) as reader:
+        yield _newest(store, reader, *what), reader.problems
+
+
+def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
+    from gantrymq.cli.record_rows import RecordRows
+
+    rows = RecordRows(reader.log)
+    records = [rows.at(offset) for offset in reader.query_offsets(topic, key)]
+    having = [one for one in records if one is not None and one.topic == topic and key in _keys_of(one)]
+    if having:
+        more = f"newest of {len(having)} with this key; store query lists them" if len(having) > 1 else ""
+        return _Found(having[0], more)
+    is_known = any(queue.topic == topic for queue in reader.consume_queues)
+    text = f"no message of topic {topic} has the key {key}" if is_known else f"there is no topic {topic}"
+    return _Found(None, f"{store}: {text}")
+
+
+def _keys_of(record: Record) -> list[str]:
+    from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+
+    properties = record.properties
+    return [*properties.get(PROPERTY_KEYS, "").split(" "), properties.get(PROPERTY_UNIQ_KEY, "")]
+
+
+def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bool) -> None:
+    raw, note = _body_of(reading, record)
+    if body:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+        if note:
+            say(note)
+    elif json:
+        _print_json(record, raw)
+    else:
+        _print_text(record, raw, [text for text in (note, remark) if text])
+
+
+def _body_of(reading: Reading, record: Record) -> tuple[bytes, str]:
+    """The body as it was sent; where it cannot be decompressed, as it is stored, and why."""
+    from gantrymq.format.packed_body import decompress
+    from gantrymq.kernels import codes
+    from gantrymq.model.flags import COMPRESSED
+
+    if not record.row[codes.SYS_FLAG] & COMPRESSED:
+        return record.body, ""
+    try:
+        limit = reading.config.max_decompressed_body_size_bytes
+        return decompress(record.body, record.row[codes.SYS_FLAG], limit), ""
+    except ValueError as error:
+        return record.body, f"{error}; it is shown as it is stored"
+
+
+def _print_json(record: Record, body: bytes) -> None:
+    from base64 import b64encode
+
+    from gantrymq.cli.json_lines import JsonLines
+
+    text = _text_of(body)
+    with JsonLines() as out:
+        fields = {**_place_of(record), **record.fields(), "crcOk": record.is_body_whole, "body": text}
+        out.write({**fields, "bodyBase64": b64encode(body).decode("ascii") if text is None else None})
+
+
+def _place_of(record: Record) -> dict[str, object]:
+    from gantrymq.kernels import codes
+
+    row = record.row
+    return {
+        "kind": "message",
+        "topic": record.topic,
+        "queueId": row[codes.QUEUE_ID],
+        "queueOffset": row[codes.QUEUE_OFFSET],
+        "phyOffset": row[codes.PHY_OFFSET],
+        "size": row[codes.SIZE],
+    }
+
+
+def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
+    from gantrymq.cli.lines import print_line
+    from gantrymq.cli.text import print_pairs, time_text
+    from gantrymq.kernels import codes
+
+    row, fields = record.row, record.fields()
+    pairs = [
+        ("message id", str(fields["msgId"])),
+        ("log", f"offset {row[codes.PHY_OFFSET]}, {row[codes.SIZE]} bytes"),
+        ("stored", f"{time_text(row[codes.STORE_TIMESTAMP])} at {fields['storeHost']}"),
+        ("born", f"{time_text(row[codes.BORN_TIMESTAMP])} at {fields['bornHost']}"),
+        *((name, value) for name, value in sorted(record.properties.items())),
+        *([("reconsumed", f"{fields['reconsumeTimes']} times")] if fields["reconsumeTimes"] else []),
+        ("flags", f"flag {fields['flag']}, sysFlag {fields['sysFlag']}"),
+        ("body", f"{len(body)} bytes{'' if record.is_body_whole else ', WRONG CRC'}"),
+        *(("", text) for text in remarks),
+    ]
+    print_pairs(f"{record.topic}, queue {row[codes.QUEUE_ID]}, offset {row[codes.QUEUE_OFFSET]}", pairs)
+    print()
+    for line in _lines_of(body):
+        print_line(line)
+
+
+def _lines_of(body: bytes) -> Iterator[str]:
+    """The body for people."""
+    text = _text_of(body)
+    if text is None:
+        yield from _hex_lines(body)
+        return
+    yield from (_pretty(text) or text).splitlines()
+
+
+def _pretty(text: str) -> str | None:
+    """JSON, indented; None where the text is none, or where indenting it would change more than blanks."""
+    import json
+
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = json.loads(text, parse_float=_float, object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _float(text: str) -> float:
+    """A number that prints as it is written, or ValueError."""
+    if repr(float(text)) != text:
+        raise ValueError(text)
+    return float(text)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return dict(pairs)
+
+
+def _text_of(body: bytes) -> str | None:
+    """The body as text; None where it is none: no UTF-8, or with control characters that no text has."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if any(ord(one) < 0x20 and one not in "\t\n\r" for one in text) else text
+
+
+def _hex_lines(body: bytes) -> Iterator[str]:
+    """As ``hexdump -C`` has it, the first 4 KiB."""
+    for at in range(0, min(len(body), _HEX_SHOWN), _BYTES_A_LINE):
+        part = body[at : at + _BYTES_A_LINE]
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+        yield f"{at:08x}  {part.hex(' '):<{3 * _BYTES_A_LINE - 1}}  |{shown}|"
+    if len(body) > _HEX_SHOWN:
+        yield f"… and {len(body) - _HEX_SHOWN} bytes more (--body writes all)"
