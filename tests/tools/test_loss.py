@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUES, KnownStore, assert_told, read_back
+from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, QUEUES, KnownStore, Put, assert_told, read_back
 
 from gantrymq.clock import ManualClock
+from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.tools.findings import Level
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
@@ -190,3 +191,45 @@ def test_the_first_log_file_is_gone(
     else:
         assert account.is_empty
         assert sum(one.end - one.begin for one in account.expired) == len(gone)
+
+
+def topic_at(store: KnownStore, put: Put) -> int:
+    """Where the first letter of a record's topic lies."""
+    raw = store.read(put.phy_offset, put.size_bytes)
+    return put.phy_offset + raw.index(put.body) + len(put.body) + 1
+
+
+@both
+@pytest.mark.parametrize("has_queues", [True, False])
+@pytest.mark.parametrize("share", [0.3, 0.55])
+@pytest.mark.parametrize(
+    ("field", "mask"), [("queueId", 8), ("queueId", 1), ("queueId", 4), ("topic", 1), ("topic", 128)]
+)
+def test_a_record_of_a_wrong_queue_is_put_into_its_own_and_told(
+    tool: Tool, field: str, mask: int, share: float, has_queues: bool, store: KnownStore
+) -> None:
+    slot, put = store.at(share)
+    store.flip(put.phy_offset + QUEUE_ID_AT + 3 if field == "queueId" else topic_at(store, put) + 2, mask)
+    if not has_queues:
+        shutil.rmtree(store.path / "consumequeue")
+    out, account = tool(store)
+    lost = assert_told(store, read_back(out), account)
+    if lost:  # without the old queues, two records claim one offset, and either may be of the other queue
+        assert (mask in (1, 4), has_queues) == (True, False)
+        return
+    told = [one for one in account.repaired if one.said_slot is not None]
+    assert [(one.topic, one.queue_id, one.queue_offset, one.phy_offset) for one in told] == [(*slot, put.phy_offset)]
+    assert account.filled == []
+    assert len(list((out / "consumequeue").glob("*/*"))) == len(QUEUES)  # no phantom queue
+
+
+@both
+@pytest.mark.parametrize("claimed", [1 << 40, 1 << 62, 0, 3, -1])
+def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int, store: KnownStore) -> None:
+    slot, put = store.at(0.5)
+    store.write(put.phy_offset + QUEUE_OFFSET_AT, claimed.to_bytes(8, "big", signed=True))
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == set()
+    assert (account.ranges, account.messages, account.filled) == ([], [], [])
+    if claimed:  # a 0 may be that of a topic made anew
+        assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]

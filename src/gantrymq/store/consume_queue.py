@@ -27,7 +27,7 @@ from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
 from gantrymq.store.queue_file_units import rising_units, units_behind, valid_units
-from gantrymq.store.queue_units import Renumbered
+from gantrymq.store.queue_units import PassedOver, Renumbered
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
@@ -61,6 +61,7 @@ class ConsumeQueue:
         # with one more record that says 1, the queue began anew there.
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
         self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
+        self.passed_over: list[PassedOver] = []  # since this was opened
         self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
         self._min_logic_offset = 0
@@ -362,7 +363,7 @@ class ConsumeQueue:
         self.files.destroy()
         if self._ext is not None:
             self._ext.destroy()
-        self.max_physic_offset, self.renumbered = -1, []
+        self.max_physic_offset, self.renumbered, self.passed_over = -1, [], []
         self._min_logic_offset = self._doubted_end = 0
 
     def begin_flush(self) -> None:

@@ -9,12 +9,12 @@ Source: CommitLogDispatcherBuildConsumeQueue and ConsumeQueue.putMessagePosition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import missing_units
 from gantrymq.kernels.arrays import Int64s
@@ -24,7 +24,7 @@ from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_offsets import believable, going_on
-from gantrymq.store.queue_units import QueueUnits, QueueUnitsEncoder, Renumbered
+from gantrymq.store.queue_units import PassedOver, QueueUnits, QueueUnitsEncoder, Renumbered
 from gantrymq.store.record_batch import RecordBatch
 
 _MANY_QUEUES = 16  # from so many on they are looked at together
@@ -45,6 +45,7 @@ class QueueDispatcher:
 
     ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units. ``begin_of``
     is that of :func:`append_units`. ``deleted_ends()`` is, by topic, the offset in front of which records are deleted.
+    The records at the places in ``left_out`` enter no queue.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class QueueDispatcher:
         on_arrival: Arrival | None = None,
         begin_of: BeginOf | None = None,
         deleted_ends: Callable[[], Mapping[str, int]] = dict,
+        left_out: Collection[int] = (),
     ) -> None:
         self._queues, self._deleted_ends = queues, deleted_ends
+        self._left_out = np.array(sorted(left_out), np.int64)
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._checkpoint = checkpoint
         self._on_arrival = on_arrival
@@ -99,6 +102,9 @@ class QueueDispatcher:
         is_small = batch.count < len(self._by_number)
         self._note_ends(set(numbers[ordinals].tolist()) - {-1} if is_small else range(len(self._by_number)))
         last: int = missing_units(batch.columns, batch.count, ordinals, numbers, self._ends, self._wanted)
+        if len(self._left_out):
+            places = batch.columns[codes.PHY_OFFSET, : batch.count]
+            self._wanted[: batch.count][np.isin(places, self._left_out)] = -1
         return self._wanted, last
 
     def _note_ends(self, numbers: Iterable[int]) -> None:
@@ -181,6 +187,8 @@ def append_units(
         first = int(offsets[start - begin])
         if not fill_gaps and first > queue.max_offset:
             raise QueueGapError(queue.max_physic_offset)
+        if 0 < first < queue.max_offset:
+            queue.passed_over += _passed_over(grouped, start, min(stop, start + queue.max_offset - first), first)
         queue.append_units(first, *_units(grouped, start, stop))
         if offsets is not claimed:
             queue.renumbered += _renumbered(grouped, start, stop, first)
@@ -198,6 +206,12 @@ def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Itera
     claimed = grouped.queue_offsets[start:stop]
     for row in np.flatnonzero((claimed - np.arange(stop - start) != first) & (claimed != 0)).tolist():
         yield Renumbered(int(grouped.phy_offsets[start + row]), int(grouped.sizes[start + row]), first + row)
+
+
+def _passed_over(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[PassedOver]:
+    for row in range(start, stop):
+        tags_code = decode_entry(grouped.units.data, row * UNIT_SIZE).tags_code
+        yield PassedOver(int(grouped.phy_offsets[row]), int(grouped.sizes[row]), tags_code, first + row - start)
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:

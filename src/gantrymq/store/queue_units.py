@@ -36,6 +36,15 @@ class Renumbered(NamedTuple):
     queue_offset: int
 
 
+class PassedOver(NamedTuple):
+    """A record that got no unit: the queue was at a later offset already when its turn came in the log."""
+
+    phy_offset: int
+    size_bytes: int
+    tags_code: int
+    queue_offset: int
+
+
 class QueueUnitsEncoder:
     """Encodes the units of batches into memory of its own. Thread rule: belongs to one dispatcher."""
 

@@ -90,38 +90,42 @@ class LogCopy:
             gap = end - self.position
             # What is left behind this piece must be none, or enough for another.
             size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - _WHOLE_FILLER)
-            self._file.write_at(self.position - self._base, self._filler(self.position, size, store_ms))
+            self._file.write_at(
+                self.position - self._base, encode_filler(self.position, size, store_ms, self._crc_size)
+            )
             self.position += size
 
-    def _filler(self, phy_offset: int, size: int, store_ms: int) -> bytes:
-        # Where there is no room for a CRC of the whole, what was lost had none either.
-        crc_size = self._crc_size if size >= _SMALLEST_FILLER + self._crc_size else 0
-        room = size - crc_size - _SMALLEST_FILLER
-        topic = FILLER_TOPIC[: 1 + room]
-        body = bytes(room + 1 - len(topic))
-        message = StoredMessage(
-            topic=topic,
-            queue_id=0,
-            queue_offset=0,
-            phy_offset=phy_offset,
-            size_bytes=size,
-            flag=0,
-            sys_flag=TRANSACTION_ROLLBACK,
-            born_timestamp_ms=store_ms,
-            born_host=LOOPBACK,
-            store_timestamp_ms=store_ms,
-            store_host=LOOPBACK,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
-            body_crc=body_crc(body),
-            body=body,
-            properties={},
-            version=1,
-        )
-        raw = encode_record(message, topic.encode(), b"", append_crc=crc_size > 0)
-        if len(raw) != size:
-            raise StoreError(self._directory, f"no filler of {size} bytes can be made")
-        return raw
+
+def encode_filler(phy_offset: int, size: int, store_ms: int, crc_size: int) -> bytes:
+    """A record of ``size`` bytes, 90 or more, that enters no queue and no index."""
+    # Where there is no room for a CRC of the whole, what was lost had none either.
+    crc_size = crc_size if size >= _SMALLEST_FILLER + crc_size else 0
+    room = size - crc_size - _SMALLEST_FILLER
+    topic = FILLER_TOPIC[: 1 + room]
+    body = bytes(room + 1 - len(topic))
+    message = StoredMessage(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        phy_offset=phy_offset,
+        size_bytes=size,
+        flag=0,
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp_ms=store_ms,
+        born_host=LOOPBACK,
+        store_timestamp_ms=store_ms,
+        store_host=LOOPBACK,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=body_crc(body),
+        body=body,
+        properties={},
+        version=1,
+    )
+    raw = encode_record(message, topic.encode(), b"", append_crc=crc_size > 0)
+    if len(raw) != size:
+        raise StoreError(FILLER_TOPIC, f"no filler of {size} bytes can be made")
+    return raw
 
 
 def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from numpy.typing import NDArray
 
 from gantrymq.format.names import offset_name
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
-from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, encode_crc
+from gantrymq.format.record import (
+    PHY_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    Layout,
+    decode_record,
+    encode_crc,
+    read_layout,
+)
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
@@ -24,9 +33,11 @@ from gantrymq.store.queue_units import Renumbered
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.log_copy import LogCopy
+from gantrymq.tools.log_copy import LogCopy, encode_filler
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LostRange
+from gantrymq.tools.misfiled import Misfiled
+from gantrymq.tools.refile import Refiling
 
 STEP = "Salvaging"
 _CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
@@ -167,6 +178,50 @@ def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[
             file.sync()
         finally:
             file.close()
+
+
+def correct_records(fs: FileSystem, directory: Path, file_size: int, refiling: Refiling) -> None:
+    """Let misfiled records of a copy say where they belong, and put filler over superseded ones; durable then.
+
+    A topic of another length cannot be written: such a record stays as it is.
+    """
+    changes: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None]] = {}
+    changes |= {one.phy_offset: partial(_refiled, one) for one in refiling.misfiled}
+    changes |= {one.phy_offset: partial(_filled, one.phy_offset) for one in refiling.superseded}
+    sizes = {one.phy_offset: one.size_bytes for one in refiling.misfiled}
+    sizes |= {one.phy_offset: one.size_bytes for one in refiling.superseded}
+    wanted = sorted(changes.keys() - refiling.corrected)
+    for base, places in groupby(wanted, lambda place: place - place % file_size):
+        file = fs.open(directory / offset_name(base), writable=True)
+        try:
+            for place in places:
+                record = np.frombuffer(bytearray(file.read_at(place - base, sizes[place])), np.uint8)
+                if (changed := changes[place](record)) is not None:
+                    file.write_at(place - base, changed.data)
+                    refiling.corrected.add(place)
+            file.sync()
+        finally:
+            file.close()
+
+
+def _refiled(one: Misfiled, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    layout = read_layout(record.data, 0, len(record))
+    topic = one.topic.encode()
+    if not isinstance(layout, Layout) or len(topic) != layout.topic_length:
+        return None
+    record[layout.topic_at : layout.topic_at + len(topic)] = np.frombuffer(topic, np.uint8)
+    record[QUEUE_ID_AT : QUEUE_ID_AT + 4] = np.frombuffer(one.queue_id.to_bytes(4, "big", signed=True), np.uint8)
+    _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+    return record
+
+
+def _filled(place: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    layout = read_layout(record.data, 0, len(record))
+    if not isinstance(layout, Layout):
+        return None
+    stored_ms = decode_record(record.data, 0, layout).store_timestamp_ms
+    crc_size = CRC_PROPERTY_SIZE if record[-CRC_PROPERTY_SIZE:].tobytes().startswith(_CRC_PROPERTY) else 0
+    return np.frombuffer(encode_filler(place, len(record), stored_ms, crc_size), np.uint8)
 
 
 def _say(record: NDArray[np.uint8], at: int, number: int) -> None:

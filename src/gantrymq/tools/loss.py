@@ -80,7 +80,8 @@ class LostMessages:
 class RepairedRecord:
     """A record with a wrong field that is in the result all the same, at ``queue_offset`` of its queue.
 
-    ``said`` is what the record says of itself, with the value.
+    ``said`` is what the record says of itself; ``said_slot`` the topic, queue id and queue offset that it names where
+    they are not right. It enters that queue whenever the log is dispatched again.
     """
 
     topic: str
@@ -89,9 +90,13 @@ class RepairedRecord:
     phy_offset: int
     size_bytes: int
     said: str
+    said_slot: tuple[str, int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
+        said = None
+        if self.said_slot is not None:
+            said = dict(zip(("topic", "queueId", "queueOffset"), self.said_slot, strict=True))
         return {
             "topic": self.topic,
             "queueId": self.queue_id,
@@ -99,6 +104,7 @@ class RepairedRecord:
             "phyOffset": self.phy_offset,
             "bytes": self.size_bytes,
             "reason": self.said,
+            "said": said,
         }
 
 

@@ -14,7 +14,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.log_claims import LogClaim, furthest_claim
 from gantrymq.tools.loss import LossAccount, LostRange
-from gantrymq.tools.queue_account import LogExtent, QueueAccount
+from gantrymq.tools.queue_account import LogExtent, QueueAccount, Suspect
 
 
 def take_account(
@@ -24,19 +24,21 @@ def take_account(
     extent: LogExtent,
     log_end: int,
     roots: Sequence[StorePaths],
-) -> LossAccount:
+) -> tuple[LossAccount, list[Suspect]]:
     """What the store at ``old`` said it had and queues below ``roots``, made of the log in ``extent``, do not lead to.
 
     ``config`` has the sizes of the old store's files. Whole records go up to ``log_end``; those behind the end of the
     extent will not stay. ``ranges`` of the account are those of the extent, and what is missing behind its end.
+    The suspects are units that lead to a whole record, which is not at their offset.
     """
-    account = QueueAccount(fs, old, config.mapped_file_size_consume_queue, extent).compare(roots)
+    queues = QueueAccount(fs, old, config.mapped_file_size_consume_queue, extent)
+    account = queues.compare(roots)
     account.ranges = list(extent.lost)
     if extent.end < log_end:
         account.ranges.append(_range(old, config, extent.end, log_end, extent.behind))
     account.ranges += missing_end(fs, old, config, replace(extent, end=log_end), account)
     account.ranges.sort(key=lambda one: one.start)
-    return account
+    return account, queues.suspects
 
 
 def missing_end(

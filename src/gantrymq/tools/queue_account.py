@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 _UNITS_AT_ONCE = 1 << 18
 _LARGEST_RECORD = 128 << 20
 _FURTHEST = 1 << 53
+_MOST_SUSPECTS = 100_000
 _NOWHERE = "its entry points at no record"
 _TOO_YOUNG = "in front of the log's begin, and younger than fileReservedTime: removed for a full disk, or lost"
 _NO_RECORD = "the log has no record of it, by those around it"
@@ -58,6 +59,17 @@ class LogExtent:
     def is_from_start(self) -> bool:
         """Whether the log has its first file, so that a message that is not there is lost and not expired."""
         return self.begin == 0
+
+
+class Suspect(NamedTuple):
+    """A unit of an old queue leads to a place where a whole record lies, which is not at this offset of the new one."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size_bytes: int
+    tags_code: int
 
 
 class QueueSlots(Protocol):
@@ -97,6 +109,10 @@ class LostPlaces:
         """Which of the places lie in one of them."""
         return self.numbers(offsets) >= 0
 
+    def has_between(self, low: int, high: int) -> bool:
+        """Whether one of them lies, if only in part, between two places."""
+        return bool(((self._starts < high) & (self._ends > low)).any())
+
     def reason(self, offset: int) -> str | None:
         """Why the log has no whole record at a place; None where it may have one."""
         number = int(self.numbers(np.array([offset], np.int64))[0])
@@ -113,6 +129,7 @@ class QueueAccount:
         self._extent = extent
         self._lost = LostPlaces(extent.lost)
         self._account = LossAccount()
+        self.suspects: list[Suspect] = []
 
     def compare(self, roots: Sequence[StorePaths]) -> LossAccount:
         """What the queues below ``roots`` do not have, each queue being below one of them at most."""
@@ -178,6 +195,10 @@ class QueueAccount:
         is_old_blank = old.is_blank | is_expired | is_unasked
         unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
         unnamed |= ~has & ~named & new.is_real & ~is_old_blank
+        in_log = named & (witness >= self._extent.begin) & (witness < self._extent.end) & ~self._lost.has(witness)
+        for row in np.flatnonzero(in_log)[: _MOST_SUSPECTS - len(self.suspects)].tolist():
+            unit = int(old.phy_offsets[row]), int(old.sizes[row]), int(old.tags_codes[row])
+            self.suspects.append(Suspect(state.topic, state.queue_id, first + row, *unit))
         for begin, end in _runs(named | unnamed):
             self._lose(state, first, old, new, begin, end)
         for begin, end in _runs(is_expired):
@@ -234,6 +255,7 @@ class _Units:
         units = as_units(raw)
         self.phy_offsets = units["phy_offset"].astype(np.int64)
         self.sizes = units["size"].astype(np.int64)
+        self.tags_codes = units["tags_code"]
         self.is_blank = self.sizes == BLANK_UNIT_SIZE
         is_size = (self.sizes >= MIN_RECORD_SIZE) & (self.sizes <= _LARGEST_RECORD)
         self.is_real = is_size & (self.phy_offsets >= 0) & (self.phy_offsets < _FURTHEST)

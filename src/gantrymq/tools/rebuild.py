@@ -44,7 +44,7 @@ from gantrymq.store.index_service import IndexService
 from gantrymq.store.missing_log import require_whole_log
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import BeginOf, QueueDispatcher
-from gantrymq.store.queue_units import Renumbered
+from gantrymq.store.queue_units import PassedOver, Renumbered
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
@@ -56,12 +56,14 @@ from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import take_account
 from gantrymq.tools.next_start import next_start_cuts_at
-from gantrymq.tools.queue_account import LogExtent
+from gantrymq.tools.queue_account import LogExtent, Suspect
 from gantrymq.tools.queue_files import begin_of
 from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.refile import Refiling
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
+_MOST_ROUNDS = 4
 ANOTHER_OFFSET = "that it has another queue offset"
 
 
@@ -100,7 +102,7 @@ class BuildOrder:
     """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes.
 
     ``old`` is the store whose queues are asked where they began. ``deleted_ends`` says, by topic, in front of which
-    offset of the log all its records are deleted.
+    offset of the log all its records are deleted. The records at the places in ``left_out`` enter no queue.
     """
 
     files: list[LogFile]
@@ -110,6 +112,7 @@ class BuildOrder:
     queues: bool
     index: bool
     deleted_ends: Mapping[str, int]
+    left_out: frozenset[int] = frozenset()
 
     def begin_of(self, fs: FileSystem) -> BeginOf:
         """What knows where the old queues began."""
@@ -134,6 +137,7 @@ class Built:
     queued_phy_offset: int = 0
     index_timestamp_ms: int = 0
     renumbered: list[tuple[str, int, Renumbered]] = field(default_factory=list)
+    passed_over: list[tuple[str, int, PassedOver]] = field(default_factory=list)
 
 
 Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
@@ -157,6 +161,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         checkpoint,
         begin_of=order.begin_of(fs),
         deleted_ends=lambda: order.deleted_ends,
+        left_out=order.left_out,
     )
     geometry = config.max_hash_slot_num, config.max_index_num
     index = IndexService(fs, work.index, *geometry, full_files_ms.append, streams=True)
@@ -180,11 +185,25 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         built.index_files = len(index.files)
         index.close()
     built.renumbered = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.renumbered]
+    built.passed_over = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.passed_over]
     built.queues, built.queue_units, built.index_entries = len(queues), dispatcher.added, indexer.added
     built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
     built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
     built.index_timestamp_ms = full_files_ms[-1] if full_files_ms else 0
     return built
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedLog:
+    """What a salvage knows of a log that it has copied, and how it corrects the copy.
+
+    ``lost`` are the places that it could not copy, ``misplaced`` records that said that they lie elsewhere.
+    ``correct`` lets records say where they belong, and removes those that belong nowhere.
+    """
+
+    lost: Sequence[LostRange]
+    misplaced: Sequence[LostRange]
+    correct: Callable[[Refiling], None]
 
 
 class _Rebuild:
@@ -200,7 +219,7 @@ class _Rebuild:
         build: Build,
         progress: Progress | None,
         report: RebuildReport,
-        lost: Sequence[LostRange],
+        salvaged: SalvagedLog | None,
     ) -> None:
         self._fs = fs
         self._paths = StorePaths.of(path, config)
@@ -212,7 +231,9 @@ class _Rebuild:
         self._build = build
         self._progress = progress
         self._report = report
-        self._lost = lost
+        self._lost = salvaged.lost if salvaged is not None else ()
+        self._misplaced = salvaged.misplaced if salvaged is not None else ()
+        self._correct = salvaged.correct if salvaged is not None else None
         self._clock = SystemClock()
 
     def run(self) -> None:
@@ -247,15 +268,33 @@ class _Rebuild:
         report = self._report
         self._fs.make_directory(self._work.root)  # durably: what lies below it syncs no name above
         with self._step("read"):
-            built = self._build(self._fs, order, self._progress)
-            if report.queues_rebuilt:
-                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, order.config, built.found)
-            report.account = self._account(order, built)
+            built = self._built(order)
         self._note(built)
         if not report.last_exit_ok:
             self._sync_log(order.files)
         with self._step("swap"):
             self._swap(built)
+
+    def _built(self, order: BuildOrder) -> Built:
+        """Build, and where records would enter queues that they are not of, build once more without them."""
+        refiling = Refiling(self._fs, self._old, order.config, order.files)
+        for _ in range(_MOST_ROUNDS):
+            built = self._build(self._fs, replace(order, left_out=refiling.left_out), self._progress)
+            if order.queues:
+                built.queue_units += refiling.put_back(built.roots, built.found.end_offset)
+                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, order.config, built.found)
+            account, suspects = self._account(order, built)
+            misplaced = [*built.found.misplaced, *self._misplaced]
+            has_found = order.queues and not (account.is_empty and not account.filled and not built.passed_over)
+            if not has_found or not refiling.look(built.roots, suspects, built.passed_over, account.ranges, misplaced):
+                break
+            if self._correct is not None:
+                self._correct(refiling)
+            self._ready.clear()
+            self._fs.make_directory(self._work.root)
+        refiling.tell(account)
+        self._report.account = account
+        return built
 
     def _sync_log(self, files: list[LogFile]) -> None:
         """What the killed writer left in the page cache a power cut could take, and it is about to be vouched for."""
@@ -280,7 +319,7 @@ class _Rebuild:
         report.queues, report.queue_units = built.queues, built.queue_units
         report.index_files, report.index_entries = built.index_files, built.index_entries
 
-    def _account(self, order: BuildOrder, built: Built) -> LossAccount:
+    def _account(self, order: BuildOrder, built: Built) -> tuple[LossAccount, list[Suspect]]:
         """What the old queues, checkpoint and index said was there, and what is wrong with what is there."""
         found, roots = built.found, built.roots if order.queues else [self._paths]
         lost = [*found.lost(), *found.misplaced, *self._lost]
@@ -291,12 +330,12 @@ class _Rebuild:
         if cut is not None:
             text = f"behind the damage at {cut}, where the next start cuts the log; store salvage keeps it"
             extent = replace(extent, end=cut, behind=text)
-        account = take_account(self._fs, self._old, order.config, extent, found.end_offset, roots)
+        account, suspects = take_account(self._fs, self._old, order.config, extent, found.end_offset, roots)
         account.repaired = [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
             for topic, queue_id, one in sorted(built.renumbered, key=lambda renumbered: renumbered[-1])
         ]
-        return account
+        return account, suspects
 
     def _next_cut(self, order: BuildOrder, built: Built) -> int | None:
         """Where the next start ends the log, if in front of its end."""
@@ -364,13 +403,13 @@ def rebuild_store(
     fs: FileSystem | None = None,
     build: Build = build_here,
     progress: Progress | None = None,
-    lost: Sequence[LostRange] = (),
+    salvaged: SalvagedLog | None = None,
 ) -> RebuildReport:
     """Make consume queues and index files of the store at ``path`` anew; arguments as with ``MessageStore.open``.
 
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
-    it. ``old`` is the store whose queues say where they began and what was there, this one unless told; ``lost`` are
-    places of its log that are known to be lost. ``build`` makes the new files.
+    it. ``old`` is the store whose queues say where they began and what was there, this one unless told; ``salvaged``
+    tells of its log where this one is a copy of it. ``build`` makes the new files.
     Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could not be opened),
     AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it was, or the next
     to open it finishes what was begun.
@@ -383,7 +422,7 @@ def rebuild_store(
     report = RebuildReport(queues, index and config.message_index_enable)
     lock = fs.lock(StorePaths(path).lock, LOCK_TEXT)
     try:
-        _Rebuild(fs, path, Path(old or path), config, given, build, progress, report, lost).run()
+        _Rebuild(fs, path, Path(old or path), config, given, build, progress, report, salvaged).run()
     finally:
         lock.release()
     return report

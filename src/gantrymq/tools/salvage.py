@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,11 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_places import placed_files
-from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, renumber
+from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, correct_records, renumber
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
-from gantrymq.tools.rebuild import Build, RebuildReport, build_here, rebuild_store
+from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here, rebuild_store
+from gantrymq.tools.refile import Refiling
 from gantrymq.tools.salvage_target import SalvageTarget
 from gantrymq.tools.small_files_check import read_small
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
@@ -74,9 +76,10 @@ class SalvageReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the result has everything: exit code 0. A repaired phyOffset or queue offset is no loss."""
+        """Whether the result has everything where the records say: exit code 0. A repaired offset is no loss."""
         account = self.account
-        is_lost = account.ranges or account.messages or account.short_queues
+        is_moved = any(one.said_slot is not None for one in account.repaired)
+        is_lost = account.ranges or account.messages or account.short_queues or is_moved
         return not (is_lost or self.skipped_files or self.lost_queues or self.broken_config_files)
 
     @property
@@ -109,6 +112,7 @@ class _Salvage:
         self._build = build
         self._progress = progress
         self._report = SalvageReport()
+        self._misplaced: list[LostRange] = []
 
     def run(self) -> SalvageReport:
         files = self._files()
@@ -132,7 +136,7 @@ class _Salvage:
             fs=self._fs,
             build=self._build,
             progress=self._progress,
-            lost=self._report.lost,
+            salvaged=SalvagedLog(self._report.lost, self._misplaced, partial(self._correct, sizes)),
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
@@ -164,12 +168,17 @@ class _Salvage:
         found, copied = self._copy(self._fs, order, self._progress)
         if not found.records:
             raise StoreError(self._source.commit_log, "there is no whole record in the commit log")
+        self._misplaced = found.misplaced
         report = self._report
         report.records, report.record_bytes, report.mended = copied.records, copied.record_bytes, copied.mended
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
         front = self._missing_front(files, file_size)
         report.account.ranges = sorted([*front, *copied.dropped, *found.lost()], key=lambda one: one.start)
         report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != "zeros")
+
+    def _correct(self, sizes: MessageStoreConfig, refiling: Refiling) -> None:
+        """Let records of the copy say which message they are, and put filler over those that are in the way."""
+        correct_records(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, refiling)
 
     def _missing_front(self, files: list[LogFile], file_size: int) -> Iterator[LostRange]:
         """The part in front of the first file that a file which was left out has the name of."""

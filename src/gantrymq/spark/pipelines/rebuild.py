@@ -35,7 +35,7 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import append_units
-from gantrymq.store.queue_units import Renumbered
+from gantrymq.store.queue_units import PassedOver, Renumbered
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
 from gantrymq.tools.log_files import LogFile
@@ -65,6 +65,7 @@ class _QueuesWritten:
     queues: int
     units: int
     renumbered: list[tuple[str, int, Renumbered]]
+    passed_over: list[tuple[str, int, PassedOver]]
 
 
 def rebuild_on_spark(
@@ -93,6 +94,7 @@ def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Pro
     built = Built(joined(order.files, [one.found for one in read]), [one.root for one in written])
     built.queues, built.queue_units = sum(one.queues for one in written), sum(one.units for one in written)
     built.renumbered = [record for one in written for record in one.renumbered]
+    built.passed_over = [record for one in written for record in one.passed_over]
     for one in read:
         if one.last_record is not None:
             built.queued_timestamp_ms, built.queued_phy_offset = one.last_record
@@ -121,7 +123,7 @@ def _build_index(
 
 def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
     records = IntactRecords(RealFileSystem(), [file], log=order.files, moves_records=False)
-    rows = UnitRows(order.config.delay_levels_ms)
+    rows = UnitRows(order.config.delay_levels_ms, order.left_out)
     with EntryStage(order.work.root / _ENTRIES) as stage:
         for batch in one_ahead(records):
             batch.believe_places()
@@ -136,6 +138,7 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
     fs, root = RealFileSystem(), StorePaths(order.work.root / f"queues-{uuid.uuid4().hex}")
     begin_of, count, units = order.begin_of(fs), 0, 0
     renumbered: list[tuple[str, int, Renumbered]] = []
+    passed_over: list[tuple[str, int, PassedOver]] = []
     for topic, queue_id, batches in queues:
         opened = ConsumeQueues(fs, root, order.config)
         queue = opened.get_or_create(topic, queue_id)
@@ -146,7 +149,8 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
                 append_units(queue, grouped, first, count_of, fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
         renumbered += [(topic, queue_id, one) for one in queue.renumbered]
+        passed_over += [(topic, queue_id, one) for one in queue.passed_over]
         count += 1
         opened.flush()
         opened.close()
-    yield _QueuesWritten(root, count, units, renumbered)
+    yield _QueuesWritten(root, count, units, renumbered, passed_over)

@@ -11,7 +11,7 @@ Thread rule: a task's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -83,7 +83,8 @@ class UnitRow(NamedTuple):
 class UnitRows:
     """Makes the rows of one log file, batch by batch. Like a dispatcher, with rows in the place of queues."""
 
-    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+    def __init__(self, delay_levels_ms: Sequence[int], left_out: Collection[int] = ()) -> None:
+        self._left_out = np.array(sorted(left_out), np.int64)
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._numbers = QueueNumbers()
         self._queues: list[tuple[bytes, str, int] | None] = []
@@ -95,6 +96,8 @@ class UnitRows:
         batch.believe_places()
         start = batch.start_offset
         found = self._numbers.assign(batch, self._add_queue)
+        if len(self._left_out):
+            found = np.where(np.isin(batch.columns[codes.PHY_OFFSET, : batch.count], self._left_out), -1, found)
         if (found < 0).any():
             batch, found = batch.take(found >= 0), found[found >= 0]
         if not batch.count:
