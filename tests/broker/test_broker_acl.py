@@ -24,6 +24,7 @@ from gantrymq.remoting.bodies.client import (
     ConsumerData,
     HeartbeatData,
     LockBatchRequestBody,
+    ProducerData,
     QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
@@ -32,6 +33,9 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 ACL = """
 accounts:
@@ -378,6 +382,37 @@ async def test_a_forged_record_gives_no_message_of_another_topic(tmp_path: Path)
     assert await send_back(broker, offset) == ResponseCode.SYSTEM_ERROR
     assert store.max_offset_in_queue("%DLQ%billing", 0) == 0
     assert await send_back(broker, at) == ResponseCode.SUCCESS
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies(tmp_path: Path) -> None:
+    broker = await case(tmp_path)
+    taken: list[str] = []
+
+    def client(name: str) -> RemotingClient:
+        def take(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            taken.append(name)
+            return request.response(ResponseCode.SUCCESS)
+
+        return RemotingClient(handler=RequestDispatcher({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: take}))
+
+    beat = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="P")]).encode()
+    clients = {"theirs": (client("theirs"), ADMIN), "mine": (client("mine"), ORDERS)}
+    for one, account in clients.values():
+        request = RemotingCommand.request(RequestCode.HEART_BEAT, beat)
+        account.sign(request)
+        assert (await one.invoke(broker.server.address, request, 5000)).code == ResponseCode.SUCCESS
+    reply = SendMessageRequestHeader(
+        producer_group="P", topic="orders", default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
+        born_timestamp=5, flag=0, properties="REPLY_TO_CLIENT\x01c1\x02",
+    )  # fmt: skip
+    request = RemotingCommand.request(reply, b"reply", code=RequestCode.SEND_REPLY_MESSAGE)
+    ADMIN.sign(request)
+    assert (await broker.client.invoke(broker.server.address, request, 5000)).code == ResponseCode.SUCCESS
+    assert taken == ["theirs"]
+    for one, _ in clients.values():
+        await one.close()
     await broker.stop()
 
 

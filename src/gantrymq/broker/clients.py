@@ -30,10 +30,15 @@ class Connected(Protocol):
 
 
 class ClientChannel:
-    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life, monotonic."""
+    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life, monotonic.
 
-    __slots__ = ("channel", "client_id", "language", "last_update_ms", "version")
+    ``account`` is the access key that it showed, empty without access control.
+    """
 
-    def __init__(self, channel: Connected, client_id: str, language: int, version: int, now_ms: int) -> None:
+    __slots__ = ("account", "channel", "client_id", "language", "last_update_ms", "version")
+
+    def __init__(
+        self, channel: Connected, client_id: str, language: int, version: int, now_ms: int, account: str = ""
+    ) -> None:
         self.channel, self.client_id, self.language, self.version = channel, client_id, language, version
-        self.last_update_ms = now_ms
+        self.last_update_ms, self.account = now_ms, account

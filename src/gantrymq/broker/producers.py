@@ -27,12 +27,18 @@ class ProducerManager:
         return self._groups
 
     def register(self, group: str, client: ClientChannel) -> None:
-        """A heart-beat of a producer."""
+        """A heart-beat of a producer.
+
+        A client id belongs to the account that came with it first, for as long as one of its connections is there:
+        replies to a client go to no other account that names its id.
+        """
         channels = self._groups.setdefault(group, {})
         known = channels.get(client.channel)
         if known is None:
             channels[client.channel] = client
-            self._clients.setdefault(client.client_id, {})[group, client.channel] = client
+            connections = self._clients.setdefault(client.client_id, {})
+            if all(one.account == client.account for one in connections.values()):
+                connections[group, client.channel] = client
         else:
             known.last_update_ms = client.last_update_ms
 
@@ -48,10 +54,10 @@ class ProducerManager:
             return
         if not channels:
             del self._groups[group]
-        connections = self._clients[client.client_id]
-        del connections[group, channel]
+        connections = self._clients.get(client.client_id, {})
+        connections.pop((group, channel), None)
         if not connections:
-            del self._clients[client.client_id]
+            self._clients.pop(client.client_id, None)
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""

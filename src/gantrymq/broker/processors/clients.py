@@ -14,6 +14,7 @@ from gantrymq.broker.subscriptions import is_tag_type
 from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.acl import ACCESS_KEY
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
@@ -42,7 +43,9 @@ class ClientManageProcessor:
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
         data = decode_request(HeartbeatData, request.body)
-        client = ClientChannel(channel, data.client_id, request.language, request.version, monotonic_ms(self._clock))
+        account = request.ext_fields.get(ACCESS_KEY, "") if self._config.broker.acl_enable else ""
+        now_ms = monotonic_ms(self._clock)
+        client = ClientChannel(channel, data.client_id, request.language, request.version, now_ms, account)
         changed = data.heartbeat_fingerprint == 0
         for consumer in data.consumer_data_set:
             changed |= self._consumer(client, consumer, data)
