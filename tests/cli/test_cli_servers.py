@@ -223,3 +223,21 @@ def test_an_endpoint_url_names_the_same_name_server_to_broker_client_and_spark(w
     assert BrokerConfig(namesrv_addr=written).name_servers == meant
     assert ClientConfig(written).name_server_list == meant
     assert addresses("nameserver", written) == ";".join(meant)
+
+
+def test_what_a_tool_changed_holds_at_the_next_start_without_a_file_too(tmp_path: Path) -> None:
+    """It is kept in the store, as with RocketMQ, which does not read it again."""
+    live = read_server_options(None, None).broker(0, tmp_path)
+    changed = {"fileReservedTime": "9", "defaultTopicQueueNums": "3"}
+    live.update(changed, running=True)
+    live.keep(changed)
+    kept = tmp_path / "config" / "broker.properties"
+    kept.write_text(
+        kept.read_text() + "brokerName=other\naclEnable=true\nnobody=1\n"
+    )  # of which only a start reads two
+    again = read_server_options(None, ["defaultTopicQueueNums=5"]).broker(0, tmp_path)
+    assert (again.store.file_reserved_time_hours, again.broker.default_topic_queue_nums) == (9, 5)
+    assert (again.broker.broker_name, again.broker.acl_enable) == ("broker-a", False)
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=7\n")
+    assert read_server_options(file, None).broker(0, tmp_path).store.file_reserved_time_hours == 7

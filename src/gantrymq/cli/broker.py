@@ -39,9 +39,10 @@ def broker(
         gantrymq broker -n 'ns1:9876;ns2:9876' --set brokerName=broker-b --listen-port 0
     """
     settings = read_server_options(config, set_)
-    live = settings.broker(listen_port)
+    path = settings.store(store)
+    live = settings.broker(listen_port, path)
     if namesrv is not None:
         live.broker = replace(live.broker, namesrv_addr=namesrv)
     if not live.broker.name_servers:
         warn("neither --namesrv nor namesrvAddr says anything: the broker registers nowhere")
-    run(settings, settings.store(store), live, None, verbose=verbose, json=json)
+    run(settings, path, live, None, verbose=verbose, json=json)

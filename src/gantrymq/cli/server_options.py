@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -51,12 +51,18 @@ class ServerSettings:
         """The store's directory: as given, else storePathRootDir, else ~/store."""
         return given or Path(self.entries.get(STORE_KEY) or Path.home() / _DEFAULT_STORE)
 
-    def broker(self, listen_port: int | None) -> LiveConfig:
-        """The settings of a broker and its store; raises ConfigError."""
-        from gantrymq.config.broker_settings import LiveConfig
+    def broker(self, listen_port: int | None, store: Path) -> LiveConfig:
+        """The settings of a broker and its store, which lies at ``store``; raises ConfigError, OSError.
 
-        config = LiveConfig() if self.config_file is None else LiveConfig(keep=partial(_keep, self.config_file))
-        config.update(self.entries)
+        Those that a tool changes while it runs are kept in the file of ``-c``, or else in the store's
+        config/broker.properties, and hold at the next start unless ``--set`` says otherwise.
+        """
+        from gantrymq.config.broker_settings import LiveConfig, is_live
+
+        kept = store / "config" / "broker.properties"
+        config = LiveConfig(keep=partial(_keep, self.config_file or kept))
+        changed = {} if self.config_file is not None else _changed_by_tools(kept, is_live)
+        config.update({**changed, **self.entries})
         if listen_port is not None:
             config.broker = replace(config.broker, listen_port=listen_port)
         return config
@@ -97,6 +103,17 @@ def read_server_options(config_file: Path | None, assignments: list[str] | None)
         if not (is_ours(key) or key == STORE_KEY):
             warn(remark(key))
     return ServerSettings(entries, config_file)
+
+
+def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, str]:
+    """What tools changed while a server ran, out of the file that it was kept in; empty where there is none."""
+    from gantrymq.config.properties import parse_properties
+
+    try:
+        text = file.read_text("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return {}
+    return {key: value for key, value in parse_properties(text).items() if is_live(key)}
 
 
 def _keep(config_file: Path, entries: Mapping[str, str]) -> None:

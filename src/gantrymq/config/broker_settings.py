@@ -90,9 +90,9 @@ class BrokerConfig(StrangerLimits):
     enable_split_metadata: bool = key("enableSplitMetadata", True)
     split_metadata_size: int = key("splitMetadataSize", 2_000, least=1)
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
-    acl_enable: bool = key("aclEnable", False)
-    acl_plain_file: str = key("aclPlainFile", "")  # empty: config/plain_acl.yml of the store
-    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath")
+    acl_enable: bool = key("aclEnable", False, at_start=True)
+    acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
+    config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath", at_start=True)
 
     def __post_init__(self) -> None:
         """Check every value against what its field allows, and the addresses: none that is wrong ever answers."""
@@ -167,6 +167,13 @@ class LiveConfig:
 def knows(name: str) -> bool:
     """Whether a key acts here, on the broker or on its store."""
     return name in fields_by_key(BrokerConfig) or name in fields_by_key(MessageStoreConfig)
+
+
+def is_live(name: str) -> bool:
+    """Whether a running broker goes by another value of a key at once."""
+    specs = (fields_by_key(kind).get(name) for kind in (BrokerConfig, MessageStoreConfig))
+    found = [spec for spec in specs if spec is not None]
+    return bool(found) and not any(spec.metadata["at_start"] for spec in found)
 
 
 def is_known(name: str) -> bool:
