@@ -62,6 +62,9 @@ class NamesrvConfig(StrangerLimits):
     need_wait_for_service: bool = key("needWaitForService", False)
     wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
     delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
+    # Less than a broker allows: what a name server is asked and answers is small.
+    max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, least=16 << 20, at_start=True)
+    max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, least=16 << 20, at_start=True)
     # These are not RocketMQ's. Whoever reaches a name server may register and put what he likes: so much is kept.
     max_topics: int = key("maxTopics", 100_000, least=1)
     max_brokers: int = key("maxBrokers", 2_000, least=1)

@@ -384,8 +384,9 @@ class Channel(asyncio.Protocol):
             return
         self.last_used = self._loop.time()
         if self._tls is not None:
-            self._tls.send(b"".join(out))
-            self._transport.write(self._tls.take())
+            for piece in (b"".join(out),) if out_bytes <= _JOIN_BYTES else out:
+                self._tls.send(piece)
+            self._transport.writelines(self._tls.take_pieces())
             if self._server is None and self._tls.waiting_bytes > WRITE_HIGH_WATER_BYTES:
                 self.pause_writing()
         elif len(out) == 1 or out_bytes <= _JOIN_BYTES:

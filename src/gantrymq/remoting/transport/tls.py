@@ -17,6 +17,8 @@ from gantrymq.remoting.transport.self_signed import self_signed_context
 
 HANDSHAKE_BYTE = 0x16
 _READ_BYTES = 256 * 1024
+# A memory BIO never gives back what it once held: with more at a time a connection would keep megabytes.
+_CHUNK_BYTES = 16 * 1024
 _WATCHED = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
 
 _State = tuple[tuple[int, int, int] | None, ...]
@@ -205,6 +207,7 @@ class TlsSession:
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._established = False
         self._waiting = bytearray()
+        self._written: list[bytes] = []
         self.error: ssl.SSLError | None = None
         self.is_over = False
         if not server_side:
@@ -214,10 +217,18 @@ class TlsSession:
         """What ``data`` says; raises ssl.SSLError where no handshake comes of it, or the other end is not trusted."""
         if self.is_over:
             return b""  # whoever goes on after a goodbye is not listened to: nobody would ever take it out again
-        self._incoming.write(data)
-        if not self._established and not self._handshake():
-            return b""
-        said = []
+        said: list[bytes] = []
+        for begin in range(0, len(data), _CHUNK_BYTES):
+            self._incoming.write(data[begin : begin + _CHUNK_BYTES])
+            if (self._established or self._handshake()) and not self._has_ended:
+                self._read(said)
+        return b"".join(said)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.is_over or self.error is not None
+
+    def _read(self, said: list[bytes]) -> None:
         try:
             while part := self._ssl.read(_READ_BYTES):
                 said.append(part)
@@ -226,14 +237,19 @@ class TlsSession:
             pass  # there is no more yet
         except ssl.SSLError as error:
             self.error = error.with_traceback(None)  # which would hold this object and the bytes, in a cycle
-        return b"".join(said)
 
     def send(self, data: bytes) -> None:
         """Say ``data``; :meth:`take` then gives what goes over the wire."""
         if self._established:
-            self._ssl.write(data)
+            self._write(data)
         else:
             self._waiting += data
+
+    def _write(self, data: bytes | bytearray) -> None:
+        view = memoryview(data)
+        for begin in range(0, len(view), _CHUNK_BYTES):
+            self._ssl.write(view[begin : begin + _CHUNK_BYTES])
+            self._written.append(self._outgoing.read())
 
     def goodbye(self) -> None:
         """Say that no more will come (close_notify), where the handshake is done; the answer is not waited for."""
@@ -258,7 +274,13 @@ class TlsSession:
 
     def take(self) -> bytes:
         """The bytes to be written now, those of the handshake among them."""
-        return self._outgoing.read()
+        return b"".join(self.take_pieces())
+
+    def take_pieces(self) -> list[bytes]:
+        """The same, not joined."""
+        self._written.append(self._outgoing.read())
+        taken, self._written = self._written, []
+        return taken
 
     def _handshake(self) -> bool:
         try:
@@ -267,6 +289,7 @@ class TlsSession:
             return False
         self._established = True
         if self._waiting:
-            self._ssl.write(self._waiting)
+            self._written.append(self._outgoing.read())
+            self._write(bytes(self._waiting))
         self._waiting.clear()
         return True
