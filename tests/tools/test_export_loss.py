@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,8 @@ def test_the_one_message_of_a_recreated_topic_is_exported_though_its_queue_is_lo
     result, report = exported(store)
     assert (result, report.rows) == ({Slot("orders", 0, 0): b"1-0"}, 1)
     shutil.rmtree(tmp_path / "store/consumequeue")
+    assert exported(store)[0] == {Slot("orders", 0, 0): b"1-0"}, "the store remembers that the others were deleted"
+    shutil.rmtree(tmp_path / "store/config")  # as RocketMQ leaves it
     _, report = exported(store)
     assert (report.rows, report.is_whole) == (31, True)
 
@@ -325,3 +328,22 @@ def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path
     assert (message.topic, message.queue_id, message.begin) == ("orders", 0, 1)
     assert "cannot be decompressed" in message.reason
     assert not report.is_whole
+
+
+def test_a_first_file_that_retention_cannot_have_removed_is_named(store: KnownStore) -> None:
+    no_file(0)(store)
+    out, kept_for = store.path.with_name("out"), replace(SMALL, file_reserved_time_hours=1_000_000)
+    report = export_store(store.path, out, config=kept_for, given=GEOMETRY_KEYS)
+    gone = {slot for slot, put in store.puts.items() if put.phy_offset < LOG_FILE}
+    assert gone
+    assert report.account.message_count == len(gone)
+    assert gone <= named(report.account, store)
+    assert not report.is_whole
+
+
+def test_a_file_under_another_name_is_exported_from_where_its_records_belong(store: KnownStore) -> None:
+    moved = store.log_files[2]
+    moved.rename(moved.with_name(moved.name[2:]))
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}
+    assert report.is_whole

@@ -80,7 +80,7 @@ class RecordExport:
 
     def run(self, files: list[LogFile], progress: Progress | None = None) -> FoundRecords:
         """Export what is wanted of some files of the plan, the next ones; says what was found there."""
-        records = IntactRecords(RealFileSystem(), files)
+        records = IntactRecords(RealFileSystem(), files, log=self._plan.log)
         for batch in one_ahead(records):
             self._add(batch)
             if progress is not None:
@@ -149,7 +149,7 @@ class RecordExport:
         self._names.append((name, queue_id))
         self._topic_ids.append(self._first_number.setdefault(name, len(self._topic_ids)))
         self._wanted.append(can_be and self._plan.selection.takes_queue(name, queue_id))
-        self._begins.append(self._plan.begins.get((name, queue_id), 0))
+        self._begins.append(self._plan.begin_of((name, queue_id)) or 0)
 
 
 Exported = tuple[FoundRecords, dict[QueueName, list[QueueRun]]]

@@ -12,6 +12,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.clock import SystemClock
+from gantrymq.format.names import parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
@@ -19,6 +21,7 @@ from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.export_plan import ExportPlan
 from gantrymq.tools.intact_records import FoundRecords
+from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import missing_end
@@ -40,7 +43,7 @@ def choices_of(
     choices = {}
     for name, found in runs.items():
         place_of = partial(_place_of, fs, plan, name)
-        choices[name] = choose(found, plan.begins.get(name), place_of)
+        choices[name] = choose(found, plan.begin_of(name), place_of)
     return choices
 
 
@@ -66,7 +69,7 @@ def needed_choices(
     """The choices that an export by ``plan`` alone gets wrong."""
     needed = {}
     for name, choice in choices.items():
-        begin = plan.begins.get(name, 0)
+        begin = plan.begin_of(name) or 0
         counted = [run for run in runs[name] if run.phy_offset >= begin]
         if not choice.is_trivial(counted):
             needed[name] = choice
@@ -80,7 +83,7 @@ def misnamed(
 
     A queue's unit leads to the record, no other has its slot, and the record says this very offset.
     """
-    files = log_files(fs, plan.paths)[0]
+    files = _log_now(fs, plan)
     extent = _extent(fs, plan, found, files)
     places: dict[int, tuple[QueueName, int, int]] = {}
     lost = LostPlaces(extent.lost)
@@ -115,16 +118,20 @@ def account_of(
     ``undecodable`` are places of records whose body cannot be decompressed, each with the reason; ``true_queues`` is
     what :func:`misnamed` said.
     """
-    files = log_files(fs, plan.paths)[0]
+    files = _log_now(fs, plan)
     extent = _extent(fs, plan, found, files)
     lost = extent.lost
     account = _compared(fs, plan, extent, choices)
-    account.short_queues, account.filled = [], []
+    account.short_queues, account.filled, account.expired = [], [], []
     with closing(_lookup(fs, files)) as lookup:
         account.messages += _of_damaged_records(lookup, plan, lost, choices, account.messages)
         account.messages += _of_undecodable(lookup, undecodable)
         account.messages = list(_within(plan, account.messages))
-        ranges = [*lost, *(one for name, choice in choices.items() for one in _duplicates(plan, name, choice))]
+        ranges = [
+            *lost,
+            *_skipped(plan),
+            *(one for name, choice in choices.items() for one in _duplicates(plan, name, choice)),
+        ]
         if not plan.has_end and _reads_the_end(plan, files):
             ranges += missing_end(fs, plan.paths, plan.config, extent, account)
         account.ranges = sorted(_of_wanted_topics(lookup, plan, ranges), key=lambda one: one.start)
@@ -138,7 +145,25 @@ def account_of(
 
 def _extent(fs: FileSystem, plan: ExportPlan, found: FoundRecords, files: Sequence[LogFile]) -> LogExtent:
     lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
-    return LogExtent(_begin(plan, files), found.end_offset, lost, limit=_limit(plan, files))
+    begin, limit = _begin(plan, files), _limit(plan, files)
+    is_young = begin == plan.log_begin > 0 and is_younger_than_retention(fs, plan.log, plan.config, SystemClock())
+    return LogExtent(begin, found.end_offset, lost, limit=limit, begins_too_late=is_young)
+
+
+def _log_now(fs: FileSystem, plan: ExportPlan) -> list[LogFile]:
+    """The files of the log, without those in front that a writer's retention has removed meanwhile."""
+    if not plan.is_live:
+        return plan.log
+    there = {file.path for file in log_files(fs, plan.paths)[0]}
+    return [file for file in plan.log if file.path in there]
+
+
+def _skipped(plan: ExportPlan) -> Iterator[LostRange]:
+    """Files of the log that were not read."""
+    for path in plan.skipped:
+        base = parse_offset_name(path.name) or 0
+        reason = "the file was left out: it is a copy of another one, or its name is no place of the log"
+        yield LostRange(path, base, base + plan.config.mapped_file_size_commit_log, reason)
 
 
 def _compared(
@@ -212,7 +237,7 @@ def _of_damaged_records(
         name = claim.topic, claim.queue_id
         choice = choices.get(name)
         is_there = choice is not None and choice.covered.is_covered(claim.queue_offset)
-        is_older = choice is not None and place < choice.begin
+        is_older = place < (choice.begin if choice is not None else plan.begin_of(name) or 0)
         if plan.selection.takes_queue(*name) and not is_there and not is_older and claim[:3] not in known:
             yield _lost(claim, reasons[place])
 

@@ -9,8 +9,9 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,13 @@ from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.kernels import codes
+from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.log_places import placed_files
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.queue_runs import QueueChoice, QueueName
 from gantrymq.tools.record_claims import RecordClaim, claims_at
@@ -78,15 +81,18 @@ class ExportSelection:
 class ExportPlan:
     """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes.
 
-    ``log_begin`` is where the log begins, of which ``files`` may be a part. ``begins`` are the places of the records of
-    offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count;
+    ``log`` are all files of the log, of which ``files`` may be a part; ``skipped`` are files that were left out of it.
+    Records of topics in front of their place in ``deleted_ends`` are deleted. ``begins`` are the places of the records
+    of offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count;
     ``true_queues`` of records, by their place, which queue they are of, whatever they say.
     """
 
     paths: StorePaths
     config: MessageStoreConfig
     files: list[LogFile]
-    log_begin: int
+    log: list[LogFile]
+    skipped: list[Path]
+    deleted_ends: Mapping[str, int]
     end: int
     begins: dict[QueueName, int]
     selection: ExportSelection
@@ -99,6 +105,17 @@ class ExportPlan:
     def has_end(self) -> bool:
         """Whether the log is read up to a place that was known before, and not to its end."""
         return self.end < _ENDLESS
+
+    @property
+    def log_begin(self) -> int:
+        """Where the log begins."""
+        return self.log[0].base if self.log else 0
+
+    def begin_of(self, name: QueueName) -> int | None:
+        """In front of which place no message is of the queue; None where nothing but the records says it."""
+        places = [self.begins[name]] if name in self.begins else []
+        places += [self.deleted_ends[name[0]]] if name[0] in self.deleted_ends else []
+        return max(places, default=None)
 
 
 def plan_export(
@@ -117,10 +134,11 @@ def plan_export(
         mapped_file_size_commit_log=log_file_size(fs, paths, config, given),
         mapped_file_size_consume_queue=queue_file_size(fs, paths, config, given),
     )
-    files = exported_files(fs, paths, config)
+    files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
     end = _live_end(paths, config, given)
     lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
     try:
+        deleted_ends = DeletedTopics(fs, paths, lookup.topic_and_end, files[0].base if files else 0).ends
         queues = wanted_queues(fs, paths, config, selection)
         begins = _begins(lookup, queues)
         low, high = _bounds(lookup, queues, begins, selection)
@@ -128,16 +146,19 @@ def plan_export(
         wanted = _files_of_the_time(lookup, wanted, selection)
     finally:
         lookup.close()
-    log_begin = files[0].base if files else 0
-    is_live = end < _ENDLESS
-    return ExportPlan(paths, config, wanted, log_begin, min(end, high), begins, selection, decompress, is_live)
-
-
-def exported_files(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> list[LogFile]:
-    """The log's files, each as long as files are to be at most: what is behind that overlaps the next."""
-    size = config.mapped_file_size_commit_log
-    files, _ = log_files(fs, paths)
-    return [replace(file, size_bytes=min(file.size_bytes, size)) for file in files]
+    return ExportPlan(
+        paths,
+        config,
+        wanted,
+        files,
+        skipped,
+        dict(deleted_ends),
+        min(end, high),
+        begins,
+        selection,
+        decompress,
+        is_live=end < _ENDLESS,
+    )
 
 
 def wanted_queues(
