@@ -25,6 +25,7 @@ from gantrymq import (
     PushConsumer,
 )
 from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.errors import AlreadyStartedError, MQClientError
@@ -81,6 +82,36 @@ def test_a_listener_that_stops_after_so_many_messages_has_them_committed_and_see
         assert returned.wait(60)
     assert (len(seen), broker.consumer_offsets(group, "Closing")) == (ENOUGH, {0: ENOUGH})
     assert not client_threads()
+
+
+def test_a_coroutine_listener_that_awaits_the_close_waits_for_nothing_that_waits_for_its_room(
+    broker: EmbeddedBroker,
+) -> None:
+    """With one call at a time the others wait for the call that closes."""
+
+    async def scenario() -> None:
+        seen, closed = list[int](), asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            await asyncio.sleep(0)
+            seen.append(messages[0].queue_offset)
+            if len(seen) == ENOUGH:
+                await consumer.close()
+                closed.set()
+
+        async with AsyncPushConsumer(
+            broker.namesrv, consumer_group="room", consume_thread_max=1, await_termination_ms_when_shutdown=600_000,
+            **FIRST,
+        ) as consumer:  # fmt: skip
+            consumer.subscribe("Closing")
+            consumer.listen(listen)
+            await consumer.start()
+            async with asyncio.timeout(60):
+                await closed.wait()
+        assert len(seen) == ENOUGH
+
+    asyncio.run(scenario())
+    assert broker.consumer_offsets("room", "Closing") == {0: ENOUGH - 1}
 
 
 def test_a_close_from_a_listener_waits_for_the_other_listeners(broker: EmbeddedBroker) -> None:

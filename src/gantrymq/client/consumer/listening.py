@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQClientError
@@ -157,6 +157,7 @@ class CoroutineListening(Generic[C, S]):
         self._listener, self._statuses = listener, statuses
         self._room = asyncio.Semaphore(most)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._begun: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
@@ -182,8 +183,13 @@ class CoroutineListening(Generic[C, S]):
         self._tasks -= {asyncio.current_task()}
 
     async def close(self, timeout_s: float) -> bool:
-        """Begin nothing more, and wait; those that do not end in time are cancelled."""
+        """Begin nothing more, and wait; those that do not end in time are cancelled.
+
+        What waits for room is cancelled at once: the room may be held by a listener that waits for this.
+        """
         self._closing = True
+        for task in self._tasks - self._begun:
+            task.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while self._tasks and loop.time() < deadline:  # one that is excused meanwhile is no longer among them
@@ -200,6 +206,9 @@ class CoroutineListening(Generic[C, S]):
         async with self._room:
             if self._closing or not begin():
                 return
+            task = cast("asyncio.Task[None]", asyncio.current_task())
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
             try:
                 status = _status(await self._listener(messages, context), self._statuses)
             except Exception as error:

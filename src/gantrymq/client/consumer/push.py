@@ -21,6 +21,7 @@ from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.loop_thread import LoopThread
+from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 
@@ -33,6 +34,7 @@ class PushConsumer:
 
     def __init__(self, name_servers: PushConsumerConfig | str, **settings: Unpack[PushConsumerSettings]) -> None:
         config = PushConsumerConfig.of(name_servers, settings)
+        self._closed_within = False
         self._loop = LoopThread("push-consumer")
         self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))
         close_when_dropped(self, self._loop, self._consumer.close)
@@ -77,7 +79,11 @@ class PushConsumer:
 
     def start(self) -> None:
         """Join the group; returns when the first share is taken over. Once more where ``with`` did so is harmless."""
-        self._loop.run(self._consumer.start())
+        try:
+            self._loop.run(self._consumer.start())
+        except MQClientError:
+            if not self._closed_within:  # the first message may be all that was wanted
+                raise
 
     def close(self) -> None:
         """Wait for listeners, persist offsets, give locks back, leave the group. A second call waits for the first.
@@ -86,6 +92,7 @@ class PushConsumer:
         returned. Its messages are committed as any others; a close elsewhere, as that of ``with``, waits for all of it.
         """
         if self._loop.is_current or self._consumer.is_in_listener:
+            self._closed_within = True
             self._consumer.begin_no_more()
             self._loop.close_beside(self._consumer.close())
         else:
