@@ -331,12 +331,12 @@ class RouteInfoManager:
     def add_write_perm(self, broker_name: str) -> int:
         """Take a wipe back, or else let everybody send to a broker and read from it; the number of its topics.
 
-        After a wipe the topics have the permissions that the broker registers. Java gives all of them both.
+        After a wipe those topics may be read and written that the broker registers so; Java says so of all of them.
         """
         if broker_name not in self.wiped:
             return self._topics.add_write_perm(broker_name)
         self.wiped.discard(broker_name)
-        return len(self._topics.of_broker(broker_name))
+        return self._topics.plain_perm(broker_name)
 
     # What is asked
 

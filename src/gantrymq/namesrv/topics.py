@@ -129,6 +129,11 @@ class TopicTable:
         """Let everybody send to a broker and read from it; the number of its topics."""
         return self._change_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
+    def plain_perm(self, broker_name: str) -> int:
+        """Take the other bits from a permission to read and write; the number of the broker's topics."""
+        both = PERM_READ | PERM_WRITE
+        return self._change_perm(broker_name, lambda perm: both if perm & both == both else perm)
+
     def with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
         """The topics whose sysFlag (that of the first broker) has all of ``wanted`` and none of ``unwanted``."""
         found = []
