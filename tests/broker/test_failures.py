@@ -237,7 +237,11 @@ async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_
 
 
 @pytest.mark.asyncio
-async def test_a_table_of_another_shape_is_read_from_its_backup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b'{"topicConfigTable":[]}', b'{"topicConfigTable":{}', b"\xff"])
+async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be_read(
+    tmp_path: Path, text: bytes
+) -> None:
+    """Somebody may have edited it, and the next save would be the end of that."""
     path = tmp_path / "store" / "config" / "topics.json"
     case = BrokerCase(tmp_path / "store")
     await case.start()
@@ -245,10 +249,34 @@ async def test_a_table_of_another_shape_is_read_from_its_backup(tmp_path: Path) 
     await case.stop()
     good = path.read_bytes()
     path.with_name("topics.json.bak").write_bytes(good)
-    path.write_bytes(b'{"topicConfigTable":[]}')
+    path.write_bytes(text)
+    case = BrokerCase(tmp_path / "store")
+    with pytest.raises(StoreError, match=r"topics\.json: does not hold its table .*topics\.json\.bak"):
+        await case.start()
+    await case.client.close()
+    assert path.read_bytes() == text
+    for blank in (b"", b" \n", bytes(4096)):
+        path.write_bytes(blank)
+        case = BrokerCase(tmp_path / "store")
+        await case.start()
+        assert case.server.topics.get("kept") is not None
+        await case.stop()
+        path.unlink()
+        path.with_name("topics.json.bak").write_bytes(good)
+
+
+@pytest.mark.asyncio
+async def test_a_table_that_was_edited_by_hand_is_read_as_fastjson_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "store" / "config" / "topics.json"
+    path.parent.mkdir(parents=True)
+    edited = """\ufeff// of the operator
+    {'topicConfigTable': {"mine": {"topicName": "mine", /* four */ "readQueueNums": 4, "writeQueueNums": "4",},},}"""
+    path.write_text(edited, "utf-8")
     case = BrokerCase(tmp_path / "store")
     await case.start()
-    assert case.server.topics.get("kept") is not None
+    found = case.server.topics.get("mine")
+    assert found is not None
+    assert (found.read_queue_nums, found.write_queue_nums) == (4, 4)
     await case.stop()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.broker.table_decoders import table_decoders
 from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
@@ -276,3 +277,31 @@ def test_an_error_of_a_store_is_one_line(store: Path) -> None:
     with pytest.raises(StoreError) as refused:
         open_store(RealFileSystem(), store)
     assert "\n" not in str(refused.value)
+
+
+def test_a_store_may_be_made_where_a_disk_is_mounted_and_config_is_prepared(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir(mode=0)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text("{}")
+    with open_store(RealFileSystem(), tmp_path) as store:
+        store.put(Message("orders", b"x"))
+    assert findings(tmp_path)[0].level is Level.NOTE
+
+
+SHAPES = {
+    "topics.json": '{"topicConfigTable":[]}',
+    "subscriptionGroup.json": '{"subscriptionGroupTable":{"G":5}}',
+    "consumerOffset.json": '{"offsetTable":{"T@G":{"0":"many"}}}',
+}
+
+
+@pytest.mark.parametrize("backup", ["", ".bak"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str, backup: str) -> None:
+    (store / "config").mkdir()
+    (store / "config" / f"{name}{backup}").write_text(SHAPES[name])
+    (found,) = verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())
+    assert (found.kind, found.level) == (Kind.CONFIG_JSON, Level.DAMAGE)
+    assert "does not start with it" in found.text
+    (store / "config" / f"{name}{backup}").write_text("{}")
+    assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())) == []

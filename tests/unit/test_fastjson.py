@@ -32,6 +32,34 @@ def test_integer_keys_need_no_quotes(text: str, value: Any) -> None:
     assert fastjson.loads(text) == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\ufeff{"a": {"b": [1, 2]}}',
+        '{"a": {"b": [1, 2,],},}',
+        '{"a": {"b": [1, 2, // the last\n ]}, /* x, } */ }',
+        '// first\n{"a": /* , */ {"b": [1, 2]}}\n// last',
+        "{'a': {'b': [1, 2]}}",
+        '/* " */{"a": {"b": [1, 2]}}',
+    ],
+)
+def test_what_a_person_may_write_into_a_file_is_read_as_fastjson2_reads_it(text: str) -> None:
+    """Tried with RocketMQ 5.5.0's TopicConfigSerializeWrapper."""
+    assert fastjson.loads_edited(text) == {"a": {"b": [1, 2]}}
+
+
+@pytest.mark.parametrize("text", ["{# x\n}", '{"a":1', '{"a":1}x', '{"a":1}{}', "{a:1}", '{"a":,1}', '{"a":1;}', ""])
+def test_what_fastjson2_does_not_read_either_is_an_error_with_its_place(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line \d+ column \d+"):
+        fastjson.loads_edited(text)
+
+
+def test_marks_within_texts_are_no_comments() -> None:
+    value = {"http://x,}": "/* no */ // no, ]", "it's": "'", 'a"b': '\\"'}
+    assert fastjson.loads_edited(json.dumps(value) + "// end") == value
+    assert fastjson.loads_edited("""{'say "x"': 'it\\'s',}""") == {'say "x"': "it's"}
+
+
 @pytest.mark.parametrize("text", ["{0:32}", ",1:2", 'a "{0:1}" b', "\\", '\\"{3:4', "{0:32,1:33}\n"])
 def test_a_string_that_looks_like_a_key_stays_as_it_is(text: str) -> None:
     assert fastjson.loads(json.dumps({text: text})) == {text: text}

@@ -60,9 +60,10 @@ class ConfigPersistence:
         self._locks = {one.name: asyncio.Lock() for one in tables}
 
     def load(self) -> None:
-        """Read every file that is there, or else what stood in it before.
+        """Read every file that is there, or what stood in it before where it is missing or blank.
 
-        Raises StoreError where neither holds its table: it would begin empty, and the next save be the end of both.
+        Raises StoreError where it does not hold its table: a start with the older one, or with an empty one, would
+        lose what an operator wrote into it with the next save.
         """
         for name, file in self._files.items():
             _load(self._tables[name], file)
@@ -103,9 +104,10 @@ def _load(table: Table, file: ConfigFile) -> None:
             table.load(value)
 
     try:
-        file.read(use)
+        file.read(use, keeps_edits=True)
     except UnusableFileError as error:
-        advice = "mend it, or take it and its .bak away"
+        older = f" to start with {file.path.name}.bak" if file.has_backup else ""
+        advice = f"correct it, or move it away{older}"
         raise StoreError(file.path, f"does not hold its table ({error.reason}); {advice}") from error
     if file.refused:
         log.error(

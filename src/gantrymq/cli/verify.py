@@ -56,18 +56,20 @@ def verify(
 def _opened(
     path: Path, reading: Reading, engine: Engine, spark_conf: list[str] | None, *, shown: bool
 ) -> Iterator[Verification]:
+    from gantrymq.broker.table_decoders import table_decoders
+
     if engine is Engine.LOCAL:
         from gantrymq.cli.progress import progress
         from gantrymq.tools.verify import verify_store
 
         with progress(shown=shown) as report:
-            yield verify_store(path, reading.config, given=reading.given, progress=report)
+            yield verify_store(path, reading.config, given=reading.given, progress=report, decoders=table_decoders())
         return
     from gantrymq.cli.spark_engine import on_spark
     from gantrymq.spark.pipelines import verify_on_spark
 
     with on_spark(spark_conf, shown=shown) as spark:
-        yield verify_on_spark(spark, path, reading.config, given=reading.given)
+        yield verify_on_spark(spark, path, reading.config, given=reading.given, decoders=table_decoders())
 
 
 @contextmanager

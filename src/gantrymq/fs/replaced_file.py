@@ -18,6 +18,7 @@ from gantrymq.errors import DiskFullError, GantrymqError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 
 Value = TypeVar("Value")
+_BLANKS = b" \t\r\n\v\f\0"  # a power cut leaves zeros, too
 
 
 class ReplacedFile:
@@ -30,6 +31,11 @@ class ReplacedFile:
         self.refused = ""
         """Why the file itself was not taken when it was loaded: the next to replace it will not keep it."""
 
+    @property
+    def has_backup(self) -> bool:
+        """Whether there is a version before it."""
+        return self._fs.exists(self._backup)
+
     def versions(self) -> Iterator[bytes]:
         """What there is to read: the file, then what stood in it before. Raises DiskError."""
         for path in (self.path, self._backup):
@@ -38,21 +44,24 @@ class ReplacedFile:
             except FileNotFoundError:
                 continue
 
-    def load(self, parse: Callable[[bytes], Value]) -> Value | None:
+    def load(self, parse: Callable[[bytes], Value], *, keeps_edits: bool = False) -> Value | None:
         """What ``parse`` makes of the file, or else of what stood in it before; None where there is neither.
 
         A blank file is none: a power cut leaves such where RocketMQ writes over it. ``parse`` refuses by a ValueError
-        or a GantrymqError. Raises DiskError, and UnusableFileError where it took neither.
+        or a GantrymqError. Raises DiskError, and UnusableFileError where it took neither, or with ``keeps_edits`` not
+        the first that is not blank.
         """
         first: Exception | None = None
         for raw in self.versions():
             try:
-                if raw.strip():
+                if raw.strip(_BLANKS):
                     return parse(raw)
                 self.refused = self.refused or "it is blank"
             except (ValueError, GantrymqError) as error:
                 self.refused = self.refused or str(error)
                 first = first or error
+                if keeps_edits:
+                    break
         if first is not None:
             raise UnusableFileError(self.path, str(first)) from first
         return None

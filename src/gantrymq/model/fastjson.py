@@ -17,6 +17,11 @@ _NUMBER_KEY = re.compile(
     r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+(-?\d++)(?=\s*+:)', re.DOTALL
 )
 
+_GAP = r"(?:\s|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+_LENIENT = re.compile(
+    rf""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|,(?={_GAP}[\]}}])""", re.DOTALL
+)
+
 
 def loads(text: str) -> Any:
     """Read fastjson's or standard JSON, control characters within strings too; raises ValueError."""
@@ -24,6 +29,29 @@ def loads(text: str) -> Any:
         return json.loads(quote_keys(_NUMBER_KEY, text), strict=False)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def loads_edited(text: str) -> Any:
+    """As :func:`loads`, of a file that a person may have edited: what fastjson2 reads beyond JSON is read too.
+
+    That is a byte order mark, comments (``//``, ``/* */``), commas in front of a closing bracket, and texts in single
+    quotes. The ValueError of what neither reads names line and column.
+    """
+    text = text.removeprefix("\ufeff")
+    try:
+        return loads(text)
+    except ValueError:
+        return loads(_LENIENT.sub(_as_json, text))
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """A token that JSON does not have as one that it has; lines stay as long as they were, but for quotes."""
+    token = found[0]
+    if token[0] == '"':
+        return token.replace("\\'", "'")
+    if token[0] == "'":
+        return '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+    return re.sub(r"[^\n]", " ", token)
 
 
 def quote_keys(key: re.Pattern[str], text: str) -> str:

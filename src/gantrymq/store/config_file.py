@@ -18,8 +18,8 @@ from gantrymq.model import fastjson
 
 
 def parse_config(raw: bytes) -> dict[str, Any]:
-    """The JSON object that a file of ``config/`` holds; raises ValueError where it holds none."""
-    value = fastjson.loads(raw.decode("utf-8"))
+    """The JSON object in a file of ``config/``, as fastjson2 reads it; raises ValueError where there is none."""
+    value = fastjson.loads_edited(raw.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError("it holds something else than an object")
     return value
@@ -37,6 +37,11 @@ class ConfigFile:
         return self._file.path
 
     @property
+    def has_backup(self) -> bool:
+        """Whether there is a version before it."""
+        return self._file.has_backup
+
+    @property
     def refused(self) -> str:
         """Why what was loaded is not what the file holds but its backup; empty where it is."""
         return self._file.refused
@@ -48,12 +53,14 @@ class ConfigFile:
         except UnusableFileError:
             return {}
 
-    def read(self, use: Callable[[dict[str, Any]], Value]) -> Value | None:
+    def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
         """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.
 
-        None where there is neither; raises DiskError, and UnusableFileError where neither will do.
+        With ``keeps_edits`` the one before it only takes the place of a file that is missing or blank: what somebody
+        wrote into the file is not replaced by what is older. None where there is neither; raises DiskError, and
+        UnusableFileError where what there is will not do.
         """
-        return self._file.load(lambda raw: use(parse_config(raw)))
+        return self._file.load(lambda raw: use(parse_config(raw)), keeps_edits=keeps_edits)
 
     def save(self, value: dict[str, Any]) -> None:
         """Replace the object; returns when that is durable. Raises DiskFullError."""

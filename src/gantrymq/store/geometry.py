@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, ConfigError, NotAStoreError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, entry_at, file_size
-from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
+from gantrymq.format.names import CONFIG, LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.fs.holes import data_end
@@ -36,18 +36,24 @@ _SAMPLED_FIRST = 64  # of what is configured: each entry that is looked at costs
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 _SAMPLED_QUEUE_FILES = 16
+_BESIDE_NO_STORE = {LOCK, "lost+found"}
+# What an operator, a mounted disk or a name server may have put there before the store.
+_BESIDE_NEW_STORE = {*_BESIDE_NO_STORE, CONFIG, "namesrv", "broker.conf"}
 LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
 
-def require_store(fs: FileSystem, paths: StorePaths) -> None:
+def require_store(fs: FileSystem, paths: StorePaths, *, creates: bool = False) -> None:
     """Raise NotAStoreError where the root of ``paths`` holds no store, or one that a salvage has not finished."""
     root = paths.root
     if not fs.exists(root):
         raise NotAStoreError(root, "does not exist")
     if fs.exists(root / SALVAGE_MARK):
         raise NotAStoreError(root, UNFINISHED_SALVAGE)
-    if [entry.name for entry in fs.scan(root)] == [LOCK]:
+    present = {entry.name for entry in fs.scan(root)}
+    if LOCK in present and present <= _BESIDE_NO_STORE:
         return  # it was about to be made when its maker was killed
+    if creates and present <= _BESIDE_NEW_STORE:
+        return
     if not any(fs.exists(path) for path in (*paths.commit_logs, paths.consume_queue, paths.checkpoint, paths.abort)):
         raise NotAStoreError(root, "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
 

@@ -134,7 +134,7 @@ class MessageStore(WritingStore):
         path = Path(path)
         files = fs or RealFileSystem()
         if not create or files.scan(path):
-            require_store(files, StorePaths.of(path, config or MessageStoreConfig()))
+            require_store(files, StorePaths.of(path, config or MessageStoreConfig()), creates=create)
         clock = clock or SystemClock()
         return cls(path, config or MessageStoreConfig(), given, files, clock, progress, on_arrival, housekeeping)
 

@@ -51,7 +51,10 @@ class SalvageTarget:
         self._fs.make_directory(self._root)
         mark = self._fs.open(self._mark, writable=True, create=True)
         try:
-            mark.write_at(0, f"gantrymq store salvage of {source} was not finished: run it again\n".encode())
+            mark.write_at(
+                0,
+                f"gantrymq store salvage of {source} was not finished: run it again\n".encode(errors="surrogateescape"),
+            )
             mark.sync()
         finally:
             mark.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
-from gantrymq.errors import DiskError, StoreError
+from gantrymq.errors import DiskError, GantrymqError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
@@ -21,6 +22,7 @@ _KNOWN = {
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
 _TOLERATED_MS = 60_000  # clocks differ
+TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CONFIG_ENDINGS = (".json", ".json.bak")
 
 
@@ -31,15 +33,32 @@ def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
 
 
-def see_config(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
-    """Whether every JSON file of the configuration can be read."""
+def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
+    """Whether every JSON file of the configuration can be read, and holds what its decoder, if it has one, takes.
+
+    A blank file is one that a power cut left; the broker takes its .bak.
+    """
     for entry in fs.scan(paths.config):
         if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
             continue
         try:
-            parse_config(read_small(fs, paths.config / entry.name, entry.size_bytes))
+            raw = read_small(fs, paths.config / entry.name, entry.size_bytes)
+            if not raw.strip(b"\0 \t\r\n"):
+                text = "is blank, as a power cut leaves it; a broker takes its .bak"
+                yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text, Level.NOTE)
+                continue
+            value = parse_config(raw)
         except (OSError, StoreError, ValueError) as error:
-            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, f"is no JSON object: {error}")
+            text = f"is no JSON object: {error}; correct it, or move it away"
+            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text)
+            continue
+        decode = decoders.get(entry.name.removesuffix(".bak"))
+        try:
+            if decode is not None and value:
+                decode(value)
+        except (ValueError, GantrymqError) as error:
+            text = f"does not hold its table, a broker does not start with it: {error}; correct it, or move it away"
+            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text)
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:

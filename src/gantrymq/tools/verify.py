@@ -43,7 +43,7 @@ from gantrymq.tools.log_reader import LogEvent, LogFileReader
 from gantrymq.tools.queue_check import QueueCheck
 from gantrymq.tools.queue_units_check import QueueUnitsCheck
 from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.small_files_check import read_checkpoint, see_checkpoint, see_config, see_names
+from gantrymq.tools.small_files_check import TableDecoders, read_checkpoint, see_checkpoint, see_config, see_names
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size
 
 STEP = "Verifying"
@@ -161,6 +161,7 @@ class Verification:
         fs: FileSystem,
         engine: VerifyEngine,
         now_ms: int,
+        decoders: TableDecoders,
     ) -> None:
         self._paths = StorePaths.of(path, config)
         require_store(fs, self._paths)
@@ -170,6 +171,7 @@ class Verification:
         self._fs = fs
         self._engine = engine
         self._now_ms = now_ms
+        self._decoders = decoders
 
     def __iter__(self) -> Iterator[Finding]:
         """Every finding, as soon as it is certain."""
@@ -193,7 +195,7 @@ class Verification:
         queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms, deleted)
         queues.load()
         yield from see_names(fs, paths)
-        yield from see_config(fs, paths)
+        yield from see_config(fs, paths, self._decoders)
         yield from see_foreign_log_files(fs, paths, others, log.file_size)
         yield from see_missing_log(fs, paths, replace(config, mapped_file_size_commit_log=log.file_size))
         yield from log.see_files()
@@ -307,17 +309,19 @@ def verify_store(
     progress: Progress | None = None,
     now_ms: int | None = None,
     engine: VerifyEngine | None = None,
+    decoders: TableDecoders | None = None,
 ) -> Verification:
     """Verify the store at ``path``: iterate over the result for its findings; ``summary`` is complete then.
 
     ``given`` names RocketMQ keys whose value in ``config`` must hold, as with ``MessageStore.open``; other sizes are
     what most files say. ``fs`` may be any file system, ``now_ms`` says what counts as the future, and
     ``progress(step, done_bytes, total_bytes)`` is told of the log. ``engine`` reads what is large; without one this
-    process does. A healthy store has no finding.
+    process does. ``decoders`` take the tables of config/ by the names of their files (broker.table_decoders). A
+    healthy store has no finding.
 
     Raises NotAStoreError, StorePermissionError, AmbiguousGeometryError (from the iteration).
     """
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     fs = fs or RealFileSystem()
     engine = engine or VerifyHere(fs, progress)
-    return Verification(Path(path), config or MessageStoreConfig(), given, fs, engine, now_ms)
+    return Verification(Path(path), config or MessageStoreConfig(), given, fs, engine, now_ms, decoders or {})

@@ -37,6 +37,7 @@ from gantrymq.tools.log_check import LogCheck, LogFact, RecordFacts
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.queue_check import QueueCheck, RecordsWithoutEntry
 from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.small_files_check import TableDecoders
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 
 if TYPE_CHECKING:
@@ -83,9 +84,11 @@ def verify_on_spark(
     *,
     given: Collection[str] = (),
     now_ms: int | None = None,
+    decoders: TableDecoders | None = None,
 ) -> Verification:
     """As :func:`gantrymq.tools.verify.verify_store`; the iteration raises StoreError too, where Spark gives up."""
-    return verify_store(Path(path).absolute(), config, given=given, now_ms=now_ms, engine=_VerifyOnSpark(spark))
+    engine = _VerifyOnSpark(spark)
+    return verify_store(Path(path).absolute(), config, given=given, now_ms=now_ms, engine=engine, decoders=decoders)
 
 
 class _VerifyOnSpark:
