@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, QUEUES, KnownStore, Put, assert_told, read_back
+from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, QUEUES, KnownStore, Put, Slot, assert_told, read_back
 
+from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.tools.findings import Level
@@ -16,7 +19,7 @@ from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
-from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +236,49 @@ def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int,
     assert (account.ranges, account.messages, account.filled) == ([], [], [])
     if claimed:  # a 0 may be that of a topic made anew
         assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
+
+
+# Recovery
+
+
+def recovered(store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes], *options: str) -> dict[str, Any]:
+    """What ``store recover --json`` prints, with exit code 0."""
+    sizes = [f"--set={key}={value}" for key, value in SMALL_KEYS.items()]
+    assert exit_code(["store", "recover", str(store.path), "--json", *sizes, *options]) == 0
+    report: dict[str, Any] = json.loads(capsysbinary.readouterr().out)
+    return report
+
+
+@pytest.mark.parametrize("damage", ["body of a message", "last file gone", "queues and last file gone"])
+def test_recover_names_what_it_cuts(damage: str, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    if damage == "body of a message":
+        store.flip(store.at(0.95)[1].phy_offset + 92, 0x10)
+    else:
+        store.log_files[-1].unlink()
+    if damage.startswith("queues"):
+        shutil.rmtree(store.path / "consumequeue")
+    plan = recovered(store, capsysbinary, "--dry-run")
+    report = recovered(store, capsysbinary)
+    for key in ("lost", "lostMessages", "shortQueues"):
+        assert plan[key] == report[key]
+    result = read_back(store.path)
+    lost = {slot for slot, put in store.puts.items() if result.get(slot) != put.body}
+    told = {
+        Slot(one["topic"], one["queueId"], offset)
+        for one in report["lostMessages"]
+        for offset in range(one["from"], one["to"] + 1)
+    }
+    for place in report["lost"]:
+        told |= store.victims(place["phyOffset"], place["phyOffset"] + place["bytes"])
+    assert lost != set()
+    assert lost <= told
+    if not damage.startswith("queues"):
+        assert lost == told
+        assert {(one["topic"], one["queueId"]) for one in report["shortQueues"]} == {slot[:2] for slot in lost}
+
+
+def test_recover_of_a_healthy_store_names_nothing(
+    store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    report = recovered(store, capsysbinary)
+    assert [report[key] for key in LossAccount().as_json(store.path)] == [[]] * 6

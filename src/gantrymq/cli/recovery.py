@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,11 @@ from gantrymq.cli.messages import DONE
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.store.recovery import RecoveryReport
+    from gantrymq.tools.log_claims import LogClaim
+    from gantrymq.tools.loss import LossAccount
 
 _OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
+_SHOWN = 50
 _WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
 _RECOVERY_STEPS = ("recoverConsumeQueue", "recoverCommitLog", "truncateDirtyFiles", "recoverTopicQueueTable")
 
@@ -22,15 +25,35 @@ def recover_store(
     store: Path, config: Path | None = None, set_: list[str] | None = None, *, dry_run: bool = False, json: bool = False
 ) -> int:
     """Recover the store, say what was done, and return the exit code. Raises GantrymqError, OSError."""
-    report, steps_ms = (_plan if dry_run else _recover)(store, read_options(config, set_))
+    from gantrymq.store.paths import StorePaths
+    from gantrymq.tools.recovery_account import recovery_account
+
+    reading = read_options(config, set_)
+    claim = _claim(store, reading)
+    report, steps_ms = (_plan if dry_run else _recover)(store, reading)
+    account = recovery_account(StorePaths.of(store, reading.config), report, claim)
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as out:
-            out.write(_fields(store, report, steps_ms, dry_run=dry_run))
+            out.write(_fields(store, report, steps_ms, account, dry_run=dry_run))
     else:
-        _print(store, report, steps_ms, dry_run=dry_run)
+        _print(store, report, steps_ms, account, dry_run=dry_run)
     return DONE
+
+
+def _claim(path: Path, reading: Reading) -> LogClaim | None:
+    """How far the log reached, by what is there before a recovery changes it."""
+    from gantrymq.errors import StoreError
+    from gantrymq.fs.real import RealFileSystem
+    from gantrymq.store.paths import StorePaths
+    from gantrymq.tools.log_claims import furthest_claim
+    from gantrymq.tools.store_sizes import store_sizes
+
+    fs, paths, config = RealFileSystem(), StorePaths.of(path, reading.config), reading.config
+    with suppress(StoreError):  # without the sizes of index files these say nothing
+        config = store_sizes(fs, paths, config, reading.given, index=True)
+    return furthest_claim(fs, paths, config)
 
 
 def _plan(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:
@@ -72,7 +95,9 @@ def _steps(report: RecoveryReport, open_ms: float, last: dict[str, float]) -> di
     return {name: round(took_ms, 3) for name, took_ms in steps.items()}
 
 
-def _fields(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> dict[str, object]:
+def _fields(
+    path: Path, report: RecoveryReport, steps_ms: dict[str, float], account: LossAccount, *, dry_run: bool
+) -> dict[str, object]:
     return {
         "store": str(path),
         "dryRun": dry_run,
@@ -91,6 +116,7 @@ def _fields(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, d
         "indexFilesDropped": _names(path, report.index_files_dropped),
         "indexEntriesAdded": report.index_entries_added,
         "scannedBytes": report.scanned_bytes,
+        **account.as_json(path),
         "stepsMs": steps_ms,
         "totalMs": round(sum(steps_ms.values()), 3),
     }
@@ -102,7 +128,9 @@ def _names(root: Path, paths: list[Path]) -> list[str]:
     return [str(StorePaths(root).name_of(path)) for path in paths]
 
 
-def _print(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dry_run: bool) -> None:
+def _print(
+    path: Path, report: RecoveryReport, steps_ms: dict[str, float], account: LossAccount, *, dry_run: bool
+) -> None:
     from gantrymq.cli.text import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
@@ -123,6 +151,7 @@ def _print(path: Path, report: RecoveryReport, steps_ms: dict[str, float], *, dr
             f"{count_text(report.queue_units_added, 'queue entry')}, "
             f"{count_text(report.index_entries_added, 'index entry')}",
         ),
+        *account.lines(path, _SHOWN),
         ("took", span_text(total_ms)),
         *(("", f"{name} {span_text(took_ms)}") for name, took_ms in steps_ms.items()),
     ]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,11 +47,21 @@ Progress = Callable[[str, int, int], None]
 _FAR = 1 << 62
 
 
+class CutQueue(NamedTuple):
+    """A queue that ended at offset ``was_end`` and ends at ``end``."""
+
+    topic: str
+    queue_id: int
+    end: int
+    was_end: int
+
+
 @dataclass(slots=True)
 class RecoveryReport:
     """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
 
-    Units are counted net for each queue: one that was wrong and is right now is neither cut nor added.
+    Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
+    are those that are shorter now.
     """
 
     last_exit_ok: bool
@@ -65,6 +76,7 @@ class RecoveryReport:
     queue_units_cut: int = 0
     queue_units_added: int = 0
     queues_destroyed: int = 0
+    cut_queues: list[CutQueue] = field(default_factory=list)
     index_files_dropped: list[Path] = field(default_factory=list)
     index_entries_added: int = 0
     scanned_bytes: int = 0
@@ -108,6 +120,7 @@ class Recovery:
         self.queues.drop_deleted(self.deleted_ends)
         if not self.log.queue.files:
             report.queue_units_cut = sum(held.values())
+            report.cut_queues = self._cut_queues(held)
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
             self.checkpoint.log_ended_at(0)
@@ -127,8 +140,20 @@ class Recovery:
         grown = [count - held.get(queue, 0) for queue, count in self.queues.unit_counts().items()]
         report.queue_units_added = sum(count for count in grown if count > 0)
         report.queue_units_cut = -sum(count for count in grown if count < 0)
+        report.cut_queues = self._cut_queues(held)
         report.index_entries_added = self.index_dispatcher.added if self.index_dispatcher else 0
         return report
+
+    def _cut_queues(self, held: dict[tuple[str, int], int]) -> list[CutQueue]:
+        """The queues that hold fewer units than before, but for those of topics that were deleted."""
+        counts = self.queues.unit_counts() if self.log.queue.files else {}
+        cut = []
+        for (topic, queue_id), count in sorted(held.items()):
+            queue, lost = self.queues.get(topic, queue_id), count - counts.get((topic, queue_id), 0)
+            if queue is not None and lost > 0 and topic not in self.deleted_ends:
+                end = queue.max_offset if counts else queue.max_offset - queue.unit_count
+                cut.append(CutQueue(topic, queue_id, end, end + lost))
+        return cut
 
     @contextmanager
     def _step(self, report: RecoveryReport, name: str) -> Iterator[None]:

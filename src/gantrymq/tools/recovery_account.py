@@ -1,0 +1,33 @@
+"""What a recovery cuts, as the account of loss that every tool gives.
+
+A recovery ends the log at its first damage. The queues say which messages were behind that; what was not in a queue yet
+is named by its place.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.recovery import RecoveryReport
+from gantrymq.tools.log_claims import LogClaim
+from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, ShortQueue
+
+
+def recovery_account(paths: StorePaths, report: RecoveryReport, claim: LogClaim | None) -> LossAccount:
+    """What the store at ``paths`` does not have after the recovery; ``claim`` is how far the log reached before."""
+    account, end = LossAccount(), report.max_phy_offset
+    stop = f": {report.stop_reason}" if report.stop_reason else ""
+    if report.cut_bytes:
+        text = f"cut behind the end of the log{stop}; store salvage of a copy made before keeps what is whole there"
+        account.ranges.append(LostRange(paths.commit_log, end, end + report.cut_bytes, text))
+    cut_end = end + report.cut_bytes
+    if claim is not None and claim.end > cut_end:
+        text = f"missing at the end of the log, which reached {claim.end} by {claim.source}"
+        account.ranges.append(LostRange(paths.commit_log, cut_end, claim.end, text))
+    for one in report.cut_queues:
+        reason = f"behind the end of the log at {end}{stop}"
+        queue = one.topic, one.queue_id
+        account.messages.append(LostMessages(*queue, one.end, one.was_end, -1, -1, reason))
+        account.short_queues.append(ShortQueue(*queue, one.was_end, one.end))
+    return account
