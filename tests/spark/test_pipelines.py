@@ -87,6 +87,23 @@ def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: st
     assert_rebuilt_alike(spark, *copies(store, tmp_path))
 
 
+def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert isinstance(store, BrokerMessageStore)
+        for number in range(200):
+            store.put(Message("gone" if number % 2 else "kept", b"%d" % number, number % 4))
+        store.delete_topic("gone")
+        store.put(Message("gone", b"new", 1))
+    local, other = copies(path, tmp_path)
+    assert_rebuilt_alike(spark, local, other, config=SMALL, given=GEOMETRY_KEYS)
+    for one in (path, other):
+        assert list(verify_on_spark(spark, one, SMALL, given=GEOMETRY_KEYS)) == []
+    with BrokerMessageStore.open(other, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert [store.get("gone", number, 0).max_offset for number in range(4)] == [0, 1, 0, 0]
+        assert store.get("kept", 2, 0).max_offset == 50
+
+
 def test_rebuild_makes_only_what_is_asked_for(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 300)
     no_queues(store, rng)
