@@ -241,3 +241,14 @@ def test_what_a_tool_changed_holds_at_the_next_start_without_a_file_too(tmp_path
     file = tmp_path / "broker.conf"
     file.write_text("fileReservedTime=7\n")
     assert read_server_options(file, None).broker(0, tmp_path).store.file_reserved_time_hours == 7
+
+
+def test_what_a_tool_changed_at_a_name_server_holds_at_its_next_start_too(tmp_path: Path) -> None:
+    kept = tmp_path / "namesrv.properties"
+    kept.write_text("enableTopicList=false\nlistenPort=1\nwaitSecondsForService=7\n")
+    config = read_server_options(None, ["waitSecondsForService=5"]).namesrv(None, tmp_path, own_port=True)
+    assert (config.enable_topic_list, config.wait_seconds_for_service, config.listen_port) == (False, 5, 9876)
+    file = tmp_path / "namesrv.conf"  # in which changes are kept
+    file.write_text("waitSecondsForService=6\n")
+    config = read_server_options(file, None).namesrv(None, tmp_path, own_port=True)
+    assert (config.enable_topic_list, config.wait_seconds_for_service) == (True, 6)

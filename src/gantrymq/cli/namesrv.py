@@ -48,7 +48,7 @@ def namesrv(
     from gantrymq.namesrv.settings import acts
 
     settings = read_server_options(config, set_)
-    read = settings.namesrv(listen_port, own_port=True)
+    read = settings.namesrv(listen_port, Path.home() / "namesrv", own_port=True)
     if config is not None and not read.config_store_path:
         read = replace(read, config_store_path=str(config))
     others = {key: text for key, text in settings.entries.items() if not acts(key)}

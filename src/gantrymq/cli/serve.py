@@ -51,9 +51,11 @@ def serve(
         gantrymq serve --set bindAddress=0.0.0.0 --set brokerIP1=10.1.2.3
     """
     settings = read_server_options(config, set_)
+    from gantrymq.embedded.standalone import NAMESRV_FOLDER
+
     path = settings.store(store)
     live = settings.broker(listen_port, path)
-    namesrv = None if no_namesrv else settings.namesrv(namesrv_port, own_port=False)
+    namesrv = None if no_namesrv else settings.namesrv(namesrv_port, path / NAMESRV_FOLDER, own_port=False)
     if namesrv is not None and live.broker.name_servers:
         warn(f"namesrvAddr={live.broker.namesrv_addr} has no effect without --no-namesrv")
     if namesrv is None and not live.broker.name_servers:

@@ -67,11 +67,19 @@ class ServerSettings:
             config.broker = replace(config.broker, listen_port=listen_port)
         return config
 
-    def namesrv(self, listen_port: int | None, *, own_port: bool) -> NamesrvConfig:
-        """The settings of a name server; ``own_port`` says that listenPort is meant for it. Raises ConfigError."""
-        from gantrymq.namesrv.settings import read_namesrv_config
+    def namesrv(self, listen_port: int | None, home: Path, *, own_port: bool) -> NamesrvConfig:
+        """The settings of a name server with its files in ``home``; raises ConfigError, OSError.
+
+        ``own_port`` says that listenPort is meant for it, and ``-c`` too: without that, what a tool changes is kept in
+        configStorePath, and holds at the next start unless it is given otherwise.
+        """
+        from gantrymq.namesrv.settings import NAMESRV_PROPERTIES, is_live, read_namesrv_config
 
         mine = {key: text for key, text in self.entries.items() if own_port or key != "listenPort"}
+        has_file = own_port and self.config_file is not None
+        if not has_file or mine.get("configStorePath"):
+            kept = Path(mine.get("configStorePath") or home / NAMESRV_PROPERTIES)
+            mine = {**_changed_by_tools(kept, is_live), **mine}
         config = read_namesrv_config(mine)
         return config if listen_port is None else replace(config, listen_port=listen_port)
 

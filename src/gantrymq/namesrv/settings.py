@@ -11,6 +11,8 @@ from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
 from gantrymq.config.strangers import StrangerLimits
 from gantrymq.model.java import LONG_MAX
 
+NAMESRV_PROPERTIES = "namesrv.properties"
+
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
 WITHOUT_EFFECT = {
     "productEnvName": "center",
@@ -80,13 +82,19 @@ class NamesrvConfig(StrangerLimits):
         return replace(
             self,
             kv_config_path=self.kv_config_path or str(home / "kvConfig.json"),
-            config_store_path=self.config_store_path or str(home / "namesrv.properties"),
+            config_store_path=self.config_store_path or str(home / NAMESRV_PROPERTIES),
         )
 
 
 def read_namesrv_config(entries: Mapping[str, str]) -> NamesrvConfig:
     """The settings that text entries give; raises ConfigError for a bad value."""
     return NamesrvConfig(**read_fields(NamesrvConfig, entries))
+
+
+def is_live(name: str) -> bool:
+    """Whether a running name server goes by another value of a key at once."""
+    spec = fields_by_key(NamesrvConfig).get(name)
+    return spec is not None and not spec.metadata["at_start"]
 
 
 def acts(name: str) -> bool:
