@@ -116,6 +116,8 @@ def producer() -> Iterator[Producer]:
         (lambda one: one.send_batch([Message("T", b"x"), b"x"]), "a Message is sent, not b'x' of type bytes"),
         (lambda one: one.send_batch([]), "the batch is empty"),
         (lambda one: one.send_batch([Message("T", b"x", sys_flag=1)]), "sys_flag is not supported for batching"),
+        (lambda one: one.flush(-1), "flush: timeout_ms=-1 is not allowed"),
+        (lambda one: one.flush("1"), "flush: timeout_ms='1' is not allowed"),
         (lambda one: one.queues("bad topic"), "queues: topic='bad topic' is not allowed: a text of 1 to 255"),
         (lambda one: one.queues(None), "queues: topic=None is not allowed"),
     ],
@@ -136,6 +138,8 @@ def test_a_queue_of_another_topic_or_none_at_all_is_refused() -> None:
                 send(message, MessageQueue("U", "broker-a", 0))
             with pytest.raises(MQClientError, match="is of another topic than the message, T"):
                 send(message, lambda queues: MessageQueue("U", "broker-a", 0))
+            with pytest.raises(MQClientError, match="has no number from 0"):
+                send(message, MessageQueue("T", "broker-a", -1))
             with pytest.raises(MQClientError, match="returned None, which is no MessageQueue"):
                 send(message, lambda queues: None)
         assert broker.bodies("T") == []
@@ -232,6 +236,9 @@ def test_consumers_refuse_wrong_arguments_in_words(
         (lambda one: one.poll("5"), "timeout_ms='5' is not allowed: a whole number from 0"),
         (lambda one: one.poll(-1), "timeout_ms=-1 is not allowed"),
         (lambda one: one.seek("T", 0), "seek: queue='T' is not allowed: a MessageQueue"),
+        (lambda one: one.seek(MessageQueue("T", "b", -1), 0), "is not allowed: a MessageQueue with a number from 0"),
+        (lambda one: one.seek(MessageQueue("T", None, 0), 0), "is not allowed: a MessageQueue"),
+        (lambda one: one.commit(), "The consumer not running"),
         (lambda one: one.seek(QUEUE, -1), "seek: offset=-1 is not allowed"),
         (lambda one: one.seek(QUEUE, True), "seek: offset=True is not allowed"),
         (lambda one: one.seek_to_end(None), "seek_to_end: queue=None is not allowed"),
@@ -300,13 +307,18 @@ def test_settings_out_of_range_or_of_another_type_are_refused(config: Any, wrong
 def test_a_closed_client_says_that_it_is_closed() -> None:
     producer, push = Producer(NOWHERE), PushConsumer(NOWHERE, consumer_group="g")
     lite = LitePullConsumer(NOWHERE, consumer_group="g")
-    for client in (producer, push, lite):
+    admin, puller = AdminClient(NOWHERE), PullClient(NOWHERE)
+    for client in (producer, push, lite, admin, puller):
         client.close()
     calls: list[Callable[[], object]] = [
         lambda: producer.send(Message("T", b"x")),
         lambda: producer.send_async(Message("T", b"x")),
         lambda: producer.send_oneway(Message("T", b"x")),
         producer.flush,
+        producer.start,
+        producer.__enter__,
+        admin.topics,
+        puller.topics,
         push.start,
         lambda: push.subscribe("T"),
         lite.start,

@@ -67,17 +67,28 @@ def address(value: Any) -> str:
     return value
 
 
+def is_queue(value: object) -> bool:
+    """Whether it is a queue that can be: texts, and a number from 0."""
+    return (
+        isinstance(value, MessageQueue)
+        and isinstance(cast(object, value.topic), str)
+        and isinstance(cast(object, value.broker_name), str)
+        and isinstance(cast(object, value.queue_id), int)
+        and value.queue_id >= 0
+    )
+
+
 def queue(value: Any) -> MessageQueue:
     """One queue."""
-    if not isinstance(value, MessageQueue):
-        raise ValueError("a MessageQueue")
-    return value
+    if not is_queue(value):
+        raise ValueError("a MessageQueue with a number from 0")
+    return cast(MessageQueue, value)
 
 
 def queues(value: Any) -> list[MessageQueue]:
     """Several queues."""
     several = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else None
-    if several is None or not all(isinstance(one, MessageQueue) for one in several):
+    if several is None or not all(map(is_queue, several)):
         raise ValueError("several MessageQueues, as a list")
     return several
 
@@ -85,7 +96,7 @@ def queues(value: Any) -> list[MessageQueue]:
 def offsets(value: Any) -> dict[MessageQueue, int]:
     """An offset by queue."""
     allowed = "offsets from 0 by MessageQueue"
-    if not isinstance(value, Mapping) or not all(isinstance(one, MessageQueue) for one in value):
+    if not isinstance(value, Mapping) or not all(map(is_queue, value)):
         raise ValueError(allowed)
     try:
         return {one: number(0)(offset) for one, offset in value.items()}

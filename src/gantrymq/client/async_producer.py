@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import finalize
 
-from gantrymq.client.arguments import checked
+from gantrymq.client.arguments import checked, is_queue
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import Closing
 from gantrymq.client.calls import Call
@@ -146,6 +146,7 @@ class AsyncProducer:
         """Send one message and learn nothing of what became of it; raises only where nobody is there or reads."""
         await self.deliver_oneway(self.prepare(message), queue)
 
+    @checked
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until nothing is under way; what became of it is what each send brings.
 
@@ -241,7 +242,9 @@ class AsyncProducer:
         if result is not None:
             return result
         if error is None:
-            raise RemotingTooMuchRequestError("sendDefaultImpl call timeout")
+            raise RemotingTooMuchRequestError(
+                f"sendDefaultImpl call timeout: {wait_ms} ms were over before an attempt, while the route was asked for"
+            )
         cost_ms = self._now_ms() - began_ms
         raise MQClientError(
             f"Send [{len(tried)}] times, still failed, cost [{cost_ms}]ms, Topic: {outgoing.topic}, "
@@ -321,6 +324,8 @@ def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> Me
     """Raises MQClientError where a queue is one of another topic than the message."""
     if queue is not None and wrap_namespace(namespace, queue.topic) != full_topic:
         raise MQClientError(f"the queue {queue} is of another topic than the message, {full_topic}")
+    if queue is not None and not is_queue(queue):
+        raise MQClientError(f"the queue {queue} has no number from 0")
     return queue
 
 

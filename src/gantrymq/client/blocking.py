@@ -18,7 +18,13 @@ from gantrymq.client.calls import Call
 from gantrymq.client.own_process import OwnProcess
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import RemotingCommandError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from gantrymq.errors import (
+    MQClientError,
+    RemotingCommandError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+)
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection
 from gantrymq.remoting.transport.client import split_address
@@ -142,6 +148,7 @@ class BlockingClient:
         self._lent: set[BlockingConnection] = set()
         self._name_servers = config.name_server_list
         self._process = OwnProcess("client")
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +159,8 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections, those that are lent among them."""
+        """Close all connections, those that are lent among them. Nothing is asked after that."""
+        self._is_closed = True
         for address in list(self._idle):
             self.drop(address)
         for connection in self._lent:
@@ -166,6 +174,8 @@ class BlockingClient:
         Raises MQClientError after a fork, in the new process: two who read one socket take each other's answers.
         """
         self._process.check()
+        if self._is_closed:
+            raise MQClientError("the client is closed")
         connection = self._idle_connection(address) or BlockingConnection(address, self.config, self._clock)
         self._lent.add(connection)
         try:

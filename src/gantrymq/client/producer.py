@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Self, Unpack
 
+from gantrymq.client.arguments import checked
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
 from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.keywords import ProducerSettings
@@ -41,6 +42,7 @@ class Producer:
         close_when_dropped(self, self._loop, self._producer.close)
 
     def __enter__(self) -> Self:
+        self._loop.check_open()
         return self
 
     def __exit__(
@@ -59,6 +61,7 @@ class Producer:
         """
         self._loop.close(self._producer.close())
 
+    @checked
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until nothing that :meth:`send_async` began is under way; what became of it is in the futures.
 

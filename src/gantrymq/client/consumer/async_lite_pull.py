@@ -274,6 +274,7 @@ class AsyncLitePullConsumer:
         With ``persist`` the brokers know it then; RemotingError or MQBrokerError say that one does not, and that it
         will be told again with the others, every ``persist_consumer_offset_interval_ms``.
         """
+        self._check_running()
         held = self._held() if queues is None else self._among(queues)
         self._commit_positions(held)
         if persist:
