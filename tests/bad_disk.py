@@ -9,6 +9,7 @@ the bad bytes beforehand is what a look at a mapping would find that did not ask
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 from gantrymq.errors import DiskError
 from gantrymq.fs import pages
+from gantrymq.store import mapped_file
 
 BLOCK_BYTES = 4096
 _IMAGE_BLOCKS, _KEPT_BLOCKS = 8192, 8128
@@ -93,5 +95,6 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
         bad[os.path.realpath(path)] = (begin, end)
 
     monkeypatch.setattr(pages, "_read_some", read)
-    monkeypatch.setattr(pages, "bring_in", lambda *_: False)  # as on a system that cannot be asked for pages
+    monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)
+    monkeypatch.setattr(pages, "bring_in", lambda *_: errno.EINVAL)  # as on a system that cannot be asked for pages
     return spoil

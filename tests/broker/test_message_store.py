@@ -112,11 +112,12 @@ def test_messages_whose_extended_units_are_gone_are_asked_themselves(
 def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spoil = break_reads(monkeypatch)
     with BrokerMessageStore.open(tmp_path, BARE) as store:
         for number in range(30):
             size_bytes = store.put(Message("orders", b"%0400d" % number, queue_id=0)).size_bytes
         await_dispatch(store)
-        break_reads(monkeypatch)(tmp_path / "commitlog" / f"{0:020d}", 8192, 12_288)
+        spoil(tmp_path / "commitlog" / f"{0:020d}", 8192, 12_288)
         found: list[bytes] = []
         with pytest.raises(DiskError, match="cannot be read at byte 8192") as failed:
             found.extend(pulled_one_by_one(store))

@@ -217,8 +217,8 @@ def punch_hole(fd: int, position: int, length: int) -> bool:
     return call is not None and bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
 
 
-def bring_in(address: int, length: int) -> bool:
-    """Have mapped pages read, from that of ``address`` on; False where that fails, or on a Linux before 5.14."""
+def bring_in(address: int, length: int) -> int:
+    """Have mapped pages read, from that of ``address`` on; 0, or an error number: EINVAL on a Linux before 5.14."""
     return _advise(address, length, _MADV_POPULATE_READ)
 
 
@@ -227,10 +227,19 @@ def let_go(address: int, length: int) -> None:
     _advise(address, length, mmap.MADV_DONTNEED)
 
 
-def _advise(address: int, length: int, advice: int) -> bool:
+def read_nothing_ahead(fd: int, address: int, position: int, length: int) -> None:
+    """Read these mapped pages one by one from now on; what the system holds of them is given up first."""
+    with suppress(OSError):
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
+    _advise(address, length, mmap.MADV_RANDOM)
+
+
+def _advise(address: int, length: int, advice: int) -> int:
     """Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile."""
     call = _of_libc(_MADVISE_TAKES, "madvise")
-    return call is not None and bool(call(address, length, advice) == 0)
+    if call is None:
+        return errno.EINVAL
+    return ctypes.get_errno() if call(address, length, advice) else 0
 
 
 def begin_writing(fd: int) -> None:

@@ -11,6 +11,7 @@ Thread rule: any thread.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Callable
@@ -21,10 +22,11 @@ import numpy as np
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.api import Bytes
-from gantrymq.fs.descriptors import bring_in, named_errors
+from gantrymq.fs.descriptors import bring_in, named_errors, read_nothing_ahead
 
 PAGE_BYTES = mmap.PAGESIZE
 _PROBE_BYTES = 1 << 20
+_BLOCK_BYTES = 2 << 20  # of the largest kind of pages that a system holds of a file
 
 
 def read_at(fd: int, path: Path, position: int, length: int) -> bytes:
@@ -64,20 +66,37 @@ class Mapping:
 def are_there(mapping: Mapping, position: int, length: int) -> bool:
     """Whether these bytes could be brought into memory, all of them."""
     begin, end = position - position % PAGE_BYTES, position + length
-    return end <= mapping.size_bytes and bring_in(mapping.address + begin, end - begin)
+    return end <= mapping.size_bytes and bring_in(mapping.address + begin, end - begin) == 0
 
 
 def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, length: int) -> None:
     """Bring ``length`` mapped bytes from ``position`` into memory.
 
     Raises DiskError with the position of the first page that the disk does not give back, or that lies behind the end
-    of a file that another program cut short. On a system without MADV_POPULATE_READ the file is read instead, which
-    leaves the same pages in memory.
+    of a file that another program cut short.
     """
     begin, end = position - position % PAGE_BYTES, min(position + length, mapping.size_bytes)
-    if begin >= end or bring_in(mapping.address + begin, end - begin):
+    if begin >= end or (failed := bring_in(mapping.address + begin, end - begin)) == 0:
         return
-    for at in range(begin, end, _PROBE_BYTES):
-        wanted = min(_PROBE_BYTES, end - at)
-        if (count := len(read_at(fd(), path, at, wanted))) < wanted:
-            raise DiskError(path, "the file was cut short while it was in use: it ends here", at + count)
+    if failed == errno.EINVAL:  # an older system: reading the file leaves the same pages in memory
+        for at in range(begin, end, _PROBE_BYTES):
+            _require_readable(fd(), path, at, min(_PROBE_BYTES, end - at))
+        return
+    _fetch_page_by_page(mapping, fd(), path, begin, end)
+
+
+def _fetch_page_by_page(mapping: Mapping, fd: int, path: Path, begin: int, end: int) -> None:
+    """Bring in each page alone: the system holds many in one block, of which none can be had when one is bad."""
+    from_block = begin - begin % _BLOCK_BYTES
+    length = min(end - end % _BLOCK_BYTES + _BLOCK_BYTES, mapping.size_bytes) - from_block
+    read_nothing_ahead(fd, mapping.address + from_block, from_block, length)
+    for at in range(begin, end, PAGE_BYTES):
+        wanted = min(PAGE_BYTES, end - at)
+        if bring_in(mapping.address + at, wanted):
+            _require_readable(fd, path, at, wanted)
+            raise DiskError(path, "its page cannot be mapped", at)
+
+
+def _require_readable(fd: int, path: Path, position: int, length: int) -> None:
+    if (count := len(read_at(fd, path, position, length))) < length:
+        raise DiskError(path, "the file was cut short while it was in use: it ends here", position + count)

@@ -12,6 +12,7 @@ Source: DefaultMappedFile and ReferenceResource.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ from types import TracebackType
 
 import numpy as np
 
-from gantrymq.errors import StoreError, SyncFailedError
+from gantrymq.errors import DiskError, StoreError, SyncFailedError
 from gantrymq.fs.api import Bytes, File, Identity
 
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
+_FETCH_BYTES, _FETCHED_S = 256 << 10, 0.1
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # what is brought in at once
 
 
@@ -41,6 +43,7 @@ class MappedFile:
         self.store_timestamp_ms = 0
         self.brought_in = 0
         self._is_wiped = False
+        self._fetched = (0, 0, 0.0)  # what was brought in last, and until when nobody asks for it again
         self._open_file = open_file
         self._file: File | None = None
         self._array: Bytes | None = None
@@ -77,8 +80,22 @@ class MappedFile:
         return self.array if self._buffer is None else self._buffer
 
     def fetch(self, position: int, length: int) -> None:
-        """Bring mapped bytes into memory before they are looked at; raises DiskError with the first that is missing."""
-        self.read(position, length)
+        """Bring mapped bytes into memory before they are looked at; raises DiskError with the first that is missing.
+
+        Neighbours that were written come with them, and are not asked for again for a moment: who reads a queue
+        reads what lies near.
+        """
+        begin, end, until_s = self._fetched
+        if begin <= position and position + length <= end and time.monotonic() < until_s:
+            return
+        begin, end = position - position % _FETCH_BYTES, position + length
+        wide = max(end, min(begin + _FETCH_BYTES, self.committed_position))
+        try:
+            self.read(begin, wide - begin)
+        except DiskError:  # a neighbour, perhaps
+            begin, wide = position, end
+            self.read(position, length)
+        self._fetched = begin, wide, time.monotonic() + _FETCHED_S
 
     def read(self, position: int, length: int) -> Bytes:
         """A view of mapped bytes, to the end of the file at most, that are in memory by now. Raises DiskError."""

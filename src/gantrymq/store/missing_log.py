@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import DiskError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint
 from gantrymq.format.index import HEADER_SIZE, decode_header
 from gantrymq.format.names import is_index_name, offset_name
@@ -89,7 +89,10 @@ def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFile
 
 
 def _has_record(fs: FileSystem, file: OffsetFile) -> bool:
-    return any(_head(fs, file.path)[:BLANK_SIZE])
+    try:
+        return any(_head(fs, file.path)[:BLANK_SIZE])
+    except DiskError:  # something is there, which the disk does not give back
+        return True
 
 
 def _head(fs: FileSystem, path: Path) -> bytes:
