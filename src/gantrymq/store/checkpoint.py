@@ -8,10 +8,13 @@ Source: StoreCheckpoint.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
+
+CLOCKS_DIFFER_MS = 60_000
 
 
 class StoreCheckpoint:
@@ -34,6 +37,15 @@ class StoreCheckpoint:
             return decode_checkpoint(file.read_at(0, CHECKPOINT_SIZE))
         finally:
             file.close()
+
+    def drop_impossible(self, now_ms: int) -> None:
+        """Take numbers for unknown that no store has: negative ones, and times that lie in the future.
+
+        A recovery then looks at more than it needs to, and not at less.
+        """
+        for key, number in asdict(self.page).items():
+            if number < 0 or (key.endswith("_ms") and number > now_ms + CLOCKS_DIFFER_MS):
+                setattr(self.page, key, 0)
 
     def note_queue_entry(self, store_timestamp_ms: int, phy_offset: int) -> None:
         """The dispatcher has put the unit of this record into its queue."""
@@ -79,6 +91,8 @@ class StoreCheckpoint:
         is_new = not self._fs.exists(self._path)
         file = self._fs.open(self._path, writable=True, create=True)
         try:
+            if file.size() > CHECKPOINT_SIZE:
+                file.resize(CHECKPOINT_SIZE)
             file.write_at(0, encode_checkpoint(self.page))
             file.sync()
         finally:

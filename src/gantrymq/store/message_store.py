@@ -148,7 +148,7 @@ class MessageStore(WritingStore):
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
             fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()
-        parts = load_parts(fs, paths, config, given, self._equip)
+        parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = (
             load_index(fs, paths, parts, given, streams=True) if config.message_index_enable else (None, [])

@@ -45,6 +45,7 @@ def load_parts(
     paths: StorePaths,
     config: MessageStoreConfig,
     given: Collection[str],
+    now_ms: int,
     equip: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
     """Load checkpoint, log and queues; raises WrongFileSizeError; at most empty files at the log's end are gone then.
@@ -55,6 +56,7 @@ def load_parts(
     last_exit_ok = not fs.exists(paths.abort)
     # What it says of the queues must hold for those that are listed afterwards, while a writer goes on.
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
+    checkpoint.drop_impossible(now_ms)
     config = find_file_sizes(fs, paths, config, given)
     log = CommitLog(fs, paths, config.mapped_file_size_commit_log, equip)
     log.load()

@@ -86,11 +86,11 @@ class StoreReader(ReadingStore):
         self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self.problems)
         queues_from = None
         try:
-            self._parts: StoreParts = load_parts(self._fs, paths, config, given)
+            self._parts: StoreParts = load_parts(self._fs, paths, config, given, clock.now_ms())
         except (MissingFileError, WrongFileSizeError):  # of a queue: the log's have been filled up
             damaged, queues_from = cut_damaged_queues(self._fs, paths, sizes.mapped_file_size_consume_queue)
             self.problems += damaged
-            self._parts = load_parts(self._fs, paths, config, given)
+            self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
         parts = self._parts
         end_short_files(parts.log, self.problems)
         dispatcher = QueueDispatcher(

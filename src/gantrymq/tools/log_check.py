@@ -115,7 +115,7 @@ class LogCheck:
                 text = f"is {file.size_bytes} bytes long, the others {self.file_size}; {SALVAGE}"
                 yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
             if file.base % self.file_size:
-                text = f"its name is no multiple of the file size {self.file_size}"
+                text = f"its name is no multiple of the file size {self.file_size}; move it away"
                 yield self._finding(Kind.FOREIGN_FILE, file.path, text)
         for before, after in pairwise(self._files):
             expected = before.base + self.file_size
@@ -237,14 +237,14 @@ class LogCheck:
         findings = list(self._suspects) if self._is_closed else []
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]
-            text = f"{len(self._suspects)} torn at the end of the log; a recovery cuts there"
+            text = f"{len(self._suspects)} torn at the end of the log; `gantrymq store recover` cuts there"
             tail = self._range(Kind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
             findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
         elif self._suspects:
             self.end_offset = _end(self._suspects[-1])
         for end in self._ends:
             if end.written_end > end.offset:
-                text = f"behind the last record there is {_stands(end)}; a recovery cuts there"
+                text = f"behind the last record there is {_stands(end)}; `gantrymq store recover` cuts there"
                 tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
                 findings.append(replace(tail, level=Level.NOTE))
         return findings

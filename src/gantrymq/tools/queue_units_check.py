@@ -35,7 +35,7 @@ _RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
 _TEXTS = {
     Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
     Kind.QUEUE_FILLED: "the slot was filled: its message is gone, consumers pass over it",
-    Kind.QUEUE_AHEAD: "points behind the end of the log; a recovery cuts it",
+    Kind.QUEUE_AHEAD: "points behind the end of the log; `gantrymq store recover` cuts it",
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
     Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
@@ -225,7 +225,7 @@ class QueueUnitsCheck:
         more = sum(records.count - len(records.kept) for records in queue.missed)
         behind = [one for one in left if one[0] >= files.end]
         if behind and not self._is_closed:
-            text = "the queue lags behind the log; a recovery puts its entries"
+            text = "the queue lags behind the log; `gantrymq store recover` puts its entries"
             yield self._without(files, Kind.QUEUE_BEHIND, behind[0], len(behind) + more, text, Level.NOTE)
             left, more = [one for one in left if one[0] < files.end], 0
         for first, count in _runs(left, more):

@@ -11,6 +11,7 @@ from gantrymq.errors import DiskError, GantrymqError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Finding, Kind, Level
@@ -21,7 +22,7 @@ _KNOWN = {
     *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
-_TOLERATED_MS = 60_000  # clocks differ
+_RECOVER = "`gantrymq store recover` writes it again"
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CONFIG_ENDINGS = (".json", ".json.bak")
 
@@ -77,16 +78,20 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
     path = Path(names.CHECKPOINT)
     if raw is None:
         if is_closed and end_offset:
-            yield Finding(Kind.CHECKPOINT_MISSING, path, "missing; a recovery then reads the whole log")
+            yield Finding(
+                Kind.CHECKPOINT_MISSING,
+                path,
+                f"missing; {_RECOVER}",
+            )
         return
     page = decode_checkpoint(raw)
     if len(raw) != CHECKPOINT_SIZE:
         size = f"is {len(raw)} bytes long" if len(raw) < CHECKPOINT_SIZE else f"is longer than {CHECKPOINT_SIZE} bytes"
         # An empty one is what a kill leaves of one that was just being made.
         level = Level.DAMAGE if raw or is_closed else Level.NOTE
-        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}", level)
+        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}; {_RECOVER}", level)
     elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
-        yield Finding(Kind.CHECKPOINT_CORRUPT, path, "negative numbers, or bytes where there should be zeros")
+        yield Finding(Kind.CHECKPOINT_CORRUPT, path, f"negative, or bytes where zeros should be; {_RECOVER}")
     for text in _future_times(page, now_ms):
         yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
     for text in _future_offsets(page, end_offset):
@@ -100,13 +105,17 @@ def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
         "logicsMsgTimestamp": page.logics_msg_timestamp_ms,
         "indexMsgTimestamp": page.index_msg_timestamp_ms,
     }
-    yield from (f"{key} {value} is in the future" for key, value in times.items() if value > now_ms + _TOLERATED_MS)
+    yield from (
+        f"{key} {value} is in the future; {_RECOVER}"
+        for key, value in times.items()
+        if value > now_ms + CLOCKS_DIFFER_MS
+    )
 
 
 def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
     offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
     behind = {key: value for key, value in offsets.items() if value > end_offset}
-    yield from (f"{key} {value} is behind the log's end {end_offset}" for key, value in behind.items())
+    yield from (f"{key} {value} is behind the log's end {end_offset}; {_RECOVER}" for key, value in behind.items())
 
 
 def read_small(fs: FileSystem, path: Path, length: int) -> bytes:

@@ -47,6 +47,7 @@ from gantrymq.tools.small_files_check import TableDecoders, read_checkpoint, see
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size
 
 STEP = "Verifying"
+_RECOVER = "`gantrymq store recover`"
 
 
 @dataclass(slots=True)
@@ -257,7 +258,7 @@ class Verification:
             text = "is no index file; RocketMQ and gantrymq leave it alone"
             yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Level.NOTE)
         for entry in files.odd:
-            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; a recovery makes it again"
+            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} makes it again"
             level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves one that is just being made
             yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
         if files.names and not files.is_readable:
@@ -275,7 +276,7 @@ class Verification:
             names = names[: count_kept(self._fs, files, decode_checkpoint(checkpoint or b"").index_msg_timestamp_ms)]
             count = len(files.names) - len(names)
             if count:
-                text = f"{count} of {len(files.names)} index files are not vouched for; a recovery fills them again"
+                text = f"{count} of {len(files.names)} index files are in doubt; {_RECOVER} fills them again"
                 path = files.directory.relative_to(self._paths.root)
                 findings.append(Finding(Kind.INDEX_WILL_BE_REBUILT, path, text, Level.NOTE, count=count))
         if (files.names and not files.is_readable) or not (files.names or self._config.message_index_enable):
