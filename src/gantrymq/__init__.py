@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import MQClientError as MQClientError
     from gantrymq.errors import NoRouteError as NoRouteError
     from gantrymq.errors import NotAStoreError as NotAStoreError
+    from gantrymq.errors import NotInPlaceError as NotInPlaceError
     from gantrymq.errors import RemotingCommandError as RemotingCommandError
     from gantrymq.errors import RemotingConnectError as RemotingConnectError
     from gantrymq.errors import RemotingError as RemotingError
@@ -142,6 +143,7 @@ _PUBLIC = {
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),
     "gantrymq.embedded.broker": ("EmbeddedBroker",),
     "gantrymq.errors": (
+        "NotInPlaceError",
         "AlreadyStartedError",
         "AmbiguousGeometryError",
         "ConfigError",
@@ -232,6 +234,7 @@ __all__ = [
     "MissingLogError",
     "NoRouteError",
     "NotAStoreError",
+    "NotInPlaceError",
     "Producer",
     "ProducerConfig",
     "PullClient",
