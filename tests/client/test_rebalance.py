@@ -14,6 +14,7 @@ from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
+from gantrymq.client.told_once import ToldOnce
 from gantrymq.clock import ManualClock
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
@@ -311,3 +312,31 @@ def test_a_cancellation_that_meets_the_event_is_not_lost() -> None:
             await waiting
 
     asyncio.run(scenario())
+
+
+def test_a_topic_that_does_not_exist_is_one_warning_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gantrymq")
+    unused = cast(Any, None)
+    rebalancing = Rebalancing(unused, unused, unused, unused, unused)
+    for is_there in (False, False, False, True, True, False):
+        rebalancing.tell_route("T", is_there=is_there)
+        rebalancing.tell_route("%RETRY%g", is_there=False)
+    assert [(one.levelname, "exists now" in one.getMessage()) for one in caplog.records] == [
+        ("WARNING", False),
+        ("INFO", True),
+        ("WARNING", False),
+    ]
+    assert all("topic='T'" in one.getMessage() for one in caplog.records)
+
+
+def test_a_state_that_lasts_is_told_when_it_begins_when_it_changes_and_once_an_interval() -> None:
+    now = [0.0]
+    told = ToldOnce(60, lambda: now[0])
+    due = []
+    for at, reason in ((0, "a"), (1, "a"), (2, "b"), (61, "b"), (62.5, "b"), (63, "b")):
+        now[0] = at
+        due.append(told.is_due("queue", reason))
+    assert due == [True, False, True, False, True, False]
+    assert told.is_due("another", "b")
+    assert (told.is_over("queue"), told.is_over("queue")) == (True, False)
+    assert told.is_due("queue", "b")
