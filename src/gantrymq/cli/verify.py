@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS
+from gantrymq.cli.next_steps import next_steps
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
-    from gantrymq.tools.findings import Finding
+    from gantrymq.tools.findings import Finding, Kind, Level
+    from gantrymq.tools.outlook import Outlook
     from gantrymq.tools.verify import Verification
 
 
@@ -25,6 +27,12 @@ def verify(
     store: Store,
     engine: EngineOption = Engine.LOCAL,
     spark_conf: SparkConf = None,
+    outlook: Annotated[
+        bool,
+        typer.Option(
+            "--outlook/--no-outlook", help="Of a damaged store, find out what salvage would keep and recover would cut."
+        ),
+    ] = True,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -34,7 +42,8 @@ def verify(
     Every record is read with its CRC; queues and index are held against the
     log. Takes no lock and writes nothing, also while a broker is at work.
     What a recovery mends by itself is a note. The exit code is 1 where
-    something is damaged.
+    something is damaged; the last lines then say which command helps, and
+    what it would cost (which reads the log once more).
 
     Examples of use:
 
@@ -45,9 +54,13 @@ def verify(
     reading = read_options(config, set_)
     took: dict[str, float] = {}
     with _opened(store, reading, engine, spark_conf, shown=not (json and sys.stdout.isatty())) as found:
-        findings = _print_json(store, found, took) if json else _kept(found, took)
+        wanted = _outlook(store, reading) if outlook and engine is Engine.LOCAL else None
+        if json:
+            _print_json(store, found, took, wanted)
+        else:
+            groups = _grouped(found, took)
     if not json:
-        _print_text(store, found, findings, took["tookMs"])
+        _print_text(store, found, groups, took["tookMs"], wanted)
     if found.summary.findings:
         raise typer.Exit(FINDINGS)
 
@@ -82,7 +95,18 @@ def _timed(fields: dict[str, float]) -> Iterator[None]:
     fields["tookMs"] = round((clock.monotonic_s() - began_s) * 1000, 3)
 
 
-def _print_json(path: Path, found: Verification, took: dict[str, float]) -> list[Finding]:
+def _outlook(path: Path, reading: Reading) -> Callable[[], Outlook]:
+    from gantrymq.cli.progress import progress
+    from gantrymq.tools.outlook import look_ahead
+
+    def look() -> Outlook:
+        with progress() as report:
+            return look_ahead(path, reading.config, given=reading.given, progress=report)
+
+    return look
+
+
+def _print_json(path: Path, found: Verification, took: dict[str, float], wanted: Callable[[], Outlook] | None) -> None:
     """Each finding as it comes; none is kept."""
     from gantrymq.cli.json_lines import JsonLines
 
@@ -109,22 +133,19 @@ def _print_json(path: Path, found: Verification, took: dict[str, float]) -> list
                 "indexEntries": summary.index_entries,
                 "unreadableMessages": summary.unreadable_messages,
                 **took,
+                "outlook": wanted().as_json() if wanted is not None and summary.findings else None,
             }
         )
-    return []
 
 
-def _print_text(path: Path, found: Verification, findings: list[Finding], took_ms: float) -> None:
-    from gantrymq.cli.lines import print_line
+def _print_text(
+    path: Path, found: Verification, groups: _Groups, took_ms: float, wanted: Callable[[], Outlook] | None
+) -> None:
     from gantrymq.cli.text import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
-    for finding in findings:
-        print_line(_line(finding))
+    groups.print()
     summary = found.summary
-    more = summary.findings + summary.notes - len(findings)
-    if more:
-        print(f"… and {count_text(more, 'finding')} more (--json prints all)")
     rate = f", {size_text(summary.record_bytes * 1000 / took_ms)}/s" if summary.record_bytes > _WORTH_A_RATE else ""
     lost = summary.unreadable_messages
     pairs = [
@@ -136,23 +157,60 @@ def _print_text(path: Path, found: Verification, findings: list[Finding], took_m
         *((kind, str(count)) for kind, count in sorted(summary.kinds.items())),
         ("took", f"{span_text(took_ms)}{rate}"),
     ]
+    if summary.findings:
+        pairs += next_steps(path, groups.damaged, wanted() if wanted is not None else None)
     verdict = count_text(summary.findings, "finding") if summary.findings else "nothing is damaged"
     notes = f", {count_text(summary.notes, 'note')}" if summary.notes else ""
     print_pairs(f"{path}: {verdict}{notes}", pairs)
 
 
-_SHOWN = 200
+_GROUPS = 200
+_SHOWN = 3  # of a group
 _WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
 
 
-def _kept(found: Verification, took: dict[str, float]) -> list[Finding]:
-    """The first findings; all are gone through."""
-    kept: list[Finding] = []
+class _Groups:
+    """Findings by level, kind and file: how many there are, and the first ones of each."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Level, Kind, Path], tuple[list[Finding], int]] = {}
+        self._more = 0
+        self.damaged: set[tuple[Kind, Path]] = set()
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding; what it says is kept for the first ones alone."""
+        key = finding.level, finding.kind, finding.path
+        if finding.level.value == "damage":
+            self.damaged.add((finding.kind, finding.path))
+        if key not in self._groups and len(self._groups) == _GROUPS:
+            self._more += 1
+            return
+        kept, count = self._groups.get(key, ([], 0))
+        self._groups[key] = [*kept, finding][:_SHOWN], count + 1
+
+    def print(self) -> None:
+        """A line for each group, and for its first findings where there are several."""
+        from gantrymq.cli.lines import print_line
+        from gantrymq.cli.text import count_text
+
+        for (level, kind, path), (kept, count) in self._groups.items():
+            if count > len(kept):
+                print_line(
+                    f"{level.value:6}  {kind.value:24}  {path}: {count_text(count, 'finding')}, the first of them:"
+                )
+            for finding in kept:
+                print_line(_line(finding))
+        if self._more:
+            print(f"… and {count_text(self._more, 'finding')} more in other files (--json prints all)")
+
+
+def _grouped(found: Verification, took: dict[str, float]) -> _Groups:
+    """All findings are gone through."""
+    groups = _Groups()
     with _timed(took):
         for finding in found:
-            if len(kept) < _SHOWN:
-                kept.append(finding)
-    return kept
+            groups.add(finding)
+    return groups
 
 
 def _line(finding: Finding) -> str:

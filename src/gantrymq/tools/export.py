@@ -100,7 +100,12 @@ class RecordExport:
         keep &= places >= np.array([*self._begins, 0])[numbers]
         self._choose(batch, numbers, places, keep)
         keep &= self._plan.selection.rows(batch)
-        if self._target is None or not keep.any():
+        if keep.any():
+            self.take(batch, numbers, places, keep)
+
+    def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
+        """Hand on the rows of the records that count."""
+        if self._target is None:
             return
         chosen = batch.take(keep)
         chosen.believe_places()

@@ -1,0 +1,103 @@
+"""What ``salvage`` would keep of a damaged store, and what ``recover`` would cut of it.
+
+Both are found by doing the work without writing: the log is read as an export reads it, and the recovery runs over a
+private view of the files.
+
+Thread rule: one thread; a second one reads ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import GantrymqError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.recovery import Progress
+from gantrymq.tools.export import RecordExport
+from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
+from gantrymq.tools.export_parts import ExportReport
+from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """``kept`` messages are whole, ``lost`` ones are known to be lost.
+
+    A recovery cuts ``cut`` messages, of which ``cut_whole`` are whole; ``refusal`` says why there can be none, and the
+    cut is unknown then.
+    """
+
+    kept: int
+    lost: int
+    cut: int | None
+    cut_whole: int | None
+    refusal: str | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The object that ``--json`` prints."""
+        return {
+            "salvageKeeps": self.kept,
+            "lostMessages": self.lost,
+            "recoverCuts": self.cut,
+            "recoverCutsWhole": self.cut_whole,
+            "recoverRefuses": self.refusal,
+        }
+
+
+class _Count(RecordExport):
+    """Counts the messages, and those at ``end`` of the log or behind it."""
+
+    def __init__(self, plan: ExportPlan, end: int) -> None:
+        super().__init__(plan, None, ExportReport())
+        self._end = end
+        self.kept = self.behind = 0
+
+    def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
+        """Count the records of a batch that count."""
+        self.kept += int(keep.sum())
+        self.behind += int((keep & (places >= self._end)).sum())
+
+
+def look_ahead(
+    path: Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Outlook:
+    """The outlook of the store at ``path``. Raises NotAStoreError, StorePermissionError."""
+    fs, config = RealFileSystem(), config or MessageStoreConfig()
+    end, refusal = _recovered_end(path, config, given)
+    plan = plan_export(fs, StorePaths.of(path, config), config, given, ExportSelection(), decompress=False)
+    count = _Count(plan, end)
+    found = count.run(plan.files, progress)
+    choices = choices_of(fs, plan, count.runs.by_queue)
+    needed, true_queues = needed_choices(plan, count.runs.by_queue, choices), misnamed(fs, plan, found, choices)
+    if needed or true_queues:
+        count = _Count(replace(plan, choices=needed, true_queues=true_queues), end)
+        found = count.run(plan.files, progress)
+        choices = choices_of(fs, plan, count.runs.by_queue)
+    account = account_of(fs, plan, found, choices, {}, true_queues)
+    if refusal is not None:
+        return Outlook(count.kept, account.message_count, None, None, refusal)
+    damaged = sum(one.count for one in account.messages if one.phy_offset >= end)
+    return Outlook(count.kept, account.message_count, count.behind + damaged, count.behind)
+
+
+def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str]) -> tuple[int, str | None]:
+    """Where a recovery would end the log; or why there can be none."""
+    try:
+        with StoreReader.open(path, config, given=given) as reader:
+            return reader.max_phy_offset, str(reader.problems[0]) if reader.problems else None
+    except (GantrymqError, OSError) as error:
+        return 0, str(error)

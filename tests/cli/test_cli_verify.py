@@ -1,0 +1,111 @@
+"""The end of ``verify``: which command helps, and what it would cost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_cases import Run
+
+from gantrymq.clock import ManualClock
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from store_cases import NOON_MS, SMALL_KEYS, await_dispatch, open_store
+
+SETS = [word for key, value in SMALL_KEYS.items() for word in ("--set", f"{key}={value}")]
+MESSAGES = 200
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A closed store of several files, and where its messages lie."""
+    path = tmp_path_factory.mktemp("whole") / "store"
+    with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS)) as store:
+        places = [store.put(Message("orders", b"%06d" % number * 30)).phy_offset for number in range(MESSAGES)]
+        await_dispatch(store)
+    return path, places
+
+
+@pytest.fixture
+def store(whole: tuple[Path, list[int]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole[0], tmp_path / "store"))
+
+
+def flip_body(store: Path, place: int) -> None:
+    path = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= place)
+    with path.open("r+b") as file:
+        file.seek(place - int(path.name) + 88)
+        file.write(b"\xff")
+
+
+def outlook(gantrymq: Run, store: Path) -> dict[str, object]:
+    summary = gantrymq("store", "verify", store, *SETS, "--json").lines[-1]
+    shown: dict[str, object] = summary["outlook"]
+    return shown
+
+
+def test_what_salvage_keeps_and_recover_cuts_is_what_they_do(
+    gantrymq: Run, whole: tuple[Path, list[int]], store: Path, tmp_path: Path
+) -> None:
+    flip_body(store, whole[1][-8])
+    text = gantrymq("store", "verify", store, *SETS).text
+    assert f"next        gantrymq store salvage {store} OUT keeps 199 messages; 1 message known to be lost" in text
+    assert f"gantrymq store recover {store} would cut 8 messages, among them 7 whole ones" in text
+    expected = {"salvageKeeps": 199, "lostMessages": 1, "recoverCuts": 8, "recoverCutsWhole": 7, "recoverRefuses": None}
+    assert outlook(gantrymq, store) == expected
+    saved = gantrymq("store", "salvage", store, tmp_path / "out", *SETS, "--json").lines[0]
+    assert saved["records"] == 199
+    recovered = gantrymq("store", "recover", store, *SETS, "--json").lines[0]
+    assert recovered["queueUnitsCut"] == 8
+
+
+def test_damage_far_from_the_end_is_nothing_that_recover_cuts(
+    gantrymq: Run, whole: tuple[Path, list[int]], store: Path
+) -> None:
+    flip_body(store, whole[1][3])
+    assert outlook(gantrymq, store)["recoverCuts"] == 0
+    text = gantrymq("store", "verify", store, *SETS).text
+    assert "would cut no message, and leave the damage" in text
+
+
+def test_queues_are_rebuilt_from_a_whole_log(gantrymq: Run, store: Path) -> None:
+    shutil.rmtree(store / "consumequeue/orders")
+    text = gantrymq("store", "verify", store, *SETS).text
+    assert (
+        f"gantrymq store rebuild {store} makes queues and index again from the log, which has all 200 messages" in text
+    )
+    assert gantrymq("store", "rebuild", store, *SETS).code == 0
+    done = gantrymq("store", "verify", store, *SETS)
+    assert (done.code, "next " in done.text) == (0, False)
+
+
+def test_why_recover_refuses_is_told(gantrymq: Run, store: Path) -> None:
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    shown = outlook(gantrymq, store)
+    assert shown["recoverCuts"] is None
+    assert "is missing" in str(shown["recoverRefuses"])
+    assert f"gantrymq store recover {store} refuses: " in gantrymq("store", "verify", store, *SETS).text
+
+
+def test_the_outlook_may_be_left_out(gantrymq: Run, whole: tuple[Path, list[int]], store: Path) -> None:
+    flip_body(store, whole[1][-8])
+    done = gantrymq("store", "verify", store, *SETS, "--no-outlook", "--json")
+    assert (done.code, done.lines[-1]["outlook"]) == (1, None)
+    assert "keeps what is whole" in gantrymq("store", "verify", store, *SETS, "--no-outlook").text
+
+
+def test_findings_are_grouped_by_file_and_kind(gantrymq: Run, whole: tuple[Path, list[int]], store: Path) -> None:
+    for place in whole[1][1:11]:
+        flip_body(store, place)
+    lines = gantrymq("store", "verify", store, *SETS, "--no-outlook").text.splitlines()
+    groups = [line for line in lines if "findings, the first of them:" in line]
+    assert groups
+    assert all("record-crc" in line for line in groups)
+    assert len([line for line in lines if line.startswith("damage")]) < 10
+    assert (
+        len(
+            [line for line in gantrymq("store", "verify", store, *SETS, "--json").lines if line["kind"] == "record-crc"]
+        )
+        == 10
+    )
