@@ -17,6 +17,7 @@ from spark_cases import Row, expected_rows, fields, rows_of
 from gantrymq.errors import NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.spark import RocketMQDataSource, places
+from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.places import NamedStore, Place
 from gantrymq.spark.store_view import StoreView
 from store_cases import SMALL, numbered, open_store
@@ -235,3 +236,65 @@ def test_messages_whose_queue_is_missing_are_named(
     caplog.clear()
     rows_of(f"{scheme}{tmp_path}", subscribe="orders")
     assert "topic lost" not in caplog.text
+
+
+ENDS = {
+    "last file gone": lambda store: log_file(store, -1).unlink(),
+    "last two files gone": lambda store: [log_file(store, -1).unlink() for _ in range(2)],
+    "last file cut": lambda store: os.truncate(log_file(store, -1), 300),
+    "last file empty": lambda store: os.truncate(log_file(store, -1), 0),
+    "last file zeroed": lambda store: log_file(store, -1).write_bytes(bytes(FILE_BYTES)),
+}
+
+
+@pytest.mark.parametrize("harm", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}], ids=["all", "a topic"])
+def test_a_log_that_ends_before_its_queues_is_data_loss(
+    store: Path, harm: Callable[[Path], None], options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    harm(store)
+    with pytest.raises(DataLossError, match=r"queue 0: the messages at offsets \d+ to 599 are gone: the log in"):
+        rows_of(store, **options)
+    found = {row["queue_offset"] for row in rows_of(store, failOnDataLoss=False, **options)}
+    assert found == set(range(len(found)))
+    assert f"the messages at offsets {len(found)} to 599 are gone" in caplog.text
+    caplog.clear()
+    (store / "abort").touch()  # after a crash a recovery cuts such units, which is as usual
+    assert {row["queue_offset"] for row in rows_of(store, **options)} == found
+    assert (
+        f"after a crash, going on behind: topic orders, broker broker-a, queue 0: the messages at offsets {len(found)}"
+        in (caplog.text)
+    )
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_remote_log_that_ends_before_its_queues_is_data_loss(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log_file(store, -1).unlink()
+    with pytest.raises(DataLossError, match=r"queue 0: the messages at offsets \d+ to 599 are gone: the log in"):
+        rows_of(f"{SCHEME}{store}")
+    found = {row["queue_offset"] for row in rows_of(f"{SCHEME}{store}", failOnDataLoss=False)}
+    assert f"the messages at offsets {len(found)} to 599 are gone" in caplog.text
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
+@pytest.mark.usefixtures("elsewhere")
+def test_a_batch_of_whole_queues_needs_no_file_of_a_queue(store: Path, number: int, scheme: str) -> None:
+    make_store(store, 50, topic="others")  # behind them in the log
+    sorted((store / "consumequeue" / "orders" / "0").iterdir())[number].unlink()
+    rows = rows_of(f"{scheme}{store}", subscribe="orders", failOnDataLoss=False)
+    assert [row["queue_offset"] for row in rows] == list(range(600))
+
+
+def test_every_record_that_a_lenient_read_passes_over_is_in_a_range_it_logs(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(log_file(store, 2), log_file(store, 1))
+    raw = bytearray(log_file(store, 3).read_bytes())
+    raw[:5000] = bytes(5000)
+    log_file(store, 3).write_bytes(raw)
+    rows_of(store, failOnDataLoss=False)
+    assert f"no readable record at offset {FILE_BYTES}: it says that it lies elsewhere; so do" in caplog.text
+    assert (
+        f"at offset {3 * FILE_BYTES}: zeros; passed over are the physical offsets {3 * FILE_BYTES} to 5" in caplog.text
+    )

@@ -44,12 +44,12 @@ def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
     return moved
 
 
-def report(losses: list[str], *, fail: bool) -> None:
-    """Raise DataLossError, or log what is lost."""
+def report(losses: list[str], *, fail: bool, allowed_by: str = "failOnDataLoss=false") -> None:
+    """Raise DataLossError, or log what is lost and what allows it."""
     if losses and fail:
         raise DataLossError(losses)
     for loss in losses:
-        _LOGGER.warning("failOnDataLoss=false, going on behind: %s", loss)
+        _LOGGER.warning("%s, going on behind: %s", allowed_by, loss)
 
 
 def missing(low: int, high: int) -> str:

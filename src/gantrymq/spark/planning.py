@@ -45,7 +45,12 @@ def plan_runs(
     ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
     where messages with wanted keys lie. Raises DataLossError where a file of the log is missing or too short.
     """
-    begins = {key: _message(view, one.queue, one.low).begin if len(one) else view.begin for key, one in wanted.items()}
+    begins = {
+        key: _message(view, one.queue, one.low).begin
+        if len(one) and not (whole and view.begins_late(one.queue))
+        else view.begin
+        for key, one in wanted.items()
+    }
     bounds = {key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()}
     stretches = [Span(view.begin, view.end)]
     if not whole or selection != Selection():

@@ -12,8 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-import numpy as np
-
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
@@ -160,8 +158,7 @@ class _PieceReader:
                 yield self._selected(chunk, position, count)
             position += used
             if bad_sector is not None and not used:  # in the record at ``position``
-                self._lose(bad_sector)
-                position, wanted = next_record(piece, position + 1), CHUNK_BYTES
+                position, wanted = self._pass_over(bad_sector, position), CHUNK_BYTES
                 continue
             size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
             rest = piece.stop - position
@@ -173,8 +170,8 @@ class _PieceReader:
             elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
                 wanted = size
             else:
-                self._lose(CorruptRecordError(str(piece.place), position, _REASONS[code]))
-                position, wanted = next_record(piece, position + 1), CHUNK_BYTES
+                error = CorruptRecordError(str(piece.place), position, _REASONS[code])
+                position, wanted = self._pass_over(error, position), CHUNK_BYTES
 
     def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:
         """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
@@ -184,9 +181,21 @@ class _PieceReader:
         batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(wanted)
         right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + position
         if not right.all():
-            wrong = int(batch.row(codes.POS)[np.flatnonzero(~right)[0]])
-            self._lose(CorruptRecordError(path, position + wrong, "it says that it lies elsewhere"))
+            wrong = batch.row(codes.POS)[~right] + position
+            more = f"; so do {len(wrong) - 1} more, up to offset {int(wrong[-1])}" if len(wrong) > 1 else ""
+            self._lose(CorruptRecordError(path, int(wrong[0]), f"it says that it lies elsewhere{more}"))
         return batch.take(right)
+
+    def _pass_over(self, error: StoreError, position: int) -> int:
+        """Where the next record begins; raises ``error``, or logs it with what is passed over."""
+        if self._fail:
+            raise error
+        found = next_record(self._piece, position + 1)
+        _LOGGER.warning(
+            "failOnDataLoss=false, going on behind: %s; passed over are the physical offsets %d to %d",
+            *(error, position, found - 1),
+        )
+        return found
 
     def _lose(self, error: StoreError) -> None:
         if self._fail:

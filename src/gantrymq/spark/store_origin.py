@@ -45,12 +45,34 @@ class StoreOrigin:
                     self._found[key] = queue
                     if (topic, queue_id) in view.replaced:
                         self._replaced[key] = replaced(view.replaced[topic, queue_id])
+        self._report_lost_ends()
         extents = self._without_messages()
         extents |= {key: QueueExtent(queue.min_offset, queue.max_offset) for key, queue in self._found.items()}
         self._selection.require_assigned(extents)
         self._selection.report_missing(extents)
         self._extents = dict(sorted(extents.items()))
         return self._extents
+
+    def _report_lost_ends(self) -> None:
+        """Raise DataLossError, or log it, where a closed store's log ends in front of what its queues name.
+
+        After a crash that is as usual: what was not flushed is cut. So there it is logged only.
+        """
+        for broker, view in self._views.items():
+            if not view.has_lost_ends:
+                continue
+            view.has_lost_ends = False
+            ends = f"the log in {view.place} ends at physical offset {view.end}, in front of them"
+            lost = view.lost_ends()
+            losses = [
+                f"{key}: {missing(gone.start, gone.stop)}: {ends}"
+                for key, queue in self._found.items()
+                if key.broker == broker and (gone := lost.get((queue.topic, key.queue_id))) is not None
+            ]
+            if view.reader.last_exit_ok:
+                report(losses, fail=self._options.fail_on_data_loss)
+            else:
+                report(losses, fail=False, allowed_by="after a crash")
 
     def _without_messages(self) -> Extents:
         """The queues that chosen topics have by their configuration, none of which need have been written to.

@@ -23,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError, WrongFileSizeError
-from gantrymq.format.names import COMMIT_LOG, CONSUME_QUEUE, offset_name
+from gantrymq.format.checkpoint import decode_checkpoint
+from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError, message_at
 from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
 from gantrymq.spark.log_run import LogPiece
 from gantrymq.spark.log_tail import LogChangedError, LogTail
-from gantrymq.spark.places import NamedStore, Place, log_files
+from gantrymq.spark.places import NamedStore, Place, content_of, log_files
 from gantrymq.spark.record_places import record_at_or_after
 from gantrymq.spark.remote_store import RemoteQueue, RemoteStore, files_in
 from gantrymq.spark.store_presence import require_log
@@ -42,6 +43,7 @@ _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
 _GUIDES = 8
 _CLOSE_BEHIND_BYTES = 64 << 10  # what an object store gives as quickly as less
+_NEXT_FILES = 16
 _NEVER_MS = -(1 << 63)
 
 
@@ -143,6 +145,8 @@ class StoreView:
         """Up to which offset the last refresh found other messages in a queue than were there: recreated, or cut."""
         self.is_new = True
         """Whether the store was opened since somebody set it to False, so that queues may have been recreated."""
+        self.has_lost_ends = True
+        """The same for ``lost_ends``, which need be told once."""
         self._log = store.place / COMMIT_LOG
         self._file_marks: dict[int, LogMark] = {}
         self._files: list[int] = []
@@ -220,7 +224,7 @@ class StoreView:
         if not self._files:
             require_log(self.place)
         self._file_marks.clear()
-        self.is_new = True
+        self.is_new = self.has_lost_ends = True
         self.reader = open_reader(self.place)
         stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
@@ -276,14 +280,59 @@ class StoreView:
         begins = np.concatenate([*self._tail.phy_offsets, [self.end]])
         return begins[np.searchsorted(begins, places, side="right")] - places
 
+    def lost_ends(self) -> dict[tuple[str, int], range]:
+        """The queue offsets whose units name places behind the end of the log: its last files are not there, or cut.
+
+        A recovery cuts such units, so they are taken from the files.
+        """
+        reader = self.reader
+        if isinstance(reader, StoreReader) and not reader.recovery.queue_units_cut:
+            return {}
+        found = {}
+        for key, queue in self.queues.items():
+            raw = queue.stored
+            if not isinstance(raw, RemoteQueue):
+                raw = RemoteQueue(*key, self._queue_directory(queue), 0)
+            lost = range(raw.find_first(self.end), raw.max_offset)
+            if lost and self._has_reached(raw, lost.start):
+                found[key] = lost
+        return found
+
+    def _has_reached(self, queue: RemoteQueue, queue_offset: int) -> bool:
+        """Whether the log had the place that a unit names behind its end; else the unit is damaged.
+
+        The checkpoint tells. That of 4.x does not: there a place counts that lies in one of the next files.
+        """
+        told = decode_checkpoint(content_of(self.place / CHECKPOINT))
+        reached = max(told.confirm_phy_offset, told.logics_physical_offset)
+        if reached > 0:
+            return reached > self.end
+        unit = queue.entry(queue_offset)
+        return unit is not None and unit.phy_offset < self.end + _NEXT_FILES * self.reader.log.file_size
+
+    def begins_late(self, queue: QueueView) -> bool:
+        """Whether a queue's first file may be missing: that retention deleted the one in front of it does not show.
+
+        Retention leaves a file of a queue until its last message is gone, so the first unit of the next one is, too.
+        """
+        files = files_in(self._queue_directory(queue))
+        if not files or not files[0].begin or queue.stored is None:
+            return False
+        first = queue.stored.entry(files[0].begin // UNIT_SIZE)
+        return first is not None and first.size_bytes != BLANK_UNIT_SIZE and first.phy_offset >= self.begin
+
+    def _queue_directory(self, queue: QueueView) -> Place:
+        return self.place / CONSUME_QUEUE / queue.topic / str(queue.queue_id)
+
     def goes_on(self, queue: QueueView) -> bool:
         """Whether something is written behind what was taken for a queue's last unit, or close behind it.
 
         Its last file reads as zeros from where it ends; else a damaged unit was taken for the end, or a writer goes on.
+        Where it ends with its last file, the next one may be missing.
         """
-        files = files_in(self.place / CONSUME_QUEUE / queue.topic / str(queue.queue_id))
+        files = files_in(self._queue_directory(queue))
         end = queue.tail.start * UNIT_SIZE
-        if not files or end < files[-1].begin:
+        if not files or end < files[-1].begin or end >= files[-1].begin + files[-1].size_bytes:
             return bool(files)
         last = files[-1]
         behind = bytearray(max(min(last.begin + last.size_bytes - end, _CLOSE_BEHIND_BYTES), 0))
