@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from broker_cases import BrokerCase, messages_of
 
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.format.record import encode_record
 from gantrymq.model.message import StoredMessage, message_id
 from gantrymq.remoting.codes import ResponseCode
@@ -113,3 +117,20 @@ async def test_a_message_that_waits_for_its_delay_is_sent_back(broker: BrokerCas
     await broker.send("T", b"delayed", properties={"DELAY": "5"})
     await broker.dispatched(1, "SCHEDULE_TOPIC_XXXX", 4)
     assert (await send_back(broker, 0)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.asyncio
+async def test_only_so_many_offsets_without_a_queue_are_looked_for_at_once(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.heart_beat()
+    offset = await send_forged(broker, "never", 0)
+    let_go = threading.Event()
+    monkeypatch.setattr(BrokerMessageStore, "is_record_start", lambda store, at: let_go.wait() and False)
+    views = [asyncio.ensure_future(view(broker, offset)) for _ in range(20)]
+    done, _ = await asyncio.wait(views, return_when=asyncio.FIRST_COMPLETED)
+    assert "try again" in str(next(iter(done)).result().remark)
+    assert (await broker.send()).code == ResponseCode.SUCCESS
+    let_go.set()
+    answers = [str(one.remark) for one in await asyncio.gather(*views)]
+    assert len([one for one in answers if "can not find message" in one]) == 16

@@ -12,7 +12,10 @@ from __future__ import annotations
 import asyncio
 
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.errors import RemotingError
 from gantrymq.model.message import StoredMessage
+
+_MOST_WALKS = 16
 
 
 class StoredRecords:
@@ -20,7 +23,8 @@ class StoredRecords:
 
     def __init__(self, store: BrokerMessageStore) -> None:
         self._store = store
-        self._one_walk = asyncio.Semaphore(1)  # each reads a file of the log: one at a time, whoever asks
+        self._one_walk = asyncio.Semaphore(1)  # each reads a file of the log
+        self._walks = 0
 
     def queued(self, phy_offset: int) -> StoredMessage | None:
         """The message at an offset to which its queue's unit points, or None."""
@@ -31,12 +35,20 @@ class StoredRecords:
         return message if unit is not None and unit[:2] == (message.phy_offset, message.size_bytes) else None
 
     async def find(self, phy_offset: int) -> StoredMessage | None:
-        """The message at an offset, with or without a unit, or None where no record begins."""
+        """The message at an offset, with or without a unit, or None where no record begins.
+
+        Raises RemotingError where too many that ask for messages without a unit wait already.
+        """
         message = self.queued(phy_offset)
         if message is not None or self._store.message_at(phy_offset) is None:
             return message
-        async with self._one_walk:
-            loop = asyncio.get_running_loop()
-            if not await loop.run_in_executor(None, self._store.is_record_start, phy_offset):
-                return None
-        return self._store.message_at(phy_offset)
+        if self._walks == _MOST_WALKS:
+            raise RemotingError(f"{_MOST_WALKS} other messages are being looked for in the log: try again")
+        self._walks += 1
+        try:
+            async with self._one_walk:
+                loop = asyncio.get_running_loop()
+                is_real = await loop.run_in_executor(None, self._store.is_record_start, phy_offset)
+        finally:
+            self._walks -= 1
+        return self._store.message_at(phy_offset) if is_real else None
