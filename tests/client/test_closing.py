@@ -328,3 +328,34 @@ def test_a_plain_client_that_is_dropped_leaves_no_descriptor(
     with pytest.warns(ResourceWarning, match="unclosed"):
         use_and_drop()
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "its descriptors are gone, the broker's too")
+
+
+UNCLOSED = """
+import sys
+from gantrymq import ConsumeFromWhere, Message, Producer, PushConsumer
+
+producer = Producer(sys.argv[1], send_msg_timeout_ms=20_000)
+seen = []
+consumer = PushConsumer(
+    sys.argv[1], consumer_group="unclosed", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    persist_consumer_offset_interval_ms=600_000,
+)
+consumer.subscribe("Closing")
+consumer.listen(lambda messages, context: seen.extend(messages))
+consumer.start()
+while len(seen) < 20:
+    pass
+for number in range(100):
+    producer.send_async(Message("Unclosed", b"x"))
+"""
+
+
+def test_a_program_that_ends_without_closing_its_clients_loses_neither_messages_nor_offsets(
+    broker: EmbeddedBroker,
+) -> None:
+    words = [sys.executable, "-c", textwrap.dedent(UNCLOSED), broker.namesrv]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert [line.count("was dropped without close()") for line in done.stderr.splitlines()] == [1, 1]
+    assert len(broker.messages("Unclosed")) == 100
+    assert broker.consumer_offsets("unclosed", "Closing") == {0: MESSAGES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -11,6 +12,8 @@ from weakref import finalize
 
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.logs import get_logger
+
+_AT_EXIT_SECONDS = 5.0
 
 Owner = TypeVar("Owner")
 
@@ -22,14 +25,17 @@ def close_when_dropped(
     loop: LoopThread,
     last: Callable[[], Coroutine[Any, Any, None]],
     then: Callable[[], None] | None = None,
+    *,
+    at_exit: bool = True,
 ) -> finalize[..., Owner]:
     """Once ``owner`` is collected, let ``last`` run in the thread and end it; ``then`` is called at the end.
 
-    Neither may lead to ``owner``. A line of the log and a ResourceWarning name what was not closed. Not at the end of
-    the program: its threads may stand still by then.
+    Neither may lead to ``owner``. A line of the log and a ResourceWarning name what was not closed. With ``at_exit``
+    the end of the program closes it as well, and waits a few seconds for that: what was sent leaves, what was consumed
+    is committed.
     """
     finalizer = finalize(owner, _dropped, type(owner).__name__, loop, last, then)
-    finalizer.atexit = False
+    finalizer.atexit = at_exit
     return finalizer
 
 
@@ -41,6 +47,8 @@ def _dropped(
 ) -> None:
     if loop.abandon(last, then):
         _say(kind)
+        if not threading.main_thread().is_alive():
+            loop.wait_ended(_AT_EXIT_SECONDS)
 
 
 def end_when_dropped(owner: Owner, last: Callable[[], Coroutine[Any, Any, None]]) -> finalize[..., Owner]:

@@ -142,6 +142,10 @@ class LoopThread:
         self._loop.call_soon_threadsafe(begin)
         return True
 
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until what closing or abandoning began has ended; whether it did in time."""
+        return self._ended.wait(timeout_s)
+
     def _begin_closing(self, last: Coroutine[Any, Any, None] | None, closer: int) -> bool:
         with self._lock:
             first = self._process.is_here and not self._closed

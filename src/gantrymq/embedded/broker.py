@@ -206,7 +206,7 @@ class EmbeddedBroker:
                     self._make_temporary()  # after a close, which took both
                 self._loop = LoopThread("embedded broker")
                 last = None if self._remove is None else partial(_remove, self._life.store_path, self._pid)
-                self._drops.append(close_when_dropped(self, self._loop, self._life.stop, last))
+                self._drops.append(close_when_dropped(self, self._loop, self._life.stop, last, at_exit=False))
             return self._loop
 
     def _make_temporary(self) -> None:
