@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,15 @@ from gantrymq import (
     StoreReader,
 )
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.errors import ConfigError, DiskError, MQBrokerError, RemotingError, StoreClosedError, StoreLockedError
+from gantrymq.errors import (
+    ConfigError,
+    DiskError,
+    MQBrokerError,
+    MQClientError,
+    RemotingError,
+    StoreClosedError,
+    StoreLockedError,
+)
 from gantrymq.fs.mortal import MortalFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import COMPRESSED
@@ -485,6 +493,26 @@ def test_a_store_that_stays_is_read_once_its_broker_is_closed(tmp_path: Path) ->
     with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
         producer.send(Message("orders", b"one"))
     assert broker.bodies("orders") == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda one: one.create_topic(" "), "create_topic: topic=' ' is not allowed: a text"),
+        (lambda one: one.create_topic("T", 0), "create_topic: queues=0 is not allowed: a whole number from 1"),
+        (lambda one: one.create_topic("T", "4"), "create_topic: queues='4' is not allowed"),
+        (lambda one: one.messages(None), "messages: topic=None is not allowed"),
+        (lambda one: one.bodies(b"T"), "bodies: topic=b'T' is not allowed"),
+        (lambda one: one.wait_for_messages("T", "1"), "wait_for_messages: count='1' is not allowed"),
+        (lambda one: one.wait_for_messages("T", 1, timeout_s=-1), "timeout_s=-1 is not allowed: a number of seconds"),
+        (lambda one: one.consumer_offsets("", "T"), "consumer_offsets: group='' is not allowed"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_words(call: Callable[[EmbeddedBroker], object], said: str) -> None:
+    broker = EmbeddedBroker()
+    with pytest.raises(MQClientError, match=re.escape(said)):
+        call(broker)
+    broker.close()
 
 
 # The file system below a kill

@@ -60,6 +60,13 @@ def number(least: int, most: int = (1 << 63) - 1) -> Rule:
     return rule
 
 
+def seconds(value: Any) -> float:
+    """A span of time."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError("a number of seconds from 0")
+    return value
+
+
 def address(value: Any) -> str:
     """The address of a broker."""
     if not isinstance(value, str) or not _ADDRESS.fullmatch(value):

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
 
+from gantrymq.client.arguments import checks_arguments, flag, number, seconds, text
 from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
@@ -31,10 +32,12 @@ from gantrymq.embedded import stored
 from gantrymq.embedded.life import BrokerLife, Settings
 from gantrymq.errors import RemotingError, StoreClosedError
 from gantrymq.model.message import StoredMessage
+from gantrymq.model.message_queue import MOST_QUEUES
 
 _LOOK_AGAIN_S = 0.02
 
 
+@checks_arguments(topic=text, queues=number(1, MOST_QUEUES), count=number(0), timeout_s=seconds, order=flag)
 class EmbeddedBroker:
     """A broker to test against, or to ship inside a program. Thread rule: any thread.
 
