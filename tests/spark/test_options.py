@@ -62,6 +62,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("maxBytesPerTrigger", "64m", "max_bytes_per_trigger", 64 << 20, {"0": "at least 1", "1x": "a number of bytes"}),
     ("maxBytesPerTrigger", "1000", "max_bytes_per_trigger", 1000, {"-1": "a number of bytes"}),
     ("onQueueReset", "LATEST", "on_queue_reset", "latest", {"none": "earliest, latest or fail"}),
+    ("store.storePathCommitLog", "/a,/b", "store_path_commit_log", ("/a", "/b"), {",": "names separated by commas"}),
     ("retiredBrokers", "a,b", "retired_brokers", ("a", "b"), {",": "names separated by commas"}),
     ("minOffsetsPerTrigger", "7", "min_offsets_per_trigger", 7, {"": "a whole number of at least 1"}),
     ("maxTriggerDelay", "15m", "max_trigger_delay_ms", 900_000, {"15": "with its unit", "soon": "with its unit"}),

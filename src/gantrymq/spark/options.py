@@ -42,6 +42,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     on_queue_reset: str | None = None
     retired_brokers: tuple[str, ...] = ()
+    store_path_commit_log: tuple[str, ...] = ()
     tags: str | None = None
     keys: tuple[str, ...] | None = None
     message_index_enable: bool = True
@@ -150,7 +151,7 @@ _OF_STREAMS = (
     *("on_queue_reset", "retired_brokers"),
 )
 _OF_CLUSTERS = ("access_key", "secret_key")
-_OF_PATHS = ("message_index_enable", "retired_brokers")
+_OF_PATHS = ("message_index_enable", "retired_brokers", "store_path_commit_log")
 
 
 def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
@@ -202,6 +203,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("failOnDataLoss", "fail_on_data_loss", texts.truth),
     ("onQueueReset", "on_queue_reset", texts.reset_policy),
     ("retiredBrokers", "retired_brokers", texts.names),
+    ("store.storePathCommitLog", "store_path_commit_log", texts.names),
     ("tags", "tags", texts.tags),
     ("keys", "keys", texts.names),
     ("messageIndexEnable", "message_index_enable", texts.truth),

@@ -16,8 +16,9 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,7 @@ from gantrymq.format.names import (
     parse_offset_name,
 )
 from gantrymq.store.geometry import UNFINISHED_SALVAGE
+from gantrymq.store.paths import StorePaths
 
 _LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
@@ -44,6 +46,7 @@ _OF_HADOOP = re.compile(r"^s3[an]://", re.IGNORECASE)  # as Hadoop calls what py
 _USUAL_NAME = "store"
 _BROKER_CONF = "broker.conf"
 _INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
+_LOG_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _DENIED_BY_S3 = "ACCESS_DENIED"  # pyarrow has no errno for it
 _MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
@@ -51,14 +54,29 @@ _MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A directory. ``uri`` names its file system, None the local one; ``path`` is spelt as that file system does."""
+    """A directory. ``uri`` names its file system, None the local one; ``path`` is spelt as that file system does.
+
+    ``logs`` are the directories of a store's commit log where storePathCommitLog puts it elsewhere. They come along
+    from the store to the log, which is all of them, and to its files.
+    """
 
     path: str
     uri: str | None = None
+    logs: tuple[str, ...] = ()
 
     def __truediv__(self, name: str) -> Place:
         """What lies in it."""
+        if self.is_log:
+            paths = [f"{directory.rstrip('/')}/{name}" for directory in self.logs]
+            return Place(next((path for path in paths if os.path.exists(path)), paths[0]), None, self.logs)
+        if self.logs and name == COMMIT_LOG:
+            return Place(self.logs[0], None, self.logs)
         return Place(f"{self.path.rstrip('/')}/{name}", self.uri)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is the commit log of a store that has it elsewhere: all directories of it."""
+        return self.path in self.logs
 
     @property
     def base_name(self) -> str:
@@ -68,6 +86,8 @@ class Place:
     @property
     def parent(self) -> Place:
         """What it lies in."""
+        if self.path.rpartition("/")[0] in self.logs:
+            return Place(self.logs[0], None, self.logs)
         return Place(self.path.rstrip("/").rpartition("/")[0] or "/", self.uri)
 
     def __str__(self) -> str:
@@ -88,12 +108,20 @@ def file_system(uri: str | None) -> Any:
     return _opened(uri)[0]
 
 
-def find_stores(paths: tuple[str, ...], broker_names: tuple[str, ...] = ()) -> list[NamedStore]:
+def find_stores(
+    paths: tuple[str, ...], broker_names: tuple[str, ...] = (), commit_log: tuple[str, ...] = ()
+) -> list[NamedStore]:
     """The stores that ``paths`` mean, in the order of their brokers' names.
+
+    ``commit_log`` are the directories of the commit log of the one store; without it a store that has no log file
+    itself has its log where its broker.conf says (storePathCommitLog).
 
     Raises ConfigError, NotAStoreError, and StoreError where a file system does not tell what is there.
     """
     places = [place for text in paths for place in _meant(text)]
+    if commit_log and (len(places) != 1 or places[0].uri is not None):
+        raise ConfigError("storePathCommitLog", ",".join(commit_log), "only for one store on a local path")
+    places = [replace(place, logs=commit_log or _told_commit_log(place)) for place in places]
     if broker_names and len(broker_names) != len(places):
         raise ConfigError("brokerName", ",".join(broker_names), f"a name for each store; there are {len(places)}")
     names = list(broker_names) or [_broker_name(place) for place in places]
@@ -191,6 +219,10 @@ def entries_of(place: Place) -> list[Any] | None:
     """
     from pyarrow import fs
 
+    if place.is_log:
+        each = [entries_of(Place(path)) for path in place.logs]
+        found = [entry for entries in each if entries is not None for entry in entries]
+        return None if all(entries is None for entries in each) else sorted(found, key=lambda one: str(one.base_name))
     try:
         entries = file_system(place.uri).get_file_info(fs.FileSelector(place.path))
     except _NOT_THERE:
@@ -265,6 +297,17 @@ def _broker_confs(place: Place) -> Iterator[dict[str, str]]:
         yield _properties(content_of(place.parent / _BROKER_CONF))
     except StorePermissionError:  # who may read the store need not have a right to what is around it
         return
+
+
+def _told_commit_log(place: Place) -> tuple[str, ...]:
+    """Where the commit log of a local store is by its broker.conf; nothing where it has files in the store itself."""
+    if place.uri is not None or log_files(place / COMMIT_LOG):
+        return ()
+    for conf in _broker_confs(place):
+        told = {key: text for key, text in conf.items() if key in _LOG_KEYS}
+        if told.get(_LOG_KEYS[0]):
+            return tuple(map(str, StorePaths.of(Path(place.path), read_settings(told).config).commit_logs))
+    return ()
 
 
 def _properties(raw: bytes) -> dict[str, str]:

@@ -94,7 +94,7 @@ def _require_origin(options: ReadOptions) -> None:
     if options.path:
         from gantrymq.spark.places import find_stores
 
-        find_stores(options.path, options.broker_name)
+        find_stores(options.path, options.broker_name, options.store_path_commit_log)
     elif options.tls:
         from gantrymq.spark.cluster import client_config, require_certificates
 

@@ -90,7 +90,9 @@ class StoreOrigin:
         }
 
     def _refresh(self) -> None:
-        stores = {store.broker: store for store in find_stores(self._options.path, self._options.broker_name)}
+        options = self._options
+        found = find_stores(options.path, options.broker_name, options.store_path_commit_log)
+        stores = {store.broker: store for store in found}
         self._require_stores(self._views.keys(), stores.keys())
         for broker in self._views.keys() - stores.keys():
             self._views.pop(broker).close()

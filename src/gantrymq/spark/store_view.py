@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.config.settings import PATH_SEPARATOR, MessageStoreConfig
 from gantrymq.errors import StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, offset_name
@@ -420,4 +421,7 @@ def _unread(start: int, piece: LogPiece) -> str:
 
 def open_reader(place: Place) -> StoreReader | RemoteStore:
     """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors."""
-    return StoreReader.open(Path(place.path), trusts_writer=True) if place.uri is None else RemoteStore(place)
+    if place.uri is not None:
+        return RemoteStore(place)
+    config = MessageStoreConfig(store_path_commit_log=PATH_SEPARATOR.join(place.logs))
+    return StoreReader.open(Path(place.path), config, trusts_writer=True)

@@ -73,7 +73,7 @@ def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | N
     given |= {name: text for name, text in _OPTIONS.items() if name.lower() not in named}
     # Here, for what Spark's own process raises later is an error of Spark.
     parsed = ReadOptions.parse({**given, "path": path}, streaming=False)
-    find_stores(parsed.path, parsed.broker_name)
+    find_stores(parsed.path, parsed.broker_name, parsed.store_path_commit_log)
     return spark.read.format("rocketmq").schema(COLUMNS).options(**given).load(path)
 
 
