@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from broker_cases import TIMEOUT_MS, BrokerCase
 
-from gantrymq.broker import long_polling
+from gantrymq.broker import consumers as consumers_module
+from gantrymq.broker import long_polling, queue_locks, statistics
+from gantrymq.broker import offsets as offsets_module
+from gantrymq.broker.clients import MAX_GROUPS, ClientChannel
+from gantrymq.broker.member_notices import MemberNotices
+from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.clock import ManualClock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingError
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import HeartbeatRequestHeader
-from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, GetTopicStatsInfoRequestHeader
 from gantrymq.remoting.transport.client import RemotingClient
@@ -182,3 +194,108 @@ async def test_questions_about_very_many_queues_let_others_in(broker: BrokerCase
         answered += 1
     assert answered > 20
     assert (await long).body.count(b'"minOffset":0') == ALL_QUEUES
+
+
+@pytest.mark.asyncio
+async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Path) -> None:
+    case = BrokerCase(tmp_path)
+    await case.start()
+    topics, groups = len(case.server.topics.table), len(case.server.groups.table)
+    case.server.config.broker = replace(
+        case.server.config.broker, max_topics=topics + 5, max_subscription_groups=groups + 5
+    )
+    codes = [(await case.send(f"T{number}")).code for number in range(7)]
+    assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SYSTEM_ERROR] * 2
+    refused = await case.send("Another")
+    assert "(maxTopics)" in str(refused.remark)
+    assert (await case.send("T1")).code == ResponseCode.SUCCESS
+    await case.dispatched(1, "T0")
+    codes = [(await case.pull("T0", consumer_group=f"G{number}")).code for number in range(7)]
+    assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST] * 2
+    await case.stop()
+
+
+@pytest.mark.asyncio
+async def test_an_offset_is_of_a_queue_that_the_topic_has(broker: BrokerCase) -> None:
+    await broker.send()
+    await broker.pull()
+
+    async def commit(queue_id: int) -> int:
+        header = UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=queue_id, commit_offset=1)
+        return (await broker.ask(header)).code
+
+    assert [await commit(number) for number in (0, 3, 4, 1 << 30, -1)] == [0, 0, 29, 29, 29]
+
+
+@pytest.mark.asyncio
+async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [ProducerData(group_name=f"P{number}") for number in range(MAX_GROUPS + 1)]
+    body, other = HeartbeatData(client_id="c", producer_data_set=names).encode(), RemotingClient()
+    answer = await other.invoke(
+        broker.server.address, RemotingCommand.request(HeartbeatRequestHeader(), body), TIMEOUT_MS
+    )
+    assert (answer.code, "members of 1000 groups" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+    monkeypatch.setattr(consumers_module, "MAX_SUBSCRIPTION_BYTES", 5000)
+    assert (await broker.heart_beat("Small")).code == ResponseCode.SUCCESS
+    large = await broker.heart_beat("Large", tuple(f"T{number}" for number in range(20)), client_id="c2")
+    assert (large.code, "as many as may be" in str(large.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+    assert (await broker.heart_beat("Small", version=2)).code == ResponseCode.SUCCESS
+    await other.close()
+    await broker.client.close()
+    while broker.server.consumers.groups or broker.server.producers.groups:
+        await asyncio.sleep(0.001)
+    assert (broker.server.consumers._held_bytes, broker.server.consumers._of_channel) == (0, {})
+    assert broker.server.producers._of_channel == {}
+    broker.client = RemotingClient()
+
+
+def test_locks_statistics_and_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MAX_LOCKS", 5)
+    locks, queues = RebalanceLockManager(), [MessageQueue("T", "b", number) for number in range(8)]
+    assert locks.lock("G", queues, "c", 0) == queues[:5]
+    assert locks.lock("G", queues, "c", 0) == queues[:5]
+    locks.unlock("G", queues[:2], "c")
+    assert locks.lock("H", queues, "d", 0) == queues[:2]
+    locks.expire(10**9)
+    assert len(locks.lock("G", queues, "c", 10**9)) == 5
+    monkeypatch.setattr(statistics, "MAX_ITEMS", 10)
+    stats = BrokerStatsManager()
+    for number in range(100):
+        stats.put(f"T{number}", 1, 100)
+        stats.got(f"G{number}", "T", 1, 100)
+    stats.sample(0)
+    assert (len(stats._items), len(stats._put_items), stats.put_total) == (10, 3, 100)
+    monkeypatch.setattr(offsets_module, "MAX_ENTRIES", 3)
+    offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
+    for number in range(3):
+        offsets.commit("G", "T", number, 7)
+    offsets.commit_pulled("G", "T", 9, 7)
+    with pytest.raises(RemotingError, match="3 queues of groups have an offset"):
+        offsets.commit("G", "T", 9, 7)
+    offsets.commit("G", "T", 2, 8)
+    offsets.remove_group("G")
+    offsets.commit("G", "T", 9, 7)
+    assert offsets.query("G", "T", 9) == 7
+
+
+@pytest.mark.asyncio
+async def test_members_of_a_large_group_are_told_in_rounds_that_changes_share() -> None:
+    told: list[int] = []
+
+    class Member:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def invoke_oneway(self, command: RemotingCommand) -> None:
+            told.append(self.number)
+
+    members = [ClientChannel(cast(Any, Member(number)), f"c{number}", 0, 0, 0) for number in range(300)]
+    notices = MemberNotices(lambda group: members)
+    for count in range(1, 301):
+        notices.changed("G", members[:count])
+    while notices._rounds:
+        await asyncio.sleep(0)
+    assert set(told[-300:]) == set(range(300))
+    assert len(told) <= sum(range(65)) + 2 * 300

@@ -229,7 +229,7 @@ async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_
     await case.start()
     case.server.groups.set_forbidden("G", "T", 2, forbidden=True)
     case.server.offsets.commit("G", "T", 0, 1)
-    monkeypatch.setattr(case.server.groups, "to_json", lambda: 1 / 0)
+    monkeypatch.setattr(case.server.groups, "snapshot", lambda: 1 / 0)
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
     assert kept["offsetTable"] == {"T@G": {"0": 1}}

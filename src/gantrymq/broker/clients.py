@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
+from gantrymq.errors import RemotingError
 from gantrymq.remoting.command import RemotingCommand
+
+MAX_GROUPS = 1_000  # of producers, and as many of consumers, that one connection has members of
 
 
 class Connected(Protocol):
@@ -42,3 +45,20 @@ class ClientChannel:
     ) -> None:
         self.channel, self.client_id, self.language, self.version = channel, client_id, language, version
         self.last_update_ms, self.account = now_ms, account
+
+
+def note_group(groups: dict[Connected, set[str]], channel: Connected, group: str) -> None:
+    """A connection has a member of a group; raises RemotingError where it has members of too many."""
+    of_channel = groups.setdefault(channel, set())
+    if len(of_channel) >= MAX_GROUPS:
+        raise RemotingError(f"a connection may have members of {MAX_GROUPS} groups")
+    of_channel.add(group)
+
+
+def forget_group(groups: dict[Connected, set[str]], channel: Connected, group: str) -> None:
+    """It has none any more."""
+    of_channel = groups.get(channel)
+    if of_channel is not None:
+        of_channel.discard(group)
+        if not of_channel:
+            del groups[channel]

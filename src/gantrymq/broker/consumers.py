@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from gantrymq.broker.clients import ClientChannel, Connected
+from gantrymq.broker.clients import ClientChannel, Connected, forget_group, note_group
+from gantrymq.errors import RemotingError
 from gantrymq.remoting.bodies.client import ConsumerData, SubscriptionData
 
+MAX_SUBSCRIPTION_BYTES = 32 << 20  # of all groups together
+_SUBSCRIPTION_BYTES, _TAG_BYTES = 400, 48
 BROADCASTING = "BROADCASTING"
 CLUSTERING = "CLUSTERING"
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
@@ -33,6 +36,7 @@ class ConsumerGroup:
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.pulled_ms: dict[str, int] = {}  # by topic, when it was last pulled without a heart-beat
         self.channels: dict[Connected, ClientChannel] = {}
+        self.size_bytes = 0  # what its subscriptions take
 
     @property
     def is_broadcast(self) -> bool:
@@ -86,6 +90,8 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroup] = {}
         self._pulling: dict[str, ConsumerGroup] = {}
         self._topics: dict[str, set[str]] = {}
+        self._of_channel: dict[Connected, set[str]] = {}
+        self._held_bytes = self._pulling_bytes = 0
         self._members_changed = members_changed
 
     @property
@@ -120,9 +126,14 @@ class ConsumerManager:
         with_subscriptions: bool = True,
         fingerprint: int = 0,
     ) -> bool:
-        """A heart-beat of a consumer; whether the group has changed."""
+        """A heart-beat of a consumer; whether the group has changed. Raises RemotingError where it is too much."""
         name = data.group_name
         group = self._groups.get(name)
+        size_bytes = _size_bytes(data.subscription_data_set) if with_subscriptions else 0
+        if self._held_bytes - (group.size_bytes if group is not None else 0) + size_bytes > MAX_SUBSCRIPTION_BYTES:
+            raise RemotingError(f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, as many as may be")
+        if group is None or client.channel not in group.channels:
+            note_group(self._of_channel, client.channel, name)
         if group is None:
             group = self._groups[name] = ConsumerGroup(name)
         group.fingerprint = fingerprint
@@ -131,6 +142,8 @@ class ConsumerManager:
             before = set(group.subscriptions)
             changed |= group.update_subscriptions(data.subscription_data_set)
             self._forget(name, before - group.subscriptions.keys())
+            self._held_bytes += size_bytes - group.size_bytes
+            group.size_bytes = size_bytes
         for topic in group.subscriptions:
             self._topics.setdefault(topic, set()).add(name)
         if changed and notify and not group.is_broadcast:
@@ -142,6 +155,7 @@ class ConsumerManager:
         group = self._groups.get(name)
         if group is None or group.channels.pop(channel, None) is None:
             return False
+        forget_group(self._of_channel, channel, name)
         self._drop_if_empty(group)
         if notify and not group.is_broadcast:
             self._members_changed(name, group.clients)
@@ -149,12 +163,20 @@ class ConsumerManager:
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""
-        for name in list(self._groups):
+        for name in list(self._of_channel.get(channel, ())):
             self.unregister(name, channel)
 
     def note_pull(self, name: str, model: str, subscription: SubscriptionData | None, now_ms: int) -> None:
-        """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo)."""
+        """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo).
+
+        Where the subscriptions of all who pull so take too much, a new one is not noted: only tools look at them.
+        """
         group = self._pulling.get(name)
+        old = group.subscriptions.get(subscription.topic) if group is not None and subscription is not None else None
+        grown = _size_bytes([subscription] if subscription is not None else []) - _size_bytes([old] if old else [])
+        if self._pulling_bytes + grown > MAX_SUBSCRIPTION_BYTES // 2:
+            return
+        self._pulling_bytes += grown
         if group is None:
             group = self._pulling[name] = ConsumerGroup(name)
         group.consume_type, group.message_model = CONSUME_PASSIVELY, model
@@ -175,6 +197,7 @@ class ConsumerManager:
         for group in list(self._pulling.values()):
             for topic in list(group.subscriptions):
                 if now_ms - group.pulled_ms[topic] > subscription_expired_ms:
+                    self._pulling_bytes -= _size_bytes([group.subscriptions[topic]])
                     del group.subscriptions[topic], group.pulled_ms[topic]
             if not group.subscriptions:
                 del self._pulling[group.name]
@@ -183,6 +206,7 @@ class ConsumerManager:
         if group.channels:
             return
         del self._groups[group.name]
+        self._held_bytes -= group.size_bytes
         self._forget(group.name, group.subscriptions)
 
     def _forget(self, group: str, topics: Iterable[str]) -> None:
@@ -192,3 +216,13 @@ class ConsumerManager:
             groups.discard(group)
             if not groups:
                 self._topics.pop(topic, None)
+
+
+def _size_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
+    """About what subscriptions take in memory."""
+    return sum(
+        _SUBSCRIPTION_BYTES
+        + 2 * (len(one.topic) + len(one.sub_string or "") + sum(map(len, one.tags_set)))
+        + _TAG_BYTES * (len(one.tags_set) + len(one.code_set))
+        for one in subscriptions
+    )

@@ -8,6 +8,7 @@ Source: ConsumerOffsetManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,9 +17,13 @@ from gantrymq.broker.persisted import in_hash_map_order, persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingError
 from gantrymq.remoting.bodies.group import ConsumerOffsetSerializeWrapper
+from gantrymq.remoting.bodies.topic import DataVersion
 
 SEPARATOR = "@"
+MAX_ENTRIES = 500_000
+_PARTS = 2
 # The rooms of the hash maps that RocketMQ writes groupTopicMap from: their order follows from them.
 _GROUPS_AT_FIRST, _TOPICS_AT_FIRST = 128, 8
 
@@ -44,6 +49,7 @@ class ConsumerOffsetManager:
         self._pulled: _Table = {}
         self._reset: _Table = {}
         self.edits = self._commits = 0
+        self._entries = 0  # that have come; what was removed is left out when there are too many
 
     def __len__(self) -> int:
         """How many queues have an offset."""
@@ -61,13 +67,24 @@ class ConsumerOffsetManager:
         return self._offsets.get(key, {}).get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the group has consumed."""
+        """Note how far the group has consumed. Raises RemotingError where there are too many queues with an offset."""
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
         if queues is None:
             queues = self._offsets[key] = {}
+        if queue_id not in queues and not self._has_room():
+            raise RemotingError(f"{MAX_ENTRIES} queues of groups have an offset, and no more are taken")
         queues[queue_id] = offset
         self._committed()
+
+    def _has_room(self) -> bool:
+        """Whether another queue may have an offset."""
+        if self._entries >= MAX_ENTRIES:
+            self._entries = sum(len(queues) for table in (self._offsets, self._pulled) for queues in table.values())
+        if self._entries >= MAX_ENTRIES:
+            return False
+        self._entries += 1
+        return True
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group has pulled; the committed offset where it never did."""
@@ -80,6 +97,8 @@ class ConsumerOffsetManager:
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}
+        if queue_id not in queues and not self._has_room():
+            return  # only tools look at it
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.edits += 1
@@ -187,21 +206,16 @@ class ConsumerOffsetManager:
         table = {key: dict(queues) for key, queues in self._offsets.items()}
         return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._version.value)
 
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Makes what consumerOffset.json holds of the tables as they are now; on any thread."""
+        resets = {key: queues for key, queues in self._reset.items() if queues}
+        return partial(
+            _to_json, self._version.value, _copy(self._offsets), _copy(self._pulled), _copy(resets)
+        )  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         """What consumerOffset.json holds."""
-        groups: dict[str, list[str]] = {}
-        for topic, group, _ in self.items():
-            groups.setdefault(group, []).append(topic)
-        resets = {key: queues for key, queues in self._reset.items() if queues}
-        return {
-            "dataVersion": persisted(self._version.value),
-            "groupTopicMap": {
-                group: in_hash_map_order(groups[group], _TOPICS_AT_FIRST)
-                for group in in_hash_map_order(groups, _GROUPS_AT_FIRST)
-            },
-            "offsetTable": persisted(self._offsets),
-            "pullOffsetTable": persisted(self._pulled),
-        } | ({"resetOffsetTable": persisted(resets)} if resets else {})
+        return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json held; raises msgspec.ValidationError."""
@@ -211,3 +225,24 @@ class ConsumerOffsetManager:
         self._reset = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
         if kept.data_version is not None:
             self._version.value = kept.data_version
+
+
+def _copy(table: _Table) -> _Table:
+    return {key: dict(queues) for key, queues in table.items()}
+
+
+def _to_json(version: DataVersion, offsets: _Table, pulled: _Table, resets: _Table) -> dict[str, Any]:
+    groups: dict[str, list[str]] = {}
+    for key in offsets:
+        parts = key.split(SEPARATOR)
+        if len(parts) == _PARTS:
+            groups.setdefault(parts[1], []).append(parts[0])
+    return {
+        "dataVersion": persisted(version),
+        "groupTopicMap": {
+            group: in_hash_map_order(groups[group], _TOPICS_AT_FIRST)
+            for group in in_hash_map_order(groups, _GROUPS_AT_FIRST)
+        },
+        "offsetTable": persisted(offsets),
+        "pullOffsetTable": persisted(pulled),
+    } | ({"resetOffsetTable": persisted(resets)} if resets else {})

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gantrymq.broker.long_answers import encode_in_slices
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
@@ -68,7 +69,7 @@ class BrokerOuterAPI:
         wrapper = self._wrapper(self._topics.table.values())
         body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
         broker = self._config.broker
-        raw = encode_compressed(body) if broker.compressed_register else body.encode()
+        raw = encode_compressed(body) if broker.compressed_register else await encode_in_slices(body)
         header = RegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
             broker_addr=self._address,

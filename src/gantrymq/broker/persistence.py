@@ -8,8 +8,9 @@ Source: ConfigManager, BrokerPathConfigHelper.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -33,8 +34,8 @@ class Table(Protocol):
         """A number that changes with the table."""
         ...
 
-    def to_json(self) -> dict[str, Any]:
-        """The table as it stands in its file, sharing nothing with it."""
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Makes the table as it stands in its file, as it is now. It may be called later, and on another thread."""
         ...
 
     def load(self, value: dict[str, Any]) -> None:
@@ -79,8 +80,8 @@ class ConfigPersistence:
             edits = table.edits
             if self._saved[name] == edits:
                 return
-            value = table.to_json()
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._files[name].save, value)
+            save = partial(_save, self._files[name], table.snapshot())
+            await asyncio.get_running_loop().run_in_executor(self._writer, save)
             self._saved[name] = edits
 
     async def save_all(self) -> None:
@@ -96,6 +97,10 @@ class ConfigPersistence:
     def close(self) -> None:
         """End the thread; save first."""
         self._writer.shutdown()
+
+
+def _save(file: ConfigFile, make: Callable[[], dict[str, Any]]) -> None:
+    file.save(make())
 
 
 def _load(table: Table, file: ConfigFile) -> None:

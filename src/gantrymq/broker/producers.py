@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gantrymq.broker.clients import ClientChannel, Connected
+from gantrymq.broker.clients import ClientChannel, Connected, forget_group, note_group
 
 EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
 
@@ -20,6 +20,7 @@ class ProducerManager:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connected, ClientChannel]] = {}
         self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by id; the newest comes last
+        self._of_channel: dict[Connected, set[str]] = {}
 
     @property
     def groups(self) -> Mapping[str, Mapping[Connected, ClientChannel]]:
@@ -30,11 +31,12 @@ class ProducerManager:
         """A heart-beat of a producer.
 
         A client id belongs to the account that came with it first, for as long as one of its connections is there:
-        replies to a client go to no other account that names its id.
+        replies to a client go to no other account that names its id. Raises RemotingError for too many groups.
         """
-        channels = self._groups.setdefault(group, {})
-        known = channels.get(client.channel)
+        known = self._groups.get(group, {}).get(client.channel)
         if known is None:
+            note_group(self._of_channel, client.channel, group)
+            channels = self._groups.setdefault(group, {})
             channels[client.channel] = client
             connections = self._clients.setdefault(client.client_id, {})
             if all(one.account == client.account for one in connections.values()):
@@ -52,6 +54,7 @@ class ProducerManager:
         client = channels.pop(channel, None)
         if client is None:
             return
+        forget_group(self._of_channel, channel, group)
         if not channels:
             del self._groups[group]
         connections = self._clients.get(client.client_id, {})
@@ -61,7 +64,7 @@ class ProducerManager:
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""
-        for group in list(self._groups):
+        for group in list(self._of_channel.get(channel, ())):
             self.unregister(group, channel)
 
     def expire(self, now_ms: int) -> None:

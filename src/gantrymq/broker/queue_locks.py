@@ -12,12 +12,16 @@ from gantrymq.model.message_queue import MessageQueue
 LOCK_MAX_LIVE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
 
 
+MAX_LOCKS = 100_000  # of all groups; beyond it no further queue is locked
+
+
 class RebalanceLockManager:
     """Locks by group and queue; one that was not renewed for 60 s is free again."""
 
     def __init__(self, max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
         self._max_live_ms = max_live_ms
         self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+        self._count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
         """The queues that are the client's now (tryLockBatch)."""
@@ -26,6 +30,10 @@ class RebalanceLockManager:
         for queue in queues:
             held = locks.get(queue)
             if held is None or held[0] == client_id or self._is_over(held, now_ms):
+                if held is None:
+                    if self._count >= MAX_LOCKS:
+                        continue
+                    self._count += 1
                 locks[queue] = (client_id, now_ms)
                 locked.append(queue)
         if locks:
@@ -39,6 +47,7 @@ class RebalanceLockManager:
             held = locks.get(queue)
             if held is not None and held[0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
 
@@ -49,6 +58,7 @@ class RebalanceLockManager:
             for group, locks in self._groups.items()
         }
         self._groups = {group: locks for group, locks in live.items() if locks}
+        self._count = sum(map(len, self._groups.values()))
 
     def is_all_expired(self, group: str, now_ms: int) -> bool:
         """Whether nobody of the group holds a queue: then it does not consume in order."""

@@ -22,6 +22,7 @@ from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.listening import ReservedPorts
 from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
+from gantrymq.broker.member_notices import MemberNotices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
@@ -50,14 +51,13 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.ready import load_kernels
-from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.consumer import NotifyConsumerIdsChangedRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
+from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.recovery import Progress
 
 _EXPIRE_INTERVAL_MS = 1_000
@@ -153,6 +153,7 @@ class BrokerServer:
         )
         self.kept.load()
         self.consumers = ConsumerManager(self._members_changed)
+        self._notices = MemberNotices(lambda name: group.clients if (group := self.consumers.group(name)) else [])
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
@@ -224,7 +225,7 @@ class BrokerServer:
         schedule.every("long polling, all", lambda: CHECK_INTERVAL_MS, self.holds.check)
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
-        schedule.every("statistics", lambda: SAMPLE_MS, lambda: self.stats.sample(monotonic_ms(self._clock)))
+        schedule.every("statistics", lambda: SAMPLE_MS, self._sample_stats)
         if self._acl is not None:
             schedule.every("access control", lambda: WATCH_INTERVAL_MS, self._acl.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
@@ -235,6 +236,10 @@ class BrokerServer:
         )
         if config.broker.enable_slave_acting_master:
             schedule.every("heart-beat", lambda: config.broker.broker_heartbeat_interval_ms, self.outer.heart_beat)
+
+    async def _sample_stats(self) -> None:
+        async for _ in in_slices(self.stats.samples(monotonic_ms(self._clock))):
+            pass
 
     def _sample_rates(self) -> None:
         self.store_stats.sample(self._clock.now_ms(), self.stats.put_total, self.stats.get_total)
@@ -299,9 +304,7 @@ class BrokerServer:
     def _members_changed(self, group: str, members: list[ClientChannel]) -> None:
         if not self.config.broker.notify_consumer_ids_changed_enable:
             return
-        for client in members:
-            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
-            client.channel.invoke_oneway(RemotingCommand.request(header))
+        self._notices.changed(group, members)
 
     def _channel_closed(self, channel: Channel) -> None:
         self.producers.channel_closed(channel)

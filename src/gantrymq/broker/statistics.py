@@ -8,7 +8,7 @@ Source: BrokerStatsManager, StatsItem, StatsItemSet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gantrymq.remoting.bodies.broker import BrokerStatsData, BrokerStatsItem
 
@@ -18,6 +18,7 @@ SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
 _OF_THE_BROKER = ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")
 
 SAMPLE_MS = 10_000
+MAX_ITEMS = 20_000
 # How many samples each span has, and how far they are apart: as with RocketMQ.
 _SPANS = ((7, SAMPLE_MS), (7, 600_000), (25, 3_600_000))
 
@@ -29,9 +30,11 @@ class _Item:
 
     def __init__(self) -> None:
         self.value = self.times = 0
-        self.samples: tuple[deque[tuple[int, int, int]], ...] = tuple(deque(maxlen=size) for size, _ in _SPANS)
+        self.samples: tuple[deque[tuple[int, int, int]], ...] = ()  # made with the first sample
 
     def sample(self, now_ms: int) -> None:
+        if not self.samples:
+            self.samples = tuple(deque(maxlen=size) for size, _ in _SPANS)
         for kept, (_, apart_ms) in zip(self.samples, _SPANS, strict=True):
             if not kept:
                 kept.append((now_ms - apart_ms, 0, 0))  # what came before the first sample counts
@@ -39,9 +42,9 @@ class _Item:
                 kept.append((now_ms, self.value, self.times))
 
     def over(self, span: int, now_ms: int) -> BrokerStatsItem:
-        kept = self.samples[span]
-        if not kept:
+        if not self.samples:
             return BrokerStatsItem()
+        kept = self.samples[span]
         began_ms, value, times = kept[0]
         gained, took_s = self.value - value, (now_ms - began_ms) / 1000
         average = gained / (self.times - times) if self.times > times else 0.0
@@ -66,6 +69,8 @@ class BrokerStatsManager:
     def _item(self, kind: str, key: str) -> _Item:
         item = self._items.get((kind, key))
         if item is None:
+            if len(self._items) >= MAX_ITEMS:
+                return _Item()  # counted nowhere: strangers choose the names of topics and groups
             item = self._items[kind, key] = _Item()
         return item
 
@@ -74,7 +79,9 @@ class BrokerStatsManager:
         self.put_total += messages
         items = self._put_items.get(topic)
         if items is None:
-            items = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
+            items = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
+            if (TOPIC_PUT_SIZE, topic) in self._items:
+                self._put_items[topic] = items
         for item, value in zip(items, (messages, size_bytes), strict=True):
             item.value += value
             item.times += puts
@@ -86,10 +93,16 @@ class BrokerStatsManager:
         self.add(GROUP_GET_SIZE, f"{topic}@{group}", size_bytes)
 
     def sample(self, now_ms: int) -> None:
-        """Keep where every sum is; called every ten seconds."""
+        """Keep where every sum is."""
+        for _ in self.samples(now_ms):
+            pass
+
+    def samples(self, now_ms: int) -> Iterator[None]:
+        """The same item by item, for a caller that lets others in between; called every ten seconds."""
         self._count_totals()
-        for item in self._items.values():
+        for item in list(self._items.values()):
             item.sample(now_ms)
+            yield
 
     def view(self, kind: str, key: str, now_ms: int) -> BrokerStatsData | None:
         """The sums and rates of a key, or None where nothing was counted (viewBrokerStatsData)."""

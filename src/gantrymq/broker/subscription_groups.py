@@ -7,7 +7,8 @@ Source: SubscriptionGroupManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from gantrymq.broker.persisted import persisted
 from gantrymq.broker.versions import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingError
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from gantrymq.remoting.bodies.topic import DataVersion
 
@@ -57,7 +59,7 @@ class SubscriptionGroupManager:
         may_create = broker.auto_create_subscription_group or (
             broker.enable_create_sys_group and names.is_system_group(group)
         )
-        if not may_create or names.wrong_group(group) is not None:
+        if not may_create or names.wrong_group(group) is not None or len(self._table) >= broker.max_subscription_groups:
             return None
         created = self._table[group] = SubscriptionGroupConfig(group_name=group)
         self._edited()
@@ -71,6 +73,9 @@ class SubscriptionGroupManager:
             current = old.attributes if old is not None else {}
             changed = alter(GROUP_ATTRIBUTES, current, group.attributes, create=old is None)
             ready.append(msgspec.structs.replace(group, attributes=changed))
+        most = self._config.broker.max_subscription_groups
+        if len(self._table) + sum(str(group.group_name) not in self._table for group in groups) > most:
+            raise RemotingError(f"there may be {most} subscription groups (maxSubscriptionGroups)")
         for group in ready:
             self._table[str(group.group_name)] = group
         self._edited()
@@ -112,10 +117,13 @@ class SubscriptionGroupManager:
             subscription_group_table=dict(chosen), forbidden_table=forbidden, data_version=self._version.value
         )
 
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Makes what subscriptionGroup.json holds of the table as it is now; on any thread."""
+        return partial(persisted, self.to_body())
+
     def to_json(self) -> dict[str, Any]:
         """What subscriptionGroup.json holds."""
-        value: dict[str, Any] = persisted(self.to_body())
-        return value
+        return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what subscriptionGroup.json held; raises msgspec.ValidationError."""

@@ -8,6 +8,7 @@ Source: TopicConfigManager, TopicSysFlag.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -215,6 +216,9 @@ class TopicConfigManager:
 
     def _put(self, topics: list[TopicConfig]) -> None:
         made = [name for topic in topics if (name := str(topic.topic_name)) not in self._table]
+        most = self._config.broker.max_topics
+        if made and len(self._table) + len(made) > most:
+            raise RemotingError(f"the broker has {len(self._table)} topics, and may have {most} (maxTopics)")
         for topic in topics:
             self._table[str(topic.topic_name)] = topic
             self._version.next()
@@ -228,10 +232,13 @@ class TopicConfigManager:
         chosen = self._table if topics is None else {str(one.topic_name): one for one in topics}
         return TopicConfigSerializeWrapper(topic_config_table=dict(chosen), data_version=self._version.value)
 
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Makes what topics.json holds of the table as it is now; on any thread."""
+        return partial(persisted, self.to_body())
+
     def to_json(self) -> dict[str, Any]:
         """What topics.json holds."""
-        value: dict[str, Any] = persisted(self.to_body())
-        return value
+        return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what topics.json held; raises RemotingCommandError or msgspec.ValidationError."""

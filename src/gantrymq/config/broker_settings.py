@@ -92,6 +92,9 @@ class BrokerConfig(StrangerLimits):
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
     acl_enable: bool = key("aclEnable", False, at_start=True)
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
+    # Not RocketMQ's: what sends, heart-beats and pulls of strangers may create.
+    max_topics: int = key("maxTopics", 50_000, least=1)
+    max_subscription_groups: int = key("maxSubscriptionGroups", 50_000, least=1)
     config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath", at_start=True)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.topics import TopicConfigManager, describe
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.client import GetConsumerListByGroupResponseBody
 from gantrymq.remoting.codes import ResponseCode
@@ -54,8 +54,13 @@ class ConsumerManageProcessor:
         group, topic = asked.consumer_group, asked.topic
         if group not in self._groups:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if topic not in self._topics:
+        config = self._topics.get(topic)
+        if config is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        queues = range(max(config.read_queue_nums, config.write_queue_nums))
+        if asked.queue_id not in queues and asked.queue_id not in (self._offsets.of(group, topic) or {}):
+            remark = f"queueId[{asked.queue_id}] is illegal, {describe(config)}"
+            return request.response(ResponseCode.INVALID_PARAMETER, remark)
         use_reset = self._config.broker.use_server_side_reset_offset
         if use_reset and self._offsets.has_reset(group, topic, asked.queue_id):
             return request.response(ResponseCode.SUCCESS, "Offset has been previously reset")
