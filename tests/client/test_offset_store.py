@@ -202,3 +202,32 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(scenario())
     assert [one.name for one in tmp_path.iterdir()] == ["offsets.json"]
     assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7
+
+
+def test_offsets_whose_file_is_empty_are_none_and_a_warning_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a full disk leaves of a file that is written in place, as RocketMQ's client does."""
+    path = tmp_path / "offsets.json"
+    path.touch()
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(path)
+        assert [await store.read_from_store(queue) for queue in QUEUES] == [None] * 3
+
+    asyncio.run(scenario())
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert f"path='{path}' reason='it is empty'" in caplog.text
+
+
+def test_many_queues_that_ask_a_file_of_offsets_at_once_give_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "offsets.json").mkdir()
+
+    async def scenario() -> None:
+        store = LocalFileOffsetStore(tmp_path / "offsets.json")
+        await asyncio.gather(*map(store.read_from_store, QUEUES))
+
+    asyncio.run(scenario())
+    assert len(caplog.records) == 1

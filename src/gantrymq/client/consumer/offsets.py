@@ -158,14 +158,17 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         self._path = path
         self._progress: dict[MessageQueue, int] = {}  # all that was to be written, and of that what could not be
         self._unwritten: dict[MessageQueue, int] = {}
-        self._writing = asyncio.Lock()
-        self._told = ToldOnce(interval_ms / 1000)
+        self._in_use = asyncio.Lock()
+        self._told, self._told_of_reading = ToldOnce(interval_ms / 1000), ToldOnce()
         self._is_foreign = False
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
         """What was persisted by this process, else what the file says."""
         known = self._progress.get(queue)
-        return known if known is not None else (await _aside(self._read)).get(queue)
+        if known is not None:
+            return known
+        async with self._in_use:
+            return (await _aside(self._read)).get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         """Write the file; queues it holds and we do not have keep their offsets."""
@@ -174,7 +177,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
             return
         self._progress |= ours
         self._unwritten |= ours
-        async with self._writing:
+        async with self._in_use:
             try:
                 written = dict(self._unwritten)
                 await _aside(lambda: self._write(written))
@@ -204,6 +207,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
                 raw = path.read_bytes()
                 if raw.strip():
                     return by_queue(decode_body(OffsetSerializeWrapper, raw).offset_table)
+                self._tell_unreadable(path, "it is empty")
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -216,7 +220,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         return {}
 
     def _tell_unreadable(self, path: Path, reason: str) -> None:
-        if self._told.is_due(path, reason):
+        if self._told_of_reading.is_due(path, reason):
             log.warning("a file of offsets cannot be read", path=str(path), reason=reason)
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
