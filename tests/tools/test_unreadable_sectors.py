@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from damage_cases import PATHS, SmallStore, small_store
 
+from gantrymq.errors import DiskError
 from gantrymq.fs.faulty import broken_disk
 from gantrymq.tools.findings import Kind
 from gantrymq.tools.salvage import salvage_store
@@ -93,3 +94,56 @@ def test_salvage_goes_on_without_what_it_cannot_read(store: SmallStore) -> None:
     report = salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
     assert (report.broken_config_files, report.config_files) == (["topics.json"], 1)
     assert report.records == 240
+
+
+class Unopened:
+    """A file system that does not open one file and does not list one directory."""
+
+    def __init__(self, fs: Any, *, file: Path | None = None, directory: Path | None = None) -> None:
+        self._fs, self._file, self._directory = fs, file, directory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    def open(self, path: Path, **options: Any) -> Any:
+        if path == self._file or (self._directory is not None and path.is_relative_to(self._directory)):
+            raise broken_disk(path)
+        return self._fs.open(path, **options)
+
+    def scan(self, path: Path) -> Any:
+        if self._directory is not None and path.is_relative_to(self._directory):
+            raise broken_disk(path)
+        return self._fs.scan(path)
+
+
+@pytest.mark.parametrize(
+    "directory", [PATHS.index, PATHS.config, PATHS.consume_queue, PATHS.consume_queue / "orders/1"]
+)
+def test_a_directory_that_cannot_be_listed_is_a_finding_and_salvage_goes_on(store: SmallStore, directory: Path) -> None:
+    store.make(PATHS.config / "topics.json", b"{}")
+    fs = Unopened(store.fs, directory=directory)
+    store.fs = fs  # type: ignore[assignment]
+    unreadable = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    assert [one.path for one in unreadable] == [directory.relative_to(PATHS.root)]
+    report = salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
+    assert directory in report.skipped_files
+    assert report.records == 240
+    assert not report.is_whole
+
+
+def test_the_commit_log_must_be_listed(store: SmallStore) -> None:
+    fs = Unopened(store.fs, directory=PATHS.commit_log)
+    with pytest.raises(DiskError, match="commitlog: Input/output error"):
+        salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
+
+
+def test_a_log_file_that_cannot_be_opened_is_lost_with_its_range_and_all_around_is_kept(store: SmallStore) -> None:
+    size = SMALL.mapped_file_size_commit_log
+    path = store.log_path(size)
+    fs = Unopened(store.fs, file=path)
+    report = salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
+    assert [(one.path, one.start, one.end, one.reason) for one in report.lost] == [(path, size, 2 * size, "unreadable")]
+    assert 0 < report.records < 240
+    store.fs = fs  # type: ignore[assignment]
+    [unreadable] = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    assert (unreadable.phy_offset, unreadable.length_bytes) == (size, size)

@@ -93,6 +93,10 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
     }
 
 
+def _why_skipped(path: Path) -> str:
+    return "the disk does not list this directory" if path.is_dir() else "its name is no offset of a file"
+
+
 def _name(store: Path, path: Path) -> str:
     from gantrymq.store.paths import StorePaths
 
@@ -113,7 +117,7 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
     pairs += report.account.lines(store, _SHOWN)
-    pairs += [("skipped", f"{_name(store, path)}: its name is no offset of a file") for path in report.skipped_files]
+    pairs += [("skipped", f"{_name(store, path)}: {_why_skipped(path)}") for path in report.skipped_files]
     units = count_text(report.queue_units, "entry")
     pairs.append(("made anew", f"{units} in {count_text(report.queues, 'queue')}"))
     pairs.append(("", f"{count_text(report.index_entries, 'entry')} of the index"))

@@ -30,8 +30,10 @@ from gantrymq.format.index import (
     key_hash,
 )
 from gantrymq.format.names import INDEX, is_index_name
+from gantrymq.fs.api import File
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.kernels.codes import INDEX_PAGE_BYTES
 from gantrymq.spark.log_file import LogFile, RangedBytes
 from gantrymq.spark.places import Place, entries_of, index_geometry
 from gantrymq.spark.remote_store import RemoteStore
@@ -93,10 +95,27 @@ def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:
     for entry in fs.scan(paths.index):
         if not is_index_name(entry.name) or entry.size_bytes != file_size(slots, entries):
             continue
-        file = _IndexFile(fs.open(paths.index / entry.name).map().data, slots, entries)
+        file = _IndexFile(_MappedBytes(fs.open(paths.index / entry.name)), slots, entries)
         if not is_whole and not file.is_flushed(flushed_ms):
             return
         yield file
+
+
+class _MappedBytes:
+    """The bytes of a mapped file, each page of which is asked for before it is looked at."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._data = file, file.map().data
+        self._is_there = bytearray(-(-len(self._data) // INDEX_PAGE_BYTES))
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """The bytes from ``part.start`` to ``part.stop``. Raises DiskError."""
+        start = part.start or 0
+        for page in range(start // INDEX_PAGE_BYTES, -(-min(part.stop, len(self._data)) // INDEX_PAGE_BYTES)):
+            if not self._is_there[page]:
+                self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
+                self._is_there[page] = 1
+        return self._data[part]
 
 
 def _remote_files(store: Place) -> Iterator[_IndexFile]:
@@ -113,7 +132,7 @@ class _IndexFile:
     """One file as it is in ``data``, which somebody may be writing."""
 
     def __init__(
-        self, data: memoryview | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
+        self, data: _MappedBytes | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
     ) -> None:
         self._data, self._slots, self._entries, self._most_steps = data, slots, entries, most_steps
 

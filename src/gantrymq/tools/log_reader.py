@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gantrymq.errors import StoreError
+from gantrymq.errors import DiskError, StoreError
 from gantrymq.format.record import (
     BLANK_SIZE,
     MAGIC_BLANK,
@@ -102,7 +102,13 @@ class LogFileReader:
 
     def __iter__(self) -> Iterator[LogEvent]:
         """Everything in the file. Raises FileNotFoundError, StorePermissionError."""
-        file = self._fs.open(self._entry.path)
+        try:
+            file = self._fs.open(self._entry.path)
+        except DiskError as error:
+            entry = self._entry
+            yield Unreadable(entry.path, entry.base, entry.end, error.cause)
+            yield FileEnd(entry, entry.base, RecordStop.HALF, entry.end)
+            return
         try:
             for event in self._events(file):
                 if self._unreadable:

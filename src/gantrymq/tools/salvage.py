@@ -28,6 +28,7 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
+from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_places import placed_files
 from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, correct_records, renumber
@@ -102,8 +103,9 @@ class _Salvage:
         build: Build,
         progress: Progress | None,
     ) -> None:
-        self._fs = fs
         self._source = StorePaths.of(source, config)
+        self._listed = ListedFileSystem(fs, self._source.commit_logs)
+        self._fs = self._listed.as_file_system()
         self._out = SalvageTarget(fs, target)
         self._target = StorePaths(self._out.work)
         self._config = config
@@ -122,6 +124,7 @@ class _Salvage:
         except BaseException:
             self._out.give_up()
             raise
+        self._report.skipped_files += self._listed.roots()
         return self._report
 
     def _make(self, files: list[LogFile], sizes: MessageStoreConfig) -> None:

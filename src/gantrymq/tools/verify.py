@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +37,7 @@ from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
+from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_names_check import see_foreign_log_files, see_missing_log
@@ -169,20 +171,26 @@ class Verification:
         self.summary = VerifySummary()
         self._config = config
         self._given = given
-        self._fs = fs
+        self._listed = ListedFileSystem(fs, (path, *self._paths.commit_logs))
+        self._fs = self._listed.as_file_system()
         self._engine = engine
         self._now_ms = now_ms
         self._decoders = decoders
 
     def __iter__(self) -> Iterator[Finding]:
         """Every finding, as soon as it is certain."""
-        for finding in self._findings():
+        for finding in chain(self._findings(), self._unlisted()):
             if finding.level is Level.DAMAGE:
                 self.summary.findings += 1
             else:
                 self.summary.notes += 1
             self.summary.kinds[finding.kind.value] += 1
             yield finding
+
+    def _unlisted(self) -> Iterator[Finding]:
+        for path in self._listed.roots():
+            text = f"the disk does not give back which files are in the directory: {self._listed.unlisted[path]}"
+            yield Finding(Kind.FILE_UNREADABLE, self._paths.name_of(path), text)
 
     def _findings(self) -> Iterator[Finding]:
         fs, paths, config = self._fs, self._paths, self._config
