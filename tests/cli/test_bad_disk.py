@@ -73,9 +73,14 @@ def names_of(store: Path, kind: str) -> list[str]:
     return sorted(str(path.relative_to(store)) for path in (store / kind).rglob("*") if path.is_file())
 
 
+def without_compiling(text: str) -> str:
+    """What a command says the first time on a machine does not count."""
+    return "".join(line for line in text.splitlines(keepends=True) if "compiles its kernels" not in line)
+
+
 def assert_told(outcome: tuple[int, str], expected: str, path: str, command: str) -> None:
     """Exit code 0 goes with the output of a whole store; else the text says where the disk failed."""
-    code, text = outcome
+    code, text = outcome[0], without_compiling(outcome[1])
     assert code in (0, 1, 3), (command, code, text)
     assert "fault of gantrymq" not in text, (command, text)
     if code == 3:
@@ -93,7 +98,7 @@ def expected(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     """What the commands print of the whole store, were it elsewhere."""
     outcomes = run_all(whole, tmp_path_factory.mktemp("out"))
     assert {code for code, _ in outcomes} == {0}
-    return lambda store: [text.replace(str(whole), str(store)) for _, text in outcomes]
+    return lambda store: [without_compiling(text).replace(str(whole), str(store)) for _, text in outcomes]
 
 
 def run_all(store: Path, out: Path) -> list[tuple[int, str]]:
