@@ -26,7 +26,8 @@ def require_log(place: Place) -> None:
         witness = f"{queue} holds units"
     else:
         return
-    reason = f"is missing or has no log file, but {witness}; mount the disk of the log, or give store.storePathCommitLog"
+    advice = "mount the disk of the log, or give store.storePathCommitLog"
+    reason = f"is missing or has no log file, but {witness}; {advice}"
     raise StoreError(str(log), reason)
 
 
