@@ -86,6 +86,7 @@ crash: setup  ## The crash tests at full length: every operation fails once, and
 .PHONY: fuzz
 fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may refuse; goes on where it stopped
 	$(BIN)/python tests/fuzz/campaign.py --count $(or $(COUNT),100000) --seed $(or $(SEED),1) --workers $(or $(WORKERS),2)
+	$(BIN)/python tests/fuzz/losses.py --count $$(($(or $(COUNT),100000) / 50)) --seed $(or $(SEED),1)
 
 .PHONY: bench
 bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in build/bench

@@ -10,7 +10,7 @@ from pathlib import Path
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
-from gantrymq.format.record import QUEUE_OFFSET_AT
+from gantrymq.format.record import QUEUE_ID_AT, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from store_cases import NOON_MS, SMALL, await_dispatch, fill, open_store, tree
 
@@ -101,6 +101,20 @@ def index_damaged(store: Path, rng: random.Random) -> None:
     write(found[-1], 0, rng.randbytes(HEADER_SIZE))
 
 
+def log_file_copied(store: Path, rng: random.Random) -> None:
+    number = rng.randrange(4, 12)
+    shutil.copyfile(log_file(store, number + 1), log_file(store, number))
+
+
+def records_of_wrong_queues(store: Path, rng: random.Random) -> None:
+    """Of the first record of some files a bit of the queue id is another one."""
+    for number in rng.sample(range(2, 14), 4):
+        with log_file(store, number).open("rb") as file:
+            file.seek(QUEUE_ID_AT + 3)
+            (last,) = file.read(1)
+        write(log_file(store, number), QUEUE_ID_AT + 3, bytes([last ^ 8]))
+
+
 def nothing(store: Path, rng: random.Random) -> None:
     """A healthy store."""
 
@@ -109,6 +123,6 @@ DAMAGES: dict[str, Damage] = {
     one.__name__: one
     for one in (
         *(nothing, no_queues, holes_in_the_log, files_missing, zeros, no_end),
-        *(queues_damaged, index_damaged),
+        *(queues_damaged, index_damaged, log_file_copied, records_of_wrong_queues),
     )
 }

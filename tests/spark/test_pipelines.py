@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 FUTURE_MS = 1 << 42
 SLOW = pytest.mark.slow
+BROKEN = ("zeros", "holes_in_the_log")
 EVERYTHING = [name for name in DAMAGES if name != "no_queues"]
 
 
@@ -71,12 +72,13 @@ def assert_rebuilt_alike(spark: SparkSession, local: Path, other: Path, **option
 
 
 # Neither engine rebuilds where a file of the log is missing; a broker does not start with it either.
-@pytest.mark.parametrize("damage", ["no_queues", "broken", "no_end"])
+@pytest.mark.parametrize("damage", ["no_queues", "broken", "no_end", "wrong_records"])
 def test_rebuild_makes_the_bytes_of_the_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:
     store = filled(tmp_path / "store", rng)
-    for name in ("zeros", "holes_in_the_log") if damage == "broken" else (damage,):
+    several = {"broken": BROKEN, "wrong_records": ("log_file_copied", "records_of_wrong_queues")}
+    for name in several.get(damage, (damage,)):
         DAMAGES[name](store, rng)
     assert_rebuilt_alike(spark, *copies(store, tmp_path), config=SMALL, given=GEOMETRY_KEYS)
 

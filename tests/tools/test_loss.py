@@ -238,6 +238,18 @@ def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int,
         assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
 
 
+@both
+@pytest.mark.parametrize("blank", [b"\0\0\1\1", b"\7\7\7\7\7\7\7\7", bytes(8)])
+def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: KnownStore) -> None:
+    _, last = max(
+        (item for item in store.puts.items() if item[1].phy_offset < LOG_FILE), key=lambda item: item[1].phy_offset
+    )
+    store.write(last.phy_offset + last.size_bytes, blank)
+    out, account = tool(store)
+    assert account == LossAccount()
+    assert assert_told(store, read_back(out), account) == set()
+
+
 # Recovery
 
 

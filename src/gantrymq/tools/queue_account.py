@@ -259,6 +259,9 @@ class _Units:
         self.is_blank = self.sizes == BLANK_UNIT_SIZE
         is_size = (self.sizes >= MIN_RECORD_SIZE) & (self.sizes <= _LARGEST_RECORD)
         self.is_real = is_size & (self.phy_offsets >= 0) & (self.phy_offsets < _FURTHEST)
+        # The log's first record is that of a queue's first unit: elsewhere a bit of an empty slot has flipped.
+        rows = np.flatnonzero(self.is_real)[1:]
+        self.is_real[rows] = self.phy_offsets[rows] > 0
 
 
 def _runs(mask: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

@@ -71,11 +71,25 @@ class QueueFiles:
         for base in sorted(self.sizes, reverse=True):
             last = self.sizes[base] - self.sizes[base] % UNIT_SIZE
             for start in range((last - 1) // _LOOK_BYTES * _LOOK_BYTES, -1, -_LOOK_BYTES):
+                if self._is_hole(base, start, min(_LOOK_BYTES, last - start)):
+                    continue
                 raw = self._read_file(base, start, min(_LOOK_BYTES, last - start))
-                written = np.flatnonzero(np.frombuffer(raw, np.uint8))
-                if len(written):
-                    return (base + start + int(written[-1])) // UNIT_SIZE + 1
+                if written := len(raw.rstrip(b"\0")):
+                    return (base + start + written - 1) // UNIT_SIZE + 1
         return self.first
+
+    def _is_hole(self, base: int, start: int, length: int) -> bool:
+        """Whether the file system knows that these bytes are zeros: most of a new file are."""
+        try:
+            file = self.fs.open(self.directory / offset_name(base))
+        except (FileNotFoundError, StoreError):
+            return True
+        try:
+            return file.data_from(start) >= start + length
+        except (OSError, StoreError):
+            return False
+        finally:
+            file.close()
 
     def path_of(self, queue_offset: int) -> Path:
         """The file that a slot is in, or would be."""

@@ -49,6 +49,7 @@ from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_age import is_younger_than_retention
@@ -186,7 +187,8 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         index.close()
     built.renumbered = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.renumbered]
     built.passed_over = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.passed_over]
-    built.queues, built.queue_units, built.index_entries = len(queues), dispatcher.added, indexer.added
+    built.queues = sum(queue.max_physic_offset >= 0 for queue in queues)  # others have only records that are left out
+    built.queue_units, built.index_entries = dispatcher.added, indexer.added
     built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
     built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
     built.index_timestamp_ms = full_files_ms[-1] if full_files_ms else 0
@@ -197,10 +199,11 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
 class SalvagedLog:
     """What a salvage knows of a log that it has copied, and how it corrects the copy.
 
-    ``lost`` are the places that it could not copy, ``misplaced`` records that said that they lie elsewhere.
-    ``correct`` lets records say where they belong, and removes those that belong nowhere.
+    ``files`` are those of the old log, ``lost`` the places of it that could not be copied, ``misplaced`` records that
+    said that they lie elsewhere. ``correct`` lets records say where they belong, and removes those that belong nowhere.
     """
 
+    files: Sequence[LogFile]
     lost: Sequence[LostRange]
     misplaced: Sequence[LostRange]
     correct: Callable[[Refiling], None]
@@ -232,6 +235,7 @@ class _Rebuild:
         self._progress = progress
         self._report = report
         self._lost = salvaged.lost if salvaged is not None else ()
+        self._log_files = salvaged.files if salvaged is not None else None
         self._misplaced = salvaged.misplaced if salvaged is not None else ()
         self._correct = salvaged.correct if salvaged is not None else None
         self._clock = SystemClock()
@@ -331,6 +335,7 @@ class _Rebuild:
             text = f"behind the damage at {cut}, where the next start cuts the log; store salvage keeps it"
             extent = replace(extent, end=cut, behind=text)
         account, suspects = take_account(self._fs, self._old, order.config, extent, found.end_offset, roots)
+        forget_broken_blanks(self._fs, self._log_files or order.files, account)
         account.repaired = [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
             for topic, queue_id, one in sorted(built.renumbered, key=lambda renumbered: renumbered[-1])

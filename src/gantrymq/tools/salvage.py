@@ -139,7 +139,7 @@ class _Salvage:
             fs=self._fs,
             build=self._build,
             progress=self._progress,
-            salvaged=SalvagedLog(self._report.lost, self._misplaced, partial(self._correct, sizes)),
+            salvaged=SalvagedLog(files, self._report.lost, self._misplaced, partial(self._correct, sizes)),
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)

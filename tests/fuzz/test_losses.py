@@ -1,0 +1,16 @@
+"""After random damage salvage and rebuild have every message, or name it; ``losses.py`` tries many more."""
+
+import os
+from pathlib import Path
+
+from losses import A_SEED, KnownStore, try_loss
+
+LOSS = os.environ.get("LOSS")
+A_BATCH = 8
+
+
+def test_losses(seed: int, tmp_path: Path) -> None:
+    whole = KnownStore.make(tmp_path / "whole")
+    first = seed % A_SEED * A_BATCH
+    for number in range(first, first + A_BATCH) if LOSS is None else [int(LOSS)]:
+        try_loss(whole, number, tmp_path)
