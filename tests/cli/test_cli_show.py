@@ -156,3 +156,34 @@ def test_log_ends_after_as_many_records_as_are_asked_for(gantrymq: Run, kept: tu
     assert done.lines[-1] == {"kind": "end", "phyOffset": places[2], "reason": "--max"}
     rest = gantrymq("store", "log", store, "--from", places[2], "--max", "100", *SETS, "--json").lines
     assert [json.dumps(line["phyOffset"]) for line in rest[:-1]] == [str(place) for place in places[2:]]
+
+
+def test_an_export_to_stdout_is_what_an_export_writes(
+    gantrymq: Run, kept: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    for kind in ("jsonl", "csv"):
+        done = gantrymq("store", "export", kept[0], "-", "--format", kind, "--json", *SETS)
+        assert done.code == 0
+        assert gantrymq("store", "export", kept[0], tmp_path / kind, "--format", kind, *SETS).code == 0
+        [written] = (tmp_path / kind).glob(f"*/*/*.{kind}")
+        assert done.out == written.read_bytes()
+        report = json.loads(done.err)
+        assert (report["out"], report["messages"], report["lostMessages"]) == ("-", len(BODIES), [])
+
+
+def test_an_export_to_stdout_names_what_it_lacks_on_stderr(
+    gantrymq: Run, kept: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    store = Path(shutil.copytree(kept[0], tmp_path / "store"))
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(kept[1][1] + 88)
+        file.write(b"T")
+    done = gantrymq("store", "export", store, "-", "--format", "jsonl", *SETS)
+    assert (done.code, len(done.lines)) == (1, len(BODIES) - 1)
+    assert "gantrymq: lost message: orders/1 offset 0: crc" in done.err
+    assert "5 messages written, 1 message known to be lost" in done.err
+
+
+def test_stdout_takes_no_parquet(gantrymq: Run, kept: tuple[Path, list[int]]) -> None:
+    done = gantrymq("store", "export", kept[0], "-")
+    assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)

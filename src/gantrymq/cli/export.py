@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS, warn
+from gantrymq.cli.messages import FINDINGS, say, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import sigterm_unwinds
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gantrymq.tools.export_plan import ExportSelection
 
 _SHOWN = 50
+_STDOUT = "-"
 
 
 class Format(StrEnum):
@@ -34,7 +36,13 @@ class Format(StrEnum):
 def export(
     store: Store,
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Directory of the files: missing, or empty.", readable=False)
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="Directory of the files: missing, or empty. - is stdout.",
+            readable=False,
+            allow_dash=True,
+        ),
     ],
     format_: Annotated[Format, typer.Option("--format", help="What the files are.")] = Format.PARQUET,
     topic: Annotated[
@@ -72,26 +80,36 @@ def export(
     Files stand in OUT/topic_dir=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
     and have the columns of spark.read.format("rocketmq"). A NAME that is too
     long for a directory is cut and closed with ~HASH; the column topic has it
-    whole. Shows what a recovery would leave, takes no lock, writes nothing
-    into STORE. The exit code is 1 where damage was passed over.
+    whole. Every intact message is exported, also behind damage, and OUT holds
+    nothing before everything is whole. No lock is taken, and nothing is
+    written into STORE. The exit code is 1 where a message is missing; each
+    one is named. To stdout (-) go JSON lines or CSV, and the report to stderr.
 
     Examples of use:
 
         gantrymq store export /data/store /data/parquet
         gantrymq store export /data/store /data/orders --topic orders --begin 2026-11-01 --end 2026-12-01
         gantrymq store export /data/store /data/some --format jsonl --topic orders --queue 0 --from 100 --to 200
+        gantrymq store export /data/store - --format jsonl --topic orders | jq .body
     """
     from gantrymq.tools.export_files import ExportFormat
     from gantrymq.tools.export_plan import ExportSelection
 
     selection = ExportSelection(frozenset(topic) if topic else None, queue, begin, end, from_, to)
     what = (store, out, ExportFormat(format_.value), selection)
+    if str(out) == _STDOUT:
+        _check_stdout(engine, format_)
     with sigterm_unwinds():
         report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
     for name in report.missing_topics:
         warn(f"there is no topic {name}")
-    if json:
-        _print_json(store, out, engine, format_, report)
+    if str(out) == _STDOUT:
+        _report_beside(store, engine, format_, report, json=json)
+    elif json:
+        from gantrymq.cli.json_lines import JsonLines
+
+        with JsonLines() as lines:
+            lines.write(_fields(store, out, engine, format_, report))
     else:
         _print(store, out, report)
     if not report.is_whole:
@@ -108,8 +126,13 @@ def _export(
 ) -> ExportReport:
     if engine is Engine.LOCAL:
         from gantrymq.cli.progress import progress
-        from gantrymq.tools.export import export_store
+        from gantrymq.tools.export import export_store, export_stream
 
+        store, out, kind, selection = what
+        if str(out) == _STDOUT:
+            where = store, sys.stdout.buffer, kind, selection, reading.config
+            with progress(shown=not sys.stdout.isatty()) as bar:
+                return export_stream(*where, given=reading.given, decompress=decompress, progress=bar)
         with progress() as bar:
             return export_store(*what, reading.config, given=reading.given, decompress=decompress, progress=bar)
     from gantrymq.cli.spark_engine import on_spark
@@ -119,28 +142,48 @@ def _export(
         return export_on_spark(spark, *what, reading.config, given=reading.given, decompress=decompress)
 
 
-def _print_json(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> None:
-    from gantrymq.cli.json_lines import JsonLines
+def _check_stdout(engine: Engine, format_: Format) -> None:
+    if format_ is Format.PARQUET:
+        raise typer.BadParameter("stdout takes JSON lines or CSV: give --format jsonl or --format csv")
+    if engine is not Engine.LOCAL:
+        raise typer.BadParameter("--engine spark writes files; stdout is for --engine local")
 
+
+def _report_beside(store: Path, engine: Engine, format_: Format, report: ExportReport, *, json: bool) -> None:
+    """The report on stderr, for stdout has the messages."""
+    sys.stdout.buffer.flush()
+    if json:
+        from gantrymq.cli.json_lines import json_line
+
+        line = json_line(_fields(store, Path(_STDOUT), engine, format_, report))
+        print(line.decode().rstrip(), file=sys.stderr)
+        return
+    from gantrymq.cli.text import count_text
+
+    for label, text in report.account.lines(store, _SHOWN):
+        say(f"{label}: {text}" if label else text)
+    if not report.is_whole:
+        lost = count_text(report.account.message_count, "message")
+        say(f"{count_text(report.rows, 'message')} written, {lost} known to be lost")
+
+
+def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> dict[str, object]:
     account = report.account.as_json(store)
-    with JsonLines() as lines:
-        lines.write(
-            {
-                "store": str(store),
-                "out": str(out),
-                "engine": engine.value,
-                "format": format_.value,
-                "messages": report.rows,
-                "files": report.files,
-                "fileBytes": report.file_bytes,
-                "topics": dict(sorted(report.topics.items())),
-                "missingTopics": report.missing_topics,
-                "lost": account["lost"],
-                "undecodable": report.undecodable,
-                "lostMessages": account["lostMessages"],
-                "repaired": account["repaired"],
-            }
-        )
+    return {
+        "store": str(store),
+        "out": str(out),
+        "engine": engine.value,
+        "format": format_.value,
+        "messages": report.rows,
+        "files": report.files,
+        "fileBytes": report.file_bytes,
+        "topics": dict(sorted(report.topics.items())),
+        "missingTopics": report.missing_topics,
+        "lost": account["lost"],
+        "undecodable": report.undecodable,
+        "lostMessages": account["lostMessages"],
+        "repaired": account["repaired"],
+    }
 
 
 def _print(store: Path, out: Path, report: ExportReport) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.arrow_batches import ArrowBatches
 from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
-from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.export_files import ExportFormat, open_writer
 from gantrymq.tools.export_parts import ExportParts, ExportReport, ExportTarget
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
@@ -215,6 +216,54 @@ def export_store(
         report.missing_topics = _missing_topics(plan, runs)
         (unfinished.path / SUCCESS).touch()
         unfinished.publish(last=SUCCESS)
+    return report
+
+
+class _Stream:
+    """Rows as one stream. It is an ExportTarget."""
+
+    def __init__(self, stream: BinaryIO, kind: ExportFormat, report: ExportReport) -> None:
+        self._writer = open_writer(kind, stream)
+        self._report = report
+
+    def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
+        """Write some rows."""
+        self._writer.write(rows)
+        self._report.rows += rows.num_rows
+        self._report.topics[topic] = self._report.topics.get(topic, 0) + rows.num_rows
+
+    def close(self) -> None:
+        """End the stream's format; the stream stays open."""
+        self._writer.close()
+
+
+def export_stream(
+    path: str | Path,
+    stream: BinaryIO,
+    kind: ExportFormat,
+    selection: ExportSelection | None = None,
+    config: MessageStoreConfig | None = None,
+    *,
+    given: Collection[str] = (),
+    decompress: bool = True,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """As :func:`export_store`, into a stream. What was written cannot be taken back, so the log is read before, too."""
+    fs, config = RealFileSystem(), config or MessageStoreConfig()
+    paths = StorePaths.of(Path(path), config)
+    plan = plan_export(fs, paths, config, given, selection or ExportSelection(), decompress=decompress)
+    look = RecordExport(plan, None, ExportReport())
+    found = look.run(plan.files)
+    choices = choices_of(fs, plan, look.runs.by_queue)
+    needed, true_queues = needed_choices(plan, look.runs.by_queue, choices), misnamed(fs, plan, found, choices)
+    report = ExportReport()
+    target = _Stream(stream, kind, report)
+    export = RecordExport(replace(plan, choices=needed, true_queues=true_queues), target, report)
+    found = export.run(plan.files, progress)
+    target.close()
+    choices = choices_of(fs, plan, export.runs.by_queue)
+    report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
+    report.missing_topics = _missing_topics(plan, export.runs.by_queue)
     return report
 
 

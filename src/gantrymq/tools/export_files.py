@@ -60,7 +60,7 @@ class ExportFile:
         path.parent.parent.mkdir(exist_ok=True)
         path.parent.mkdir(exist_ok=True)
         self._stream = self._hidden.open("wb")
-        self._writer = _WRITERS[kind](self._stream)
+        self._writer = open_writer(kind, self._stream)
 
     @property
     def size_bytes(self) -> int:
@@ -167,6 +167,11 @@ _WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
     ExportFormat.JSONL: _JsonLines,
     ExportFormat.CSV: _Csv,
 }
+
+
+def open_writer(kind: ExportFormat, stream: BinaryIO) -> MessageWriter:
+    """A writer of the format, into a stream that it does not close."""
+    return _WRITERS[kind](stream)
 
 
 def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
