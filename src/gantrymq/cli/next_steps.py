@@ -42,11 +42,12 @@ def _is_file_of(directories: Collection[str], kind: Kind, file: Path) -> bool:
 
 def _kept(outlook: Outlook | None) -> str:
     from gantrymq.cli.text import count_text
+    from gantrymq.model.size import size_text
 
     if outlook is None:
         return " keeps what is whole"
     lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
-    return f" keeps {count_text(outlook.kept, 'message')}{lost}"
+    return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
 
 
 def _cost_of_recover(path: Path, outlook: Outlook | None) -> list[str]:

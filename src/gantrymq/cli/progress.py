@@ -17,7 +17,8 @@ def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | No
     """Gives ``report(step, done, total)``, which draws a bar for each step, or None where nobody would see it.
 
     ``unit`` is what is counted: bytes, or the noun of something else. A total of 0 is not known. A bar and lines of
-    output do not share a terminal well: ``shown`` is False where both would go to one.
+    output do not share a terminal well: ``shown`` is False where both would go to one. A step that is over is shown as
+    done, whatever was reported last: what is behind the last record of a log is never reported.
     """
     if not shown or not sys.stderr.isatty():
         yield None
@@ -30,13 +31,20 @@ def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | No
     tasks: dict[str, TaskID] = {}
     bars = Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / _REDRAW_EVERY)
 
+    def finish() -> None:
+        for task in bars.tasks:
+            if task.total is not None:
+                bars.update(task.id, completed=task.total)
+
     def report(step: str, done: int, total: int) -> None:
         if step not in tasks:
+            finish()
             tasks[step] = bars.add_task(_STEPS.get(step, step), total=None)
         bars.update(tasks[step], completed=done, total=total or None)
 
     with bars:
         yield report
+        finish()
 
 
 def _rate_column(unit: str):  # type: ignore[no-untyped-def]

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import GantrymqError
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
@@ -31,7 +33,7 @@ from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``kept`` messages are whole, ``lost`` ones are known to be lost.
+    """``kept`` messages are whole, ``lost`` ones are known to be lost; a salvage takes about ``salvage_bytes``.
 
     A recovery cuts ``cut`` messages, of which ``cut_whole`` are whole; ``refusal`` says why there can be none, and the
     cut is unknown then.
@@ -42,11 +44,13 @@ class Outlook:
     cut: int | None
     cut_whole: int | None
     refusal: str | None = None
+    salvage_bytes: int = 0
 
     def as_json(self) -> dict[str, object]:
         """The object that ``--json`` prints."""
         return {
             "salvageKeeps": self.kept,
+            "salvageBytes": self.salvage_bytes,
             "lostMessages": self.lost,
             "recoverCuts": self.cut,
             "recoverCutsWhole": self.cut_whole,
@@ -60,11 +64,12 @@ class _Count(RecordExport):
     def __init__(self, plan: ExportPlan, end: int) -> None:
         super().__init__(plan, None, ExportReport())
         self._end = end
-        self.kept = self.behind = 0
+        self.kept = self.behind = self.record_bytes = 0
 
     def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
         """Count the records of a batch that count."""
         self.kept += int(keep.sum())
+        self.record_bytes += int(batch.columns[codes.SIZE, : batch.count][keep].sum())
         self.behind += int((keep & (places >= self._end)).sum())
 
 
@@ -88,10 +93,13 @@ def look_ahead(
         found = count.run(plan.files, progress)
         choices = choices_of(fs, plan, count.runs.by_queue)
     account = account_of(fs, plan, found, choices, {}, true_queues)
+    index_bytes = sum(entry.size_bytes for entry in fs.scan(plan.paths.index) if not entry.is_directory)
+    needed_bytes = count.record_bytes + UNIT_SIZE * count.kept + index_bytes
     if refusal is not None:
-        return Outlook(count.kept, account.message_count, None, None, refusal)
+        return Outlook(count.kept, account.message_count, None, None, refusal, needed_bytes)
     damaged = sum(one.count for one in account.messages if one.phy_offset >= end)
-    return Outlook(count.kept, account.message_count, count.behind + damaged, count.behind)
+    cut = count.behind + damaged
+    return Outlook(count.kept, account.message_count, cut, count.behind, salvage_bytes=needed_bytes)
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str]) -> tuple[int, str | None]:
