@@ -14,7 +14,7 @@ import typer
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import DONE, FINDINGS, warn
 from gantrymq.cli.missing import end_reading
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms, queue_number
+from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
 
 if TYPE_CHECKING:
     from gantrymq.cli.progress import Report
@@ -39,15 +39,8 @@ def dump(
     tail: Annotated[
         int | None, typer.Option("--tail", metavar="N", parser=count, help="The last N messages of each queue.")
     ] = None,
-    begin: Annotated[
-        int | None,
-        typer.Option(
-            "--begin", metavar="TIME", parser=moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
-        ),
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--end", metavar="TIME", parser=moment_ms, help="Stored before this time.")
-    ] = None,
+    begin: Begin = None,
+    end: End = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
     most: Annotated[
         int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many messages.")

@@ -11,7 +11,7 @@ import typer
 
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.messages import FINDINGS, say, warn
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms, queue_number
+from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import sigterm_unwinds
 
@@ -33,17 +33,20 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+Out = Annotated[
+    Path,
+    typer.Argument(
+        metavar="OUT",
+        help="Directory of the files: missing, or empty. - is stdout.",
+        readable=False,
+        allow_dash=True,
+    ),
+]
+
+
 def export(
     store: Store,
-    out: Annotated[
-        Path,
-        typer.Argument(
-            metavar="OUT",
-            help="Directory of the files: missing, or empty. - is stdout.",
-            readable=False,
-            allow_dash=True,
-        ),
-    ],
+    out: Out,
     format_: Annotated[Format, typer.Option("--format", help="What the files are.")] = Format.PARQUET,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. May be given more than once.")
@@ -51,15 +54,8 @@ def export(
     queue: Annotated[
         int | None, typer.Option("--queue", metavar="QUEUE", parser=queue_number, help="Only queues of this number.")
     ] = None,
-    begin: Annotated[
-        int | None,
-        typer.Option(
-            "--begin", metavar="TIME", parser=moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
-        ),
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--end", metavar="TIME", parser=moment_ms, help="Stored before this time.")
-    ] = None,
+    begin: Begin = None,
+    end: End = None,
     from_: Annotated[
         int | None, typer.Option("--from", metavar="N", parser=count, help="From this offset of the queue on.")
     ] = None,

@@ -63,3 +63,12 @@ def moment_ms(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not {allowed}") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+Begin = Annotated[
+    int | None,
+    typer.Option(
+        "--begin", metavar="TIME", parser=moment_ms, help="Stored at this time or later: ms, or ISO 8601 (UTC)."
+    ),
+]
+End = Annotated[int | None, typer.Option("--end", metavar="TIME", parser=moment_ms, help="Stored before this time.")]
