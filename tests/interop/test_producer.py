@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -195,3 +196,12 @@ def test_signed_requests(tmp_path: Path) -> None:
         for wrong in ({}, keys | {"secret_key": "wrong"}):
             with Producer(own.namesrv, **wrong) as producer, pytest.raises(MQBrokerError):
                 producer.send(Message("Signed", b"x"), sent.queue)
+
+
+def test_the_real_broker_takes_a_body_of_just_the_size_that_is_allowed(cluster: JavaCluster) -> None:
+    """Compressed, four mebibytes of random would be too many."""
+    body = os.urandom(4 << 20)
+    with Producer(f"http://{cluster.namesrv}", send_msg_timeout_ms=20_000) as producer:
+        sent = [producer.send_async(Message("JustAllowed", body)) for _ in range(8)]
+        producer.flush()
+        assert {one.result().status for one in sent} == {SendStatus.SEND_OK}
