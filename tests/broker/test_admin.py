@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, messages_of
 
+from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
 from gantrymq.model.message_queue import MOST_QUEUES
@@ -252,3 +255,29 @@ async def test_what_was_pulled_survives_a_restart_without_a_commit(tmp_path: Pat
 async def test_the_groups_come_as_json_that_anybody_reads(broker: BrokerCase) -> None:
     body = (await broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body
     assert "TOOLS_CONSUMER" in json.loads(body)["subscriptionGroupTable"]
+
+
+async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_being_deleted(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send that came while the queues go made the topic again, and its message went with them."""
+    await broker.send("T", b"old")
+    await broker.dispatched(1)
+    let_go, delete_topic = threading.Event(), BrokerMessageStore.delete_topic
+
+    def slow(store: BrokerMessageStore, topic: str) -> int:
+        let_go.wait()
+        return delete_topic(store, topic)
+
+    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    deleting = asyncio.ensure_future(broker.ask(DeleteTopicRequestHeader(topic="T")))
+    while "T" not in broker.server.topics.going:
+        await asyncio.sleep(0.001)
+    busy = await broker.send("T", b"too early")
+    assert (busy.code, "being deleted" in str(busy.remark)) == (ResponseCode.SYSTEM_BUSY, True)
+    assert (await broker.send("U")).code == ResponseCode.SUCCESS
+    let_go.set()
+    assert (await deleting).code == ResponseCode.SUCCESS
+    assert (await broker.send("T", b"new")).code == ResponseCode.SUCCESS
+    await broker.dispatched(1)
+    assert [one.body for one in messages_of((await broker.pull("T")).body)] == [b"new"]

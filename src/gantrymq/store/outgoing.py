@@ -12,7 +12,6 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.format import record
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
-from gantrymq.model.flags import is_consumable
 from gantrymq.model.host import Host
 from gantrymq.model.java import INT_MAX, encode_utf8
 from gantrymq.model.message import (
@@ -72,7 +71,7 @@ def prepare(message: Message, config: MessageStoreConfig, store_host: Host) -> O
         if is_one_text(message.keys):
             return PutMessageStatus.MESSAGE_ILLEGAL
         properties[PROPERTY_KEYS] = " ".join(message.keys)
-    if message.delay_level > 0 and is_consumable(message.sys_flag):  # what is in no queue waits in none
+    if message.delay_level > 0:
         level = min(message.delay_level, len(config.delay_levels_ms))
         properties[PROPERTY_DELAY] = str(level)
         properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = topic, str(queue_id)

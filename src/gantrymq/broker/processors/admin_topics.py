@@ -92,6 +92,9 @@ class TopicAdminProcessor:
             wrong = self._wrong(topic)
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)
+            if topic.topic_name in self._topics.going:
+                remark = f"topic[{topic.topic_name}] is being deleted, try again"
+                return request.response(ResponseCode.SYSTEM_BUSY, remark)
         changed = [topic for topic in topics if topic != self._topics.get(str(topic.topic_name))]
         try:
             if changed:
@@ -136,6 +139,13 @@ class TopicAdminProcessor:
         self._topics.delete(topic)
         self._offsets.remove_topic(topic)
         self._stats.forget([topic])
+        self._topics.going.add(topic)
+        try:
+            await self._delete_queues(topic)
+        finally:
+            self._topics.going.discard(topic)
+
+    async def _delete_queues(self, topic: str) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
 
     async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

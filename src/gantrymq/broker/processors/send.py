@@ -157,6 +157,8 @@ class SendMessageProcessor:
 
     def _create(self, header: SendHeader) -> TopicConfig:
         name = header.topic
+        if name in self._topics.going:  # what was stored now would go with the queues of before
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is being deleted, try again")
         is_retry = name.startswith(names.RETRY_PREFIX)
         sys_flag = 0
         if header.unit_mode:
@@ -195,7 +197,7 @@ class SendMessageProcessor:
                 sent.request.body,
                 sent.queue_id if topic_name == header.topic else 0,
                 properties=properties,
-                delay_level=level,
+                delay_level=level if is_consumable(header.sys_flag) else 0,  # what enters no queue waits in none
                 flag=header.flag,
                 sys_flag=sys_flag(header, topic),
                 born_timestamp_ms=header.born_timestamp,
