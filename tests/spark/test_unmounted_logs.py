@@ -1,0 +1,62 @@
+"""A store whose commit log its broker.conf puts elsewhere, on one disk or several, of which one may be away."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from spark_cases import rows_of
+from stream_cases import Stream, bodies
+
+from gantrymq import MessageStore
+from gantrymq.errors import StoreError
+from gantrymq.spark.data_loss import DataLossError
+from store_cases import GEOMETRY_KEYS, SMALL, numbered
+
+
+def open_spread(path: Path, directories: list[Path]) -> MessageStore:
+    config = replace(SMALL, store_path_commit_log=",".join(map(str, directories)))
+    return MessageStore.open(path, config, given=GEOMETRY_KEYS, housekeeping=False)
+
+
+@pytest.fixture(params=[1, 3], ids=["one disk", "three disks"])
+def spread(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Path]]:
+    directories = [tmp_path / f"disk-{number}" for number in range(request.param)]
+    path = tmp_path / "broker-a" / "store"
+    with open_spread(path, directories) as store:
+        store.put_batch(numbered(600))
+    (path.parent / "broker.conf").write_text(f"storePathCommitLog={','.join(map(str, directories))}\n")
+    return path, directories
+
+
+@pytest.mark.parametrize("most", [600, 50])
+def test_a_batch_reads_a_log_that_lies_elsewhere(spread: tuple[Path, list[Path]], most: int) -> None:
+    rows = rows_of(spread[0], "queue_offset", maxRecordsPerPartition=most)
+    assert [row["queue_offset"] for row in rows] == list(range(600))
+
+
+def test_a_stream_follows_a_log_that_lies_elsewhere(spread: tuple[Path, list[Path]]) -> None:
+    path, directories = spread
+    with Stream(path, "body", startingOffsets="earliest", maxOffsetsPerTrigger=250) as stream:
+        assert sum(map(len, stream.batches())) == 600
+        with open_spread(path, directories) as store:
+            store.put_batch(numbered(300, first=600))
+        stream.reader.stop()
+        assert bodies([row for batch in stream.batches() for row in batch]) == [b"%08d" % at for at in range(600, 900)]
+
+
+def test_a_disk_of_the_log_that_is_not_mounted_is_no_silence(
+    spread: tuple[Path, list[Path]], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, directories = spread
+    shutil.rmtree(directories[-1])
+    if len(directories) == 1:
+        with pytest.raises(StoreError, match=r"disk-0: is missing or has no log file.*mount the disk of the log"):
+            rows_of(path, failOnDataLoss=False)
+        return
+    with pytest.raises((DataLossError, StoreError), match=r"is missing|are gone"):
+        rows_of(path)
+    assert len(rows_of(path, failOnDataLoss=False)) < 600
+    assert "is missing: the records at physical offsets" in caplog.text
