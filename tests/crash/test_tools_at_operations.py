@@ -188,7 +188,7 @@ def look_at_salvaged(machine: Machine, disk: MemoryFileSystem) -> None:
         salvage(machine, FaultyFileSystem(whole))
         machine.salvaged = files_of(whole, OUT)
     try:
-        require_store(disk, OUT)
+        require_store(disk, StorePaths(OUT))
     except NotAStoreError:
         with pytest.raises(GantrymqError):
             MessageStore.open(OUT, machine.config, given=GEOMETRY_KEYS, fs=disk, create=False)
