@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.java import string_hash
 from gantrymq.model.message import Message
 from gated_file_system import GatedFileSystem
-from store_cases import BARE, GEOMETRY_KEYS, ROOT, await_dispatch, open_store
+from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, open_store
 
 
 def test_no_queue_goes_while_what_was_put_is_not_in_it() -> None:
@@ -150,3 +151,23 @@ def test_the_queues_of_a_deleted_topic_are_a_line_of_the_log(caplog: pytest.LogC
         store.delete_topic("orders")
     [line] = [one for one in caplog.messages if "queues of a topic were deleted" in one]
     assert "topic='orders' queues=2 messages=6" in line
+
+
+def test_an_unreadable_page_of_the_index_does_not_stop_the_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, given = replace(SMALL, max_hash_slot_num=2000), GEOMETRY_KEYS
+    with BrokerMessageStore.open(tmp_path, config, given=given, housekeeping=False) as store:
+        store.put(Message("orders", b"x", queue_id=0, keys=["a"]))
+        await_dispatch(store)
+    [index] = (tmp_path / "index").iterdir()
+    break_reads(monkeypatch)(index, 4096, 8192)
+    store = BrokerMessageStore.open(tmp_path, config, given=given, housekeeping=False)
+    for number in range(20):
+        store.put(Message("orders", b"y", queue_id=0, keys=[f"key-{number}"]))
+    while store.max_offset_in_queue("orders", 0) < 21:
+        time.sleep(0.001)
+    with pytest.raises(DiskError, match="cannot be read at byte 4096"):
+        store.close()
+    [line] = [one for one in caplog.messages if "a service of the store failed" in one]
+    assert f"{index}: cannot be read at byte 4096" in line

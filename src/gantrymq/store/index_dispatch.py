@@ -7,7 +7,7 @@ Source: CommitLogDispatcherBuildIndex and IndexService.buildIndex.
 
 from __future__ import annotations
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
 from gantrymq.kernels import codes
 from gantrymq.store.index_entries import IndexEntriesFinder
 from gantrymq.store.index_service import IndexService
@@ -20,14 +20,15 @@ class IndexDispatcher:
     After a crash RocketMQ indexes the last record of the last file once more, and so answers with it twice; an
     ``index_from`` of ``index.end_phy_offset`` does the same.
 
-    A full disk leaves the index behind (:meth:`disk_full` says why) and stops nobody else: what comes is passed over
-    until :meth:`resume`, and then must come again from ``index_from`` on.
+    A full disk, or one that does not give back a page of the index, leaves the index behind (:meth:`disk_full` says
+    why) and stops nobody else: what comes is passed over until :meth:`resume`, and then must come again from
+    ``index_from`` on.
     """
 
     def __init__(self, index: IndexService, index_from: int) -> None:
         self.index = index
         self.index_from = index_from
-        self._disk_full: DiskFullError | None = None
+        self._disk_full: DiskFullError | DiskError | None = None
         self._done = 0  # entries of the records from index_from on that are in already
         self._finder = IndexEntriesFinder()
         self.added = 0
@@ -37,7 +38,7 @@ class IndexDispatcher:
         self.index.log_ended_at(end_offset)
         self.index_from = min(self.index_from, end_offset)
 
-    def disk_full(self) -> DiskFullError | None:
+    def disk_full(self) -> DiskFullError | DiskError | None:
         """Why the index is behind; None where it is not."""
         return self._disk_full
 
@@ -58,7 +59,9 @@ class IndexDispatcher:
             return
         try:
             self._put(batch, now_ms)
-        except DiskFullError as error:
+        except SyncFailedError:
+            raise
+        except (DiskFullError, DiskError) as error:
             self._disk_full = error
             self.index_from = int(batch.columns[codes.PHY_OFFSET, 0])
         else:

@@ -67,6 +67,8 @@ class RecoveredIndex:
         while True:
             for batch in scanner:
                 dispatcher.dispatch(batch, None)
+            if (failure := dispatcher.disk_full()) is not None:
+                raise failure
             if scanner.stop is None or not scanner.skip_file():
                 report.index_entries_added = dispatcher.added
                 index.end_rewriting()
