@@ -1,8 +1,8 @@
-"""Answers that take long, as those about a topic of 65,536 queues do.
+"""Long answers, such as the statistics of a topic of 65,536 queues.
 
-Made in one go such an answer holds the event loop for half a second. A thread would not do: most of what goes into it
-belongs to the event loop's thread. So long answers are made one at a time, in slices, and only for connections that
-read their answers.
+Made at once, such an answer blocks the event loop for half a second. It cannot be made on another thread, because most
+tables it reads belong to the event loop's thread. Long answers are therefore made one at a time, in slices, and only
+for connections that read their answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LongAnswers:
 
     @asynccontextmanager
     async def turn(self, channel: Channel, items: int) -> AsyncIterator[None]:
-        """Make an answer about so many items here; raises RemotingConnectError where nobody waits for it any more."""
+        """Wait for the turn to make an answer about ``items``; raises RemotingConnectError on a closed channel."""
         if items <= _SHORT_ITEMS:
             yield
             return

@@ -4,10 +4,10 @@ The dispatcher tells of every queue that grew, from its own thread; the event lo
 only where somebody waits. A pull whose tags match nothing new goes on waiting: so far as RocketMQ, which looks at each
 message, but here the units since the last look are read in one go. Every 5 s all are looked at, whatever was told.
 
-A pull costs little while it waits, and never longer than ``MAX_WAIT_MS``. Where all together hold more than
-``MAX_HELD_BYTES``, or are more than may be, the oldest of the connection that holds most are answered early. Many that
-become ready at once are answered in slices, one of each connection in turn, so that nobody's pull waits for
-another's thousands.
+A held pull keeps neither header nor body, and is held for at most ``MAX_WAIT_MS``. When all held pulls exceed
+``MAX_HELD_BYTES`` or the configured number, the oldest pulls of the connection that holds most are answered early.
+Pulls that become ready together are answered in slices, round-robin over connections, so that the thousands of one
+connection do not delay the single pull of another.
 
 Source: PullRequestHoldService, NotifyMessageArrivingListener.
 """
@@ -96,9 +96,9 @@ class PullRequestHoldService:
         self._count = self.size_bytes = 0
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull, most: int) -> None:
-        """Let a pull wait, beside ``most`` others; one that has something already by now is answered in the next turn.
+        """Hold a pull, beside at most ``most`` others; one that has a message by now is answered in the next turn.
 
-        No pull is refused: where there are too many, some of whoever holds most are answered before their time.
+        No pull is refused: beyond ``most``, pulls of the connection that holds most are answered early.
         """
         pull.key = key = (topic, queue_id)
         self._held.setdefault(key, {})[pull] = None
@@ -116,7 +116,7 @@ class PullRequestHoldService:
                 self._loop.call_soon(self._look, key, end)
 
     def forget(self, channel: Asker) -> None:
-        """A connection is gone, and its pulls with it."""
+        """Drop the pulls of a closed connection."""
         holder = self._holders.get(channel)
         for pull in list(holder.pulls) if holder is not None else ():
             self._take_out(pull)

@@ -1,4 +1,4 @@
-"""How much strangers may cost a server: settings that a broker and a name server share. The keys are not RocketMQ's."""
+"""Resource limits that a broker and a name server share. The keys are not RocketMQ's."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from gantrymq.config.keys import key
 
 @dataclass(frozen=True)
 class StrangerLimits:
-    """Bounds over all connections of a server, and of one request; only a start reads them."""
+    """Limits over all connections of a server and of one request; read at the start only."""
 
     max_connections: int = key("maxConnections", 100_000, least=1, at_start=True)
     max_request_header_bytes: int = key("maxRequestHeaderBytes", 256 << 10, least=1 << 10, at_start=True)

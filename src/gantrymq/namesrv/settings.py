@@ -67,7 +67,7 @@ class NamesrvConfig(StrangerLimits):
     # Less than a broker allows: what a name server is asked and answers is small.
     max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, least=16 << 20, at_start=True)
     max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, least=16 << 20, at_start=True)
-    # These are not RocketMQ's. Whoever reaches a name server may register and put what he likes: so much is kept.
+    # Not RocketMQ's. A name server has no authentication, so what clients can store is limited.
     max_topics: int = key("maxTopics", 100_000, least=1)
     max_brokers: int = key("maxBrokers", 2_000, least=1)
     max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, least=1, most=1 << 30)

@@ -22,7 +22,7 @@ _KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16
 
 
 def other_protocol(begin: bytes) -> str | None:
-    """Which protocol a stream that begins so is of, in words for a log line; None where it is none that is known."""
+    """A sentence that names the protocol of a stream with these first bytes; None for an unknown one."""
     for first_bytes, said in _FIRST_BYTES:
         if begin.startswith(first_bytes):
             return said

@@ -1,6 +1,7 @@
-"""A bound for the bytes that all connections of a server hold together; beyond it the worst holders are cut off.
+"""A limit for the bytes that all connections of a server hold together.
 
-A bound for each connection alone bounds nothing: whoever reaches it opens another.
+A limit per connection alone limits nothing, since a client may open any number of connections. Above the limit the
+connections that hold most for longest are closed.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class _Held:
 class BufferBudget(Generic[T]):
     """Bytes by holder. Where they are more than ``limit_bytes``, ``cut_off`` is called for holders until they are not.
 
-    ``measure`` is what a holder has now, which may be less than what it noted last. Those who hold much for long go
-    first: bytes times the seconds since they last got rid of some, so that a large message of a quick sender stays and
-    one that trickles in goes. Thread rule: the event loop's thread.
+    ``measure`` returns what a holder has now, which may be less than it noted last. Holders are cut off in the order of
+    bytes times seconds since they last released some, so that a large message of a fast sender is kept and a frame
+    that trickles in is not. Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class BufferBudget(Generic[T]):
         self.size_bytes = 0
 
     def note(self, holder: T, size_bytes: int, added_bytes: int = 0) -> None:
-        """A holder has so much now, ``added_bytes`` of it since a moment ago. One that is cut off is told at once."""
+        """Note that a holder has ``size_bytes``, ``added_bytes`` of them since the last event. May call ``cut_off``."""
         held = self._holders.get(holder)
         if held is None:
             if not size_bytes:

@@ -274,11 +274,11 @@ class Channel(asyncio.Protocol):
             self._drop_buffers()
 
     def begin_answer(self) -> None:
-        """An answer is under way that comes later; while there are many, no further requests are taken."""
+        """Count an answer that is sent later. At ``MAX_ANSWERS_UNDER_WAY`` no further requests are taken."""
         self._answers_under_way += 1
 
     def end_answer(self) -> None:
-        """It came."""
+        """Count such an answer as sent."""
         self._answers_under_way -= 1
         if self._answers_under_way == MAX_ANSWERS_UNDER_WAY - 1:
             self._go_on()
@@ -351,7 +351,7 @@ class Channel(asyncio.Protocol):
             self._shared.partial.note(self, size_bytes, added_bytes)
 
     def _go_on(self) -> None:
-        """What held requests back is over."""
+        """Take further requests when nothing blocks them any more."""
         if self._connection.has_more and not self._is_blocked:
             self._wait_for_turn()
         self._update_reading()
@@ -369,7 +369,7 @@ class Channel(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _drop_buffers(self) -> None:
-        """Give up what is held for a connection that is gone, whoever still holds this object."""
+        """Free the buffers of a closed connection, also while other objects still refer to the channel."""
         self._connection = Connection()
         self._out, self._out_bytes = [], 0
         self._tls = None

@@ -1,4 +1,4 @@
-"""Log lines that a stranger can cause as often as he likes: so many of a kind in an interval, then their number."""
+"""Warnings whose number a client decides: a few lines of each event in an interval, then a count of the others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = get_logger("gantrymq.remoting")
 
 
 class LimitedLog:
-    """Warnings, ``LINES`` of an event in ``INTERVAL_S``; texts are cut. Thread rule: one thread."""
+    """Writes at most ``LINES`` warnings of an event in ``INTERVAL_S``, with texts cut. Thread rule: one thread."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._events: dict[str, tuple[float, int]] = {}  # when the interval began, and how many lines it had
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Say it, unless that was said too often a moment ago."""
+        """Write a warning, or count it where the event had its lines; the next interval begins with that count."""
         now = self._now()
         began, lines = self._events.get(event, (now, 0))
         if now - began >= INTERVAL_S:

@@ -17,12 +17,11 @@ MAX_UNREAD_KEY = "maxUnreadResponseBytes"
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How much strangers may cost a server.
+    """Resource limits of a server, each over all its connections except ``max_header_bytes``.
 
-    ``max_header_bytes``: properties of a message have 32,767 bytes at most, six times as many in JSON where all are
-    control characters. ``max_partial_bytes``: requests that are not complete or not begun with, ``max_unread_bytes``:
-    answers that their askers do not read, each over all connections. ``max_handshakes`` are TLS handshakes that are not
-    done, for ``handshake_seconds`` each at most.
+    ``max_header_bytes``: a message has at most 32,767 bytes of properties, which JSON makes six times as long where all
+    are control characters. ``max_partial_bytes``: requests that are incomplete or queued. ``max_unread_bytes``: answers
+    that clients have not read. ``max_handshakes``: unfinished TLS handshakes, each for at most ``handshake_seconds``.
     """
 
     max_connections: int = 100_000

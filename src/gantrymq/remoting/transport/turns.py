@@ -1,9 +1,9 @@
-"""Fair turns: what one connection asks for in advance does not delay what others ask.
+"""Fair scheduling of the event loop: a connection that pipelines requests does not delay other connections.
 
 The obvious way is to answer all requests of a read before the next read. A read of 256 KB holds thousands of requests,
-and who pipelines 100,000 of them, or asks for long answers, holds the event loop for seconds. So a connection takes the
-requests of a read for :data:`SLICE_S`; the rest waits here, and all that wait have slices in turn, for :data:`TURN_S`
-in each turn of the loop. New requests of other connections are read in between.
+so a client that pipelines 100,000 of them, or requests long answers, blocks the event loop for seconds. Here a
+connection takes the requests of a read for :data:`SLICE_S`. The rest is queued, and queued connections get slices
+round-robin, for :data:`TURN_S` in each iteration of the loop. Requests of other connections are read in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Work = Callable[[], bool]
 
 
 class FairTurns:
-    """Work that waits for its next slice. Thread rule: the event loop's thread."""
+    """A round-robin queue of work. Thread rule: the event loop's thread."""
 
     def __init__(self) -> None:
         self._waiting: deque[Work] = deque()
@@ -35,7 +35,7 @@ class FairTurns:
         return not self._waiting
 
     def add(self, work: Work) -> None:
-        """Let ``work`` have slices until it says that there is no more."""
+        """Call ``work`` once per round until it returns False."""
         if not self._waiting:
             self._loop.call_soon(self._run)
         self._waiting.append(work)
@@ -57,7 +57,7 @@ class FairTurns:
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """``items``, with a turn of the event loop for everybody else whenever a slice is over."""
+    """Iterate over ``items``, and yield to the event loop whenever a slice is over."""
     loop = asyncio.get_running_loop()
     until = loop.time() + SLICE_S
     for item in items:
