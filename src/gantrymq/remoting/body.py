@@ -34,11 +34,7 @@ class Body(Struct, kw_only=True, rename="camel"):
 
     def encode(self, *, standard: bool = True) -> bytes:
         """The JSON text; what is None is left out. Without ``standard`` numeric keys stand without quotes."""
-        value = _without_nulls(msgspec.to_builtins(self))
-        try:
-            raw = msgspec.json.encode(value)
-        except UnicodeEncodeError:  # an unpaired surrogate, which Java writes as a question mark
-            raw = encode_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        raw = _encoded(self)
         if standard and not self.has_queue_keys:
             return raw
         return _STRING.sub(lambda match: _unquoted(match, numbers=not standard), raw.decode()).encode()
@@ -158,11 +154,11 @@ def _is_table(value: Any) -> bool:
 
 
 def _encoded(value: Any) -> bytes:
-    """A value that is small, without what is None."""
+    """The JSON text of a value, without what is None."""
     try:
         raw = msgspec.json.encode(value)
         return raw if b"null" not in raw else msgspec.json.encode(_without_nulls(msgspec.to_builtins(value)))
-    except UnicodeEncodeError:  # an unpaired surrogate
+    except UnicodeEncodeError:  # an unpaired surrogate, which Java writes as a question mark
         builtins = _without_nulls(msgspec.to_builtins(value))
         return encode_utf8(json.dumps(builtins, ensure_ascii=False, separators=(",", ":")))
 
