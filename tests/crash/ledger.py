@@ -135,7 +135,7 @@ class Ledger:
         line = self.lines[number]
         message = line.message
         assert record.body == message.body, f"message {number} has other bytes"
-        if self._delay_level(message) and record.topic == message.topic:
+        if message.delay_level and record.topic == message.topic:
             assert record.queue_id == message.queue_id
             return  # delivered: once, or again after a crash
         assert number not in found, f"message {number} is there twice"
@@ -145,14 +145,9 @@ class Ledger:
         assert line.place is None or line.place == place, f"message {number} was stored at {line.place}, is at {place}"
         line.place = place
 
-    def _delay_level(self, message: Message) -> int:
-        """The level that the store delays ``message`` by; a prepared or rolled back message is not delayed."""
-        if not flags.is_consumable(message.sys_flag):
-            return 0
-        return min(message.delay_level, len(self.config.delay_levels_ms))
-
     def _check_fields(self, record: StoredMessage, message: Message) -> None:
-        level = self._delay_level(message)
+        levels = len(self.config.delay_levels_ms)
+        level = min(message.delay_level, levels)
         where = (SCHEDULE_TOPIC, level - 1) if level else (message.topic, message.queue_id)
         assert (record.topic, record.queue_id) == where
         wanted = dict(message.properties)
