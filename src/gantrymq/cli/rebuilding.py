@@ -96,6 +96,8 @@ def _print(path: Path, report: RebuildReport) -> None:
         pairs.append(
             ("index", f"{count_text(report.index_entries, 'entry')} in {count_text(report.index_files, 'file')}")
         )
+    if report.removed_files:
+        pairs.append(("removed", count_text(report.removed_files, "old file")))
     pairs += report.account.lines(path, _SHOWN)
     if not report.account.is_empty:
         pairs.append(("", f"gantrymq store verify {path} says what is wrong, salvage makes a sound store"))

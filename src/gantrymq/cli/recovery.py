@@ -143,7 +143,8 @@ def _print(
         ("read", f"{size_text(report.scanned_bytes)} of the log from offset {report.start_offset}{rate}"),
         ("log", f"offsets {report.min_phy_offset} to {report.max_phy_offset}, where it ended in {_stop(report)}"),
         ("cut", f"{size_text(report.cut_bytes)} of the log, {count_text(report.queue_units_cut, 'queue entry')}"),
-        *(("removed", name) for name in _names(path, report.removed_files)),
+        *([("removed", count_text(len(report.removed_files), "file"))] if report.removed_files else []),
+        *(("", name) for name in _names(path, report.removed_files)),
         *([("dropped", count_text(report.queues_destroyed, "queue"))] if report.queues_destroyed else []),
         *(("dropped", name) for name in _names(path, report.index_files_dropped)),
         (

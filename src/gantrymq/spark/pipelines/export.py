@@ -1,8 +1,8 @@
 """Exporting on Spark: the rows of :mod:`gantrymq.tools.export`, below the same directories.
 
 The driver finds out which part of the log is wanted; executors write it, each task the files of some neighbouring log
-files. So there are more files than one machine makes, and their names in a directory still follow the log. A file has
-its name when it is whole; a task that is repeated writes the same files again.
+files. So there are more files than one machine makes, and their names in a directory still follow the log. A task that
+is repeated writes the same files again. All of it lies in an unfinished directory until the driver gives it its name.
 
 Thread rule: the driver's thread.
 """
