@@ -28,7 +28,7 @@ from gantrymq import (
 )
 from gantrymq.client import arguments
 from gantrymq.client.message_check import check_message
-from gantrymq.errors import AlreadyStartedError, ConfigError, MQClientError
+from gantrymq.errors import AlreadyStartedError, ConfigError, MQClientError, RemotingConnectError
 
 NOWHERE = "127.0.0.1:1"
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -411,3 +411,10 @@ def test_every_public_method_checks_every_argument_that_has_a_rule(client: type)
         parameters = set(inspect.signature(method).parameters) & arguments._RULES.keys()
         if parameters and not name.startswith("_"):
             assert hasattr(method, "__wrapped__"), name
+
+
+def test_a_topic_that_no_client_would_make_is_read_and_administered() -> None:
+    """A store may have one: the tools that wrote it were not all clients."""
+    for client, call in ((PullClient, "queues"), (AdminClient, "topic_route"), (AdminClient, "topic_stats")):
+        with client(NOWHERE) as made, pytest.raises(RemotingConnectError):
+            getattr(made, call)("主题 1")

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from gantrymq.client import calls
-from gantrymq.client.arguments import checks_arguments, number
+from gantrymq.client.arguments import checks_arguments, number, text
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
 from gantrymq.client.keywords import ClientSettings
@@ -41,7 +41,7 @@ _AWAY = (RemotingError, NoRouteError)  # who names a queue has seen its broker, 
 T = TypeVar("T")
 
 
-@checks_arguments()
+@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
 class PullClient:
     """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from gantrymq.client import calls
-from gantrymq.client.arguments import checks_arguments
+from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import Call, accepted, body_of
 from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_namespace
@@ -42,7 +42,7 @@ def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
     return RemotingCommand(header, body=body) if isinstance(header, int) else RemotingCommand.request(header, body)
 
 
-@checks_arguments()
+@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
 class AdminGround:
     """Asks brokers and name servers.
 

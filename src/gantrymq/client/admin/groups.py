@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gantrymq.client import calls
 from gantrymq.client.admin.ground import AdminGround, order, question
-from gantrymq.client.arguments import checks_arguments
+from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, body_of
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.routes import TopicRoute
@@ -49,7 +49,7 @@ TO_THE_END = -1
 T = TypeVar("T")
 
 
-@checks_arguments()
+@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
 class GroupAdmin(AdminGround):
     """Groups of consumers, and of producers as far as brokers know them."""
 

@@ -6,7 +6,7 @@ Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 from __future__ import annotations
 
 from gantrymq.client.admin.ground import AdminGround
-from gantrymq.client.arguments import checks_arguments
+from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
 from gantrymq.client.consumer.received import PROPERTY_RETRY_TOPIC, ReceivedMessage, received
 from gantrymq.client.namespace import without_namespace
@@ -23,7 +23,7 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _DAYS_BACK_MS = 3 * 24 * 60 * 60 * 1000
 
 
-@checks_arguments()
+@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
 class MessageAdmin(AdminGround):
     """Single messages of a cluster."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gantrymq.client import calls
 from gantrymq.client.admin.ground import AdminGround, order, question
-from gantrymq.client.arguments import checks_arguments
+from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import GroupList
@@ -30,7 +30,7 @@ DEFAULT_TOPIC = "TBW102"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
-@checks_arguments()
+@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
 class TopicAdmin(AdminGround):
     """Topics of a cluster."""
 
