@@ -399,3 +399,25 @@ def test_streams_that_are_closed(store: Path, words: list[str], closed: str) -> 
 def test_an_error_that_nobody_hears(tmp_path: Path, closed: str) -> None:
     line = f"exec {shlex.join([*COMMAND, 'store', 'info', str(tmp_path)])} {closed}"
     assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == 3
+
+
+def test_a_log_elsewhere_is_found_by_the_broker_conf_and_missed_without_it(
+    gantrymq: Run, store: Path, tmp_path: Path
+) -> None:
+    (store / "commitlog").rename(tmp_path / "log")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={store}\nstorePathCommitLog={tmp_path / 'log'}\nstorePathIndex=/elsewhere\n")
+    before = content(store)
+    for words in (["recover"], ["recover", "--dry-run"], ["rebuild"]):
+        assert_refused(gantrymq(*command(words, store)), 3, str(store / "commitlog"), "storePathCommitLog")
+    assert content(store) == before
+    found = gantrymq("store", "info", store, "--json")
+    assert (found.code, found.lines[0]["messages"]) == (1, 300)
+    assert [problem["path"] for problem in found.lines[0]["problems"]] == [str(store / "commitlog")]
+    recovered = gantrymq("store", "recover", store, "-c", conf, "--json")
+    assert (recovered.code, recovered.lines[0]["queueUnitsCut"]) == (0, 0)
+    assert "storePathIndex has no effect" in recovered.err
+    for words in (["info"], ["dump"], ["verify"], ["log"], ["rebuild"]):
+        assert gantrymq(*command(words, store, "-c", conf)).code == 0
+    assert (tmp_path / "log").exists()
+    assert not (store / "commitlog").exists()

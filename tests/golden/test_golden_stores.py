@@ -152,7 +152,7 @@ def test_every_property_crc_is_right(golden: Golden) -> None:
 
 def physical_lines(store: Path) -> Iterator[Line]:
     """Every record of the commit log, before anybody recovers it."""
-    parts = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), ())
+    parts = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), (), now_ms=0)
     log = parts.log
     for offset, found, file in physical(log, log.min_offset, log.max_offset):
         if file is None or not isinstance(found, Layout | RecordStop):
