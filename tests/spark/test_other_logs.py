@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 from spark_cases import Row, expected_rows, fields, rows_of
+from stream_cases import Stream
 
 from gantrymq.errors import NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
@@ -298,3 +299,15 @@ def test_every_record_that_a_lenient_read_passes_over_is_in_a_range_it_logs(
     assert (
         f"at offset {3 * FILE_BYTES}: zeros; passed over are the physical offsets {3 * FILE_BYTES} to 5" in caplog.text
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(0, "its first file may be missing"), (-1, "its next file may be missing")]
+)
+def test_a_stream_of_a_queue_whose_file_may_be_missing_says_so(
+    store: Path, number: int, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_store(store, 50, topic="others")
+    sorted((store / "consumequeue" / "orders" / "0").iterdir())[number].unlink()
+    with Stream(store, "queue_offset", subscribe="orders", startingOffsets="earliest") as stream:
+        assert len(stream.batch()) == 600 or f"topic orders, broker broker-a, queue 0: {says}" in caplog.text

@@ -47,9 +47,9 @@ def _known(view: StoreView, answer: Answer, within: Span) -> Span:
     """
     begin, end = max(answer.begin, within.begin), min(answer.end, within.end)
     if begin < end and begin == answer.begin:
-        first = view.reader.message_at(begin)
+        first = view.message_at(begin)
         begin = end if first is None else begin if answer.is_joined else begin + first.size_bytes
-    if begin < end < within.end and view.reader.message_at(end) is None:
+    if begin < end < within.end and view.message_at(end) is None:
         begin = end
     return Span(begin, end)
 
@@ -74,9 +74,9 @@ def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
     size, spans = view.reader.log.file_size, []
     for low, high in pairwise([0, *cuts, len(places)] if places else []):
         begin, last = places[low], places[high - 1]
-        if view.reader.message_at(begin) is None:
+        if view.message_at(begin) is None:
             begin = max(begin - begin % size, whole.begin)
-        message = view.reader.message_at(last)
+        message = view.message_at(last)
         end = min(last - last % size + size, whole.end) if message is None else last + message.size_bytes
         spans.append(Span(begin, end))
     return spans

@@ -17,7 +17,6 @@ from gantrymq.spark.data_loss import report
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, cut_places
 from gantrymq.spark.log_run import ENDLESS, Bounds, LogRun
-from gantrymq.spark.record_places import is_record
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 from gantrymq.spark.store_view import QueueView, StoreView
@@ -119,7 +118,7 @@ def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
     place = queue.phy_offset(queue_offset)
     if view.tail_begin <= place < view.end and place == view.record_at_or_after(place):
         return Span(place, view.record_at_or_after(place + 1))
-    message = view.reader.message_at(place)
+    message = view.message_at(place)
     if message is None or not _is_in(message, queue, queue_offset):
         return Span(view.begin, view.end)
     return Span(place, place + message.size_bytes)
@@ -159,7 +158,7 @@ def _row_cuts(
     at_most = min(max_records, -(-sum(map(len, left)) // max(min_partitions, 1)) or 1)
     cuts: list[int] = []
     for place in cut_places(left, whole.begin, whole.end, at_most, is_remote=view.place.uri is not None):
-        is_known = place < view.tail_begin and is_record(view.reader, place)
+        is_known = place < view.tail_begin and view.message_at(place) is not None
         cut = place if is_known else view.record_at_or_after(place)
         if cut >= whole.end:
             break

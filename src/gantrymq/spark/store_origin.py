@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 
@@ -20,6 +21,8 @@ from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
 from gantrymq.spark.store_view import QueueView, StoreView
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class StoreOrigin:
@@ -62,6 +65,9 @@ class StoreOrigin:
             if not view.has_lost_ends:
                 continue
             view.has_lost_ends = False
+            for key, queue in self._found.items():
+                if key.broker == broker and view.place.uri is None and (doubt := view.doubt_of(queue)):
+                    _LOGGER.warning("%s: %s; `gantrymq store verify` tells, `store rebuild` restores it", key, doubt)
             ends = f"the log in {view.place} ends at physical offset {view.end}, in front of them"
             lost = view.lost_ends()
             losses = [

@@ -204,7 +204,7 @@ class StoreView:
         queue = self.queues.get(key)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return False
-        message = self.reader.message_at(queue.phy_offset(queue_offset))
+        message = self.message_at(queue.phy_offset(queue_offset))
         if message is None or (message.topic, message.queue_id, message.queue_offset) != (*key, queue_offset):
             return False  # a damaged unit says nothing
         return place not in (-1, message.phy_offset) or end not in (-1, message.phy_offset + message.size_bytes)
@@ -321,6 +321,21 @@ class StoreView:
             return False
         first = queue.stored.entry(files[0].begin // UNIT_SIZE)
         return first is not None and first.size_bytes != BLANK_UNIT_SIZE and first.phy_offset >= self.begin
+
+    def doubt_of(self, queue: QueueView) -> str | None:
+        """Why a first or last file of a queue may be missing, so that it seems to begin late or to end early."""
+        if self.begins_late(queue):
+            return (
+                f"its first file may be missing: it begins at offset {queue.min_offset}, which is no end of retention"
+            )
+        files = files_in(self._queue_directory(queue))
+        end = queue.tail.start * UNIT_SIZE
+        is_full = bool(files) and end == files[-1].begin + files[-1].size_bytes and self.reader.last_exit_ok
+        return (
+            f"its next file may be missing: it ends at offset {queue.tail.start}, as its last file does"
+            if is_full
+            else None
+        )
 
     def _queue_directory(self, queue: QueueView) -> Place:
         return self.place / CONSUME_QUEUE / queue.topic / str(queue.queue_id)
