@@ -89,6 +89,7 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
         return read_some(fd, path, position, length)
 
     def spoil(path: Path, begin: int, end: int) -> None:
+        end = min(end, path.stat().st_size)
         with path.open("r+b") as file:
             file.seek(begin)
             file.write(GARBAGE * (end - begin))

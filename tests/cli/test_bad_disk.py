@@ -87,6 +87,7 @@ def assert_told(outcome: tuple[int, str], expected: str, path: str, command: str
         [line] = text.splitlines()
         assert path in line, (command, line)
         assert "byte" in line, (command, line)
+        assert "`gantrymq store salvage` makes a new store of the rest" in line
     elif code == 1:
         assert path in text or "unreadable" in text, (command, text)
     else:

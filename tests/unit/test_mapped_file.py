@@ -170,3 +170,16 @@ def test_a_file_that_cannot_be_mapped_is_not_held_for_ever() -> None:
     with pytest.raises(OSError, match="Too many"):
         file.select(0, 10)
     assert file.shutdown(0, 1), "nobody holds it"
+
+
+def test_a_file_that_another_program_cuts_is_an_error_with_the_byte_and_no_signal(tmp_path: Path) -> None:
+    path, fs = tmp_path / "0", RealFileSystem()
+    opened(fs, path).close()
+    mapped, late = (MappedFile(path, 0, SIZE, partial(fs.open, path)) for _ in range(2))
+    assert not mapped.read(SIZE - 100, 100).any()
+    path.write_bytes(bytes(10_000))
+    with pytest.raises(DiskError, match="cannot be read at byte 10000: the file was cut short"):
+        mapped.read(8192, 8192)
+    assert not mapped.read(0, 8192).any()
+    with pytest.raises(DiskError, match="cannot be read at byte 10000: the file was cut short"):
+        late.read(0, 10)

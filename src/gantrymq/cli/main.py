@@ -24,13 +24,16 @@ from typing import NoReturn
 
 from gantrymq.cli.messages import CANNOT, DONE, USAGE, say
 from gantrymq.cli.plain_line import plain_command
-from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.errors import ConfigError, DiskError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
 INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
+_UNREADABLE_HELP = (
+    "`gantrymq store verify` lists what cannot be read, `gantrymq store salvage` makes a new store of the rest"
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -97,7 +100,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         say(str(error))
         return USAGE
     except GantrymqError as error:
-        say(str(error))
+        is_unreadable = isinstance(error, DiskError) and error.position is not None
+        say(f"{error}; {_UNREADABLE_HELP}" if is_unreadable else str(error))
         return CANNOT
     except OSError as error:
         say(f"{error.filename}: {error.strerror}" if error.filename else str(error))

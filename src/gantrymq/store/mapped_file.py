@@ -71,7 +71,11 @@ class MappedFile:
             file = self.file
             with self._guard:
                 if self._array is None:
-                    self._array = file.map()
+                    array = file.map()
+                    if len(array) < self.size:
+                        text = "the file was cut short while it was in use: it ends here"
+                        raise DiskError(self.path, text, len(array))
+                    self._array = array
         return self._array
 
     @property
