@@ -96,10 +96,10 @@ def _timed(fields: dict[str, float]) -> Iterator[None]:
 
 
 def _outlook(path: Path, reading: Reading) -> Callable[[], Outlook]:
-    from gantrymq.cli.progress import progress
-    from gantrymq.tools.outlook import look_ahead
-
     def look() -> Outlook:
+        from gantrymq.cli.progress import progress
+        from gantrymq.tools.outlook import look_ahead
+
         with progress() as report:
             return look_ahead(path, reading.config, given=reading.given, progress=report)
 
