@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gantrymq.config.broker_settings import LiveConfig
 
-MAX_WAITING_BYTES = 256 << 20
+MAX_WAITING_BYTES = 128 << 20
 
 
 class WaitingRoom:
