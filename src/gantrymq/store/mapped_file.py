@@ -26,7 +26,7 @@ from gantrymq.fs.api import Bytes, File, Identity
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
-_FETCH_BYTES, _FETCHED_S = 256 << 10, 0.1
+_FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # what is brought in at once
 
 
@@ -43,7 +43,8 @@ class MappedFile:
         self.store_timestamp_ms = 0
         self.brought_in = 0
         self._is_wiped = False
-        self._fetched = (0, 0, 0.0)  # what was brought in last, and until when nobody asks for it again
+        # By window: where the fetched bytes end, and until when they count as fetched.
+        self._fetched: dict[int, tuple[int, float]] = {}
         self._open_file = open_file
         self._file: File | None = None
         self._array: Bytes | None = None
@@ -86,20 +87,23 @@ class MappedFile:
     def fetch(self, position: int, length: int) -> None:
         """Bring mapped bytes into memory before they are looked at; raises DiskError with the first that is missing.
 
-        Neighbours that were written come with them, and are not asked for again for a moment: who reads a queue
-        reads what lies near.
+        The rest of the window (256 KiB) comes with them as far as it is written. For 0.1 s its bytes are not asked for
+        again: several consumers read the log in several places, each a little further every time.
         """
-        begin, end, until_s = self._fetched
-        if begin <= position and position + length <= end and time.monotonic() < until_s:
+        window, end = position - position % _FETCH_BYTES, position + length
+        fetched_end, until_s = self._fetched.get(window, (0, 0.0))
+        now_s = time.monotonic()
+        if end <= fetched_end and now_s < until_s:
             return
-        begin, end = position - position % _FETCH_BYTES, position + length
-        wide = max(end, min(begin + _FETCH_BYTES, self.committed_position))
+        wide = max(end, min(window + _FETCH_BYTES, self.committed_position))
         try:
-            self.read(begin, wide - begin)
-        except DiskError:  # a neighbour, perhaps
-            begin, wide = position, end
+            self.read(window, wide - window)
+        except DiskError:  # the bad page may lie in the window, but not among these bytes
             self.read(position, length)
-        self._fetched = begin, wide, time.monotonic() + _FETCHED_S
+            return
+        if len(self._fetched) >= _MOST_WINDOWS:
+            self._fetched.clear()
+        self._fetched[window] = wide, now_s + _FETCHED_S
 
     def read(self, position: int, length: int) -> Bytes:
         """A view of mapped bytes, to the end of the file at most, that are in memory by now. Raises DiskError."""
