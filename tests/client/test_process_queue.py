@@ -71,7 +71,7 @@ def test_what_is_in_a_listener_s_hands_counts_as_waiting() -> None:
     queue.put([message(offset) for offset in range(4)], 4)
     queue.take(4, 0)
     assert queue.is_full(FlowLimits(3, 1, None))
-    info = queue.info(0)
+    info = queue.info(0, 0)
     assert (info.cached_msg_count, info.transaction_msg_count, info.transaction_msg_max_offset) == (0, 4, 3)
 
 

@@ -32,7 +32,7 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
 from gantrymq.client.unique_id import UniqueIds
-from gantrymq.clock import Clock, SystemClock
+from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
 from gantrymq.model.message import Message, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
@@ -196,7 +196,7 @@ class AsyncProducer:
     async def _send_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
         given = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
-        chosen = given or self._fault.select(route.publish, None, self._clock.now_ms())
+        chosen = given or self._fault.select(route.publish, None, monotonic_ms(self._clock))
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         try:
             await self._client.tell(_master(route, chosen), request)
@@ -208,11 +208,12 @@ class AsyncProducer:
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
     ) -> SendResult:
         wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
-        began_ms = self._now_ms()
+        began_ms = monotonic_ms(self._clock)
         route = await self._routes.find(outgoing.topic, wait_ms)
         chosen = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
         if chosen is not None:
-            return await self._attempt(outgoing, route, chosen, max(wait_ms - (self._now_ms() - began_ms), 1))
+            left_ms = wait_ms - (monotonic_ms(self._clock) - began_ms)
+            return await self._attempt(outgoing, route, chosen, max(left_ms, 1))
         return await self._send_anywhere(outgoing, route, wait_ms, began_ms)
 
     async def _send_anywhere(
@@ -222,10 +223,10 @@ class AsyncProducer:
         result: SendResult | None = None
         error: Exception | None = None
         for _ in range(1 + self._config.retry_times_when_send_failed):
-            left_ms = wait_ms - (self._now_ms() - began_ms)
+            left_ms = wait_ms - (monotonic_ms(self._clock) - began_ms)
             if left_ms <= 0:
                 break
-            chosen = self._fault.select(route.publish, tried[-1] if tried else None, self._clock.now_ms())
+            chosen = self._fault.select(route.publish, tried[-1] if tried else None, monotonic_ms(self._clock))
             tried.append(chosen.broker_name)
             try:
                 result = await self._attempt(outgoing, route, chosen, left_ms)
@@ -245,7 +246,7 @@ class AsyncProducer:
             raise RemotingTooMuchRequestError(
                 f"sendDefaultImpl call timeout: {wait_ms} ms were over before an attempt, while the route was asked for"
             )
-        cost_ms = self._now_ms() - began_ms
+        cost_ms = monotonic_ms(self._clock) - began_ms
         raise MQClientError(
             f"Send [{len(tried)}] times, still failed, cost [{cost_ms}]ms, Topic: {outgoing.topic}, "
             f"BrokersSent: [{', '.join(tried)}]: {error}"
@@ -254,7 +255,7 @@ class AsyncProducer:
     async def _attempt(
         self, outgoing: OutgoingMessage, route: TopicRoute, queue: MessageQueue, timeout_ms: int
     ) -> SendResult:
-        began_ms, failed = self._now_ms(), True
+        began_ms, failed = monotonic_ms(self._clock), True
         call = Call(
             lambda: outgoing.request(self._config, queue, self._clock.now_ms()),
             lambda response, address: read_send_result(response, address, queue, outgoing.ids),
@@ -267,14 +268,11 @@ class AsyncProducer:
             self._routes.forget(outgoing.topic)  # the brokers may have moved
             raise
         finally:
-            latency_ms = self._now_ms() - began_ms
-            self._fault.update(queue.broker_name, latency_ms, self._clock.now_ms(), isolate=failed)
+            latency_ms = monotonic_ms(self._clock) - began_ms
+            self._fault.update(queue.broker_name, latency_ms, monotonic_ms(self._clock), isolate=failed)
 
     def _full(self, topic: str) -> str:
         return wrap_namespace(self._config.namespace, topic)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.monotonic_s() * 1000)
 
 
 async def _end(

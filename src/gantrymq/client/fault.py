@@ -1,4 +1,6 @@
-"""Which queue a message goes to, and which brokers are passed over for a while. Time is given.
+"""Which queue a message goes to, and which brokers are passed over for a while.
+
+Time is given, in milliseconds of a monotonic clock.
 
 Source: MQFaultStrategy, LatencyFaultToleranceImpl, TopicPublishInfo.
 """

@@ -16,6 +16,7 @@ from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.starting_offset import starting_offset
 from gantrymq.client.told_once import ToldOnce
+from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
@@ -57,7 +58,7 @@ class AssignedQueues:
     async def take_over(self, division: Division) -> bool:
         """Make it so; whether all of the share is ours and nothing else."""
         changed, complete = False, True
-        now_ms = self._member.clock.now_ms()
+        now_ms = monotonic_ms(self._member.clock)
         for queue in [one for one in self.table.values() if one.queue.topic == division.topic]:
             if queue.queue not in division.mine or queue.dropped or queue.is_pull_expired(now_ms):
                 given_up = await self.give_up(queue)
@@ -96,7 +97,7 @@ class AssignedQueues:
         before = self.table.get(queue)
         if before is None or before.dropped:
             return False
-        after = ProcessQueue(queue, self._member.clock.now_ms())
+        after = ProcessQueue(queue, monotonic_ms(self._member.clock))
         after.position, after.paused = offset, before.paused
         self.begin(after, offset)
         return True
@@ -126,7 +127,7 @@ class AssignedQueues:
             await self._locks.unlock([*self.table.values(), *self._adopting])
 
     async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
-        queue = ProcessQueue(wanted, self._member.clock.now_ms())
+        queue = ProcessQueue(wanted, monotonic_ms(self._member.clock))
         self._adopting.add(queue)  # who is cancelled in here leaves it there, for its broker may have locked it for us
         offset = await self._lock_and_begin(queue)
         if offset is not None:
@@ -168,4 +169,4 @@ class AssignedQueues:
             if not queue.in_listener:
                 return True
             await asyncio.sleep(_IDLE_LOOK_SECONDS)
-        return self._member.clock.now_ms() > queue.last_lock_ms + UNLOCK_AT_LATEST_MS
+        return monotonic_ms(self._member.clock) > queue.last_lock_ms + UNLOCK_AT_LATEST_MS

@@ -36,7 +36,7 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
 from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
-from gantrymq.clock import Clock, SystemClock
+from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
@@ -217,13 +217,14 @@ class AsyncLitePullConsumer:
     async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
         """As :meth:`poll`; what it gives may be given back."""
         self._check_running()
-        if self._config.auto_commit and self._clock.now_ms() >= self._commit_due_ms:
-            self._commit_due_ms = self._clock.now_ms() + self._config.auto_commit_interval_ms
+        now_ms = monotonic_ms(self._clock)
+        if self._config.auto_commit and now_ms >= self._commit_due_ms:
+            self._commit_due_ms = now_ms + self._config.auto_commit_interval_ms
             self._commit_positions(self._held())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._config.poll_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         while True:
-            batch = self._fetched.take(self._clock.now_ms())
+            batch = self._fetched.take(monotonic_ms(self._clock))
             left_s = deadline - loop.time()
             if batch is not None:
                 for message in batch.messages:
@@ -394,7 +395,7 @@ class AsyncLitePullConsumer:
         return subscription(topic, self._expressions.get(topic, "*"), TAG, 0)
 
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
-        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, self._clock.now_ms())
+        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))
         self._fetched.add(queue, messages)
 
     def _matched_none(self, queue: ProcessQueue, offset: int) -> None:

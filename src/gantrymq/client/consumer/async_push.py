@@ -39,7 +39,7 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
-from gantrymq.clock import Clock, SystemClock
+from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
@@ -346,7 +346,7 @@ class AsyncPushConsumer:
         )
 
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
-        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, self._clock.now_ms())
+        self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))
         if self._work is not None:
             self._work.consumption.deliver(queue, messages)
 

@@ -19,6 +19,7 @@ from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
+from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
@@ -83,9 +84,10 @@ class ConcurrentConsumption:
         limit_ms = self._ground.config.consume_timeout_minutes * 60_000
         for queue in queues:
             for _ in range(_EXPIRED_AT_ONCE):
-                now_ms = self._ground.member.clock.now_ms()
+                now_ms = monotonic_ms(self._ground.member.clock)
                 message = queue.first()
-                if message is None or not message.consume_start_ms or now_ms - message.consume_start_ms <= limit_ms:
+                since_ms = message.in_listener_since_ms if message is not None else None
+                if message is None or since_ms is None or now_ms - since_ms <= limit_ms:
                     break
                 if not await self._ground.send_back.back(message, FIRST_DELAY_LEVEL):
                     break
@@ -150,6 +152,6 @@ class ConcurrentConsumption:
                 self._submit(queue, left)
 
     def _settle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        offset = queue.remove(messages, self._ground.member.clock.now_ms())
+        offset = queue.remove(messages, monotonic_ms(self._ground.member.clock))
         if offset >= 0 and not queue.dropped:
             self._ground.offsets.update(queue.queue, offset, increase_only=True)

@@ -19,6 +19,7 @@ from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
@@ -46,17 +47,23 @@ class ConsumptionGround:
 
     def begin(self, messages: list[ReceivedMessage]) -> None:
         """The messages go to a listener now; may be called from any thread."""
-        now_ms = self.member.clock.now_ms()
+        now_ms, since_ms = self.member.clock.now_ms(), monotonic_ms(self.member.clock)
         for message in messages:
             restore_topic(message, self.member.retry_topic, self.member.config.namespace)
-            message.consume_start_ms = now_ms
+            message.consume_start_ms, message.in_listener_since_ms = now_ms, since_ms
 
     def count(self, queue: ProcessQueue, messages: list[ReceivedMessage], succeeded: int) -> None:
         """A listener is done with messages."""
-        now_ms = self.member.clock.now_ms()
-        took_ms = now_ms - messages[0].consume_start_ms
+        now_ms = monotonic_ms(self.member.clock)
+        took_ms = _took_ms(self.member.clock, messages[0])
         failed = len(messages) - succeeded
         self.statistics.consumed(queue.queue.topic, succeeded, failed, took_ms, now_ms)
+
+
+def _took_ms(clock: Clock, message: ReceivedMessage) -> int:
+    """How long a listener has had a message."""
+    since_ms = message.in_listener_since_ms
+    return 0 if since_ms is None else monotonic_ms(clock) - since_ms
 
 
 class Consumption(Protocol):
@@ -125,7 +132,7 @@ async def consume_directly(
 
     listening.submit([message], context, begin, done)
     status, error = await answered
-    result = ConsumeMessageDirectlyResult(spent_time_mills=ground.member.clock.now_ms() - message.consume_start_ms)
+    result = ConsumeMessageDirectlyResult(spent_time_mills=_took_ms(ground.member.clock, message))
     if error is not None:
         log_failure([message], error)
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

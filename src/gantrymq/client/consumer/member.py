@@ -54,6 +54,7 @@ class GroupMember:
         self.client = AsyncClient(config, handler)
         self.consume_type = consume_type
         self._routes: dict[str, TopicRoute] = {}
+        self._sub_version = 0
         instance = "" if self.is_clustering else config.instance_name
         self.heartbeats = Heartbeats(self.client, self._beat, self._addresses, instance_name=instance)
 
@@ -77,7 +78,7 @@ class GroupMember:
     def subscribe(self, topic: str, expression: str, expression_type: str = TAG) -> SubscriptionData:
         """Want a topic; brokers hear of it with the next heart-beat."""
         full = wrap_namespace(self.config.namespace, topic)
-        made = self.subscriptions[full] = subscription(full, expression, expression_type, self.clock.now_ms())
+        made = self.subscriptions[full] = subscription(full, expression, expression_type, self._next_version())
         return made
 
     def unsubscribe(self, topic: str) -> None:
@@ -91,7 +92,12 @@ class GroupMember:
     def renew(self, topic: str) -> None:
         """Give a subscription a new version: with what brokers know of it something is to change."""
         if topic in self.subscriptions:
-            self.subscriptions[topic].sub_version = self.clock.now_ms()
+            self.subscriptions[topic].sub_version = self._next_version()
+
+    def _next_version(self) -> int:
+        """The date, as RocketMQ has it, but above every earlier one: brokers ignore a subscription that is older."""
+        self._sub_version = max(self.clock.now_ms(), self._sub_version + 1)
+        return self._sub_version
 
     async def check_filters(self) -> None:
         """Ask a broker of each topic with a filter other than tags whether it can; raises MQBrokerError."""

@@ -15,6 +15,7 @@ from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
@@ -94,7 +95,7 @@ class OrderlyConsumption:
                     continue
                 if self._is_over(queue):  # while the broker was asked; giving it up unlocks it
                     return
-                now_ms = self._ground.member.clock.now_ms()
+                now_ms = monotonic_ms(self._ground.member.clock)
                 batch = queue.take(self._ground.config.consume_message_batch_max_size, now_ms)
                 if not batch:
                     return
@@ -191,7 +192,7 @@ class OrderlyConsumption:
     async def _is_locked(self, queue: ProcessQueue) -> bool:
         if self._locks is None:
             return True
-        if queue.locked and not queue.is_lock_expired(self._ground.member.clock.now_ms()):
+        if queue.locked and not queue.is_lock_expired(monotonic_ms(self._ground.member.clock)):
             return True
         return await self._locks.lock([queue])
 

@@ -31,7 +31,8 @@ class ProcessQueue:
 
     A queue that was ``dropped`` is no longer ours: nothing more of it is consumed, and in order only what a listener is
     at is still committed, until the queue is ``released``: for others, or because its offset was set elsewhere.
-    ``queue`` has the topic's full name. Thread rule: the event loop's thread; ``dropped`` may be read by any.
+    ``queue`` has the topic's full name. Every time is one of ``monotonic_ms``.
+    Thread rule: the event loop's thread; ``dropped`` may be read by any.
     """
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
@@ -145,8 +146,8 @@ class ProcessQueue:
         self._taken.clear()
         self._size_bytes = 0
 
-    def info(self, commit_offset: int) -> ProcessQueueInfo:
-        """What GET_CONSUMER_RUNNING_INFO tells."""
+    def info(self, commit_offset: int, wall_ahead_ms: int) -> ProcessQueueInfo:
+        """What GET_CONSUMER_RUNNING_INFO tells; its times are dates, ``wall_ahead_ms`` later than ours."""
         waiting, taken = sorted(self._waiting), sorted(self._taken)
         return ProcessQueueInfo(
             commit_offset=commit_offset,
@@ -159,8 +160,8 @@ class ProcessQueue:
             transaction_msg_count=len(taken),
             locked=self.locked,
             try_unlock_times=self.try_unlock_times,
-            last_lock_timestamp=self.last_lock_ms,
+            last_lock_timestamp=self.last_lock_ms + wall_ahead_ms,
             droped=self.dropped,
-            last_pull_timestamp=self.last_pull_ms,
-            last_consume_timestamp=self.last_consume_ms,
+            last_pull_timestamp=self.last_pull_ms + wall_ahead_ms,
+            last_consume_timestamp=self.last_consume_ms + wall_ahead_ms,
         )

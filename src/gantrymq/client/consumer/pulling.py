@@ -14,6 +14,7 @@ from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
+from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
@@ -70,7 +71,7 @@ class Puller:
         """Pull from ``offset`` until the queue is dropped."""
         at: int | None = offset
         while at is not None and not queue.dropped:
-            queue.last_pull_ms = self._member.clock.now_ms()
+            queue.last_pull_ms = monotonic_ms(self._member.clock)
             wanted = self._owner.wanted(queue.queue.topic)
             if wanted is None or not self._owner.may_pull(queue):
                 await asyncio.sleep(FLOW_CONTROL_SECONDS)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gantrymq.client.consumer.group_calls import lock_batch, unlock_batch
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 
@@ -45,7 +46,7 @@ class QueueLocks:
         for one in queues:
             one.locked = one.queue in locked
             if one.locked:
-                one.last_lock_ms = self._member.clock.now_ms()
+                one.last_lock_ms = monotonic_ms(self._member.clock)
         return all(one.locked for one in queues)
 
     async def _unlock(self, queues: list[ProcessQueue]) -> None:

@@ -7,7 +7,7 @@ DefaultMQPushConsumerImpl.resetRetryAndNamespace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from gantrymq.client.calls import PullResult
 from gantrymq.client.namespace import without_namespace
@@ -26,13 +26,15 @@ class ReceivedMessage(StoredMessage):
 
     A body that cannot be decompressed is as it is stored, and ``sys_flag`` has the COMPRESSED bit still.
     ``broker_name`` is the broker it came from, ``min_offset`` and ``max_offset`` the bounds of its queue when it was
-    pulled, ``consume_start_ms`` when a listener got it last. ``reconsume_times`` counts the times it failed.
+    pulled, ``consume_start_ms`` when a listener got it last, ``in_listener_since_ms`` the same by the monotonic clock.
+    ``reconsume_times`` counts the times it failed.
     """
 
     broker_name: str = ""
     min_offset: int = 0
     max_offset: int = 0
     consume_start_ms: int = 0
+    in_listener_since_ms: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def msg_id(self) -> str:
@@ -45,7 +47,7 @@ class ReceivedMessage(StoredMessage):
         return message_id(self.store_host, self.phy_offset)
 
 
-_STORED = [field.name for field in fields(StoredMessage)]
+_STORED = [one.name for one in fields(StoredMessage)]
 
 
 def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) -> ReceivedMessage:

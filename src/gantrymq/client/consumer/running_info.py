@@ -13,6 +13,7 @@ from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.clock import monotonic_ms
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo
 from gantrymq.remoting.body import keyed
 
@@ -29,7 +30,8 @@ def running_info(
     extra: Mapping[str, str],
 ) -> ConsumerRunningInfo:
     """The answer to GET_CONSUMER_RUNNING_INFO; secrets are left out."""
-    now_ms = member.clock.now_ms()
+    now_ms = monotonic_ms(member.clock)
+    wall_ahead_ms = member.clock.now_ms() - now_ms
     return ConsumerRunningInfo(
         properties=_settings(member)
         | {
@@ -40,7 +42,7 @@ def running_info(
         }
         | dict(extra),
         subscription_set=list(member.subscriptions.values()),
-        mq_table=keyed({one.queue: one.info(offsets.read(one.queue) or 0) for one in queues}),
+        mq_table=keyed({one.queue: one.info(offsets.read(one.queue) or 0, wall_ahead_ms) for one in queues}),
         status_table={topic: statistics.status(topic, now_ms) for topic in member.subscriptions},
     )
 

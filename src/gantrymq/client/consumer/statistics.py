@@ -34,7 +34,7 @@ class _Topic:
 
 
 class ConsumerStatistics:
-    """Counts; time is given. Thread rule: the event loop's thread."""
+    """Counts; time is given, in milliseconds of a monotonic clock. Thread rule: the event loop's thread."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
