@@ -8,16 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from damage_cases import PATHS, SmallStore, small_store
 
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, encode_checkpoint
+from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE
 from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.format.record import PHY_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.findings import REMEDIES, Finding, Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
-from store_cases import GEOMETRY_KEYS, SMALL, open_store
+from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, open_store
 
 MESSAGES = 600
 _NOW_ISH_MS = 1_795_000_000_000
@@ -141,3 +145,163 @@ def test_what_a_finding_names_leaves_nothing_to_find(store: Path, damage: str) -
         (store / found[0].path).rename(store.with_name("moved"))
     left = [finding for finding in findings(store) if finding.level is Level.DAMAGE or finding.kind is kind]
     assert left == []
+
+
+def log_record(change: Callable[[SmallStore, QueueEntry], None]) -> Callable[[SmallStore], None]:
+    """Damage to the record of queue offset 30."""
+    return lambda store: change(store, store.unit(30))
+
+
+def unit(change: Callable[[SmallStore, QueueEntry], QueueEntry]) -> Callable[[SmallStore], None]:
+    """Damage to the entry of queue offset 30."""
+    return lambda store: store.write_unit(change(store, store.unit(30)), 30)
+
+
+def index_entry(at: int, data: bytes) -> Callable[[SmallStore], None]:
+    """Damage to entry 100 of the first index file."""
+    return lambda store: store.write(store.index_path(), store.entry_at(100) + at, data)
+
+
+def remove_last_units(store: SmallStore) -> None:
+    for slot in (78, 79):
+        store.write_unit(QueueEntry(0, 0, 0), slot)
+
+
+def remove_queue(store: SmallStore) -> None:
+    for entry in store.fs.scan(PATHS.consume_queue / "bills/0"):
+        store.fs.remove(PATHS.consume_queue / "bills/0" / entry.name)
+
+
+def remove_first_log_files(store: SmallStore) -> None:
+    for entry in store.fs.scan(PATHS.commit_log)[:3]:
+        store.fs.remove(PATHS.commit_log / entry.name)
+
+
+def cut_index_chain(store: SmallStore) -> None:
+    number = next(number for number in range(199, 0, -1) if store.index_entry(number).previous)
+    store.write(store.index_path(), store.entry_at(number) + 16, bytes(4))
+
+
+def change_index_hash(store: SmallStore) -> None:
+    code = store.index_entry(100).key_hash
+    code += SMALL.max_hash_slot_num * (1 if code < 1 << 30 else -1)  # of the same slot, so that the chain stays whole
+    store.write(store.index_path(), store.entry_at(100), code.to_bytes(4, "big"))
+
+
+def change_index_slot(store: SmallStore) -> None:
+    slot = store.index_entry(199).key_hash % SMALL.max_hash_slot_num
+    store.write(store.index_path(), HEADER_SIZE + slot * SLOT_SIZE, (1).to_bytes(4, "big"))
+
+
+def tear(store: SmallStore) -> None:
+    """A sector of zeros within the properties of a record, and a whole record behind it."""
+    with open_store(store.fs) as opened:
+        for number in range(3):
+            opened.put(Message("torn", b"", properties={"name": "v" * 3000, "n": str(number)}))
+        await_dispatch(opened)
+    place = store.unit(1, 0, "torn").phy_offset
+    store.write_log(-(-(place + 1000) // 512) * 512, bytes(512))
+
+
+def shorten_blank(store: SmallStore) -> None:
+    blank = store.blanks()[0]
+    store.write_log(blank, (SMALL.mapped_file_size_commit_log - blank - 1).to_bytes(4, "big"))
+
+
+def drop_queue_file(number: int) -> Callable[[SmallStore], None]:
+    return lambda store: store.fs.remove(store.unit_place(number * 20)[0])
+
+
+SMALL_DAMAGE: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
+    "body": (
+        log_record(lambda store, one: store.flip_log(one.phy_offset + store.layout(one.phy_offset).body_at)),
+        Kind.RECORD_CRC,
+    ),
+    "torn record": (tear, Kind.RECORD_TORN),
+    "record of another place": (
+        log_record(lambda store, one: store.flip_log(one.phy_offset + PHY_OFFSET_AT + 7)),
+        Kind.RECORD_PHY_OFFSET,
+    ),
+    "length": (log_record(lambda store, one: store.flip_log(one.phy_offset + 2, 0x10)), Kind.LENGTH_CHAIN),
+    "magic code": (log_record(lambda store, one: store.flip_log(one.phy_offset + 5)), Kind.LENGTH_CHAIN),
+    "zeros in the log": (
+        log_record(lambda store, one: store.write_log(one.phy_offset, bytes(one.size_bytes))),
+        Kind.LOG_HOLE,
+    ),
+    "no blank": (lambda store: store.write_log(store.blanks()[1], bytes(8)), Kind.BLANK_MISSING),
+    "blank of a wrong size": (shorten_blank, Kind.BLANK_SIZE),
+    "empty slot": (unit(lambda store, one: QueueEntry(0, 0, 0)), Kind.QUEUE_HOLE),
+    "entry of no record": (
+        unit(lambda store, one: one._replace(phy_offset=one.phy_offset + 1)),
+        Kind.QUEUE_ENTRY_NOWHERE,
+    ),
+    "entry behind the log": (unit(lambda store, one: one._replace(phy_offset=1 << 40)), Kind.QUEUE_ENTRY_NOWHERE),
+    "entry of another queue": (unit(lambda store, one: store.unit(30, 1)), Kind.QUEUE_ENTRY_OTHER_QUEUE),
+    "entry of another offset": (unit(lambda store, one: store.unit(12)), Kind.QUEUE_ENTRY_ORDER),
+    "entry of another size": (
+        unit(lambda store, one: one._replace(size_bytes=one.size_bytes + 1)),
+        Kind.QUEUE_ENTRY_SIZE,
+    ),
+    "entry of other tags": (
+        unit(lambda store, one: one._replace(tags_code=one.tags_code ^ 1)),
+        Kind.QUEUE_ENTRY_TAGS_CODE,
+    ),
+    "entry of no extended unit": (
+        unit(lambda store, one: one._replace(tags_code=-(1 << 63) + 40)),
+        Kind.QUEUE_EXT_ENTRY,
+    ),
+    "first queue file": (drop_queue_file(0), Kind.MESSAGE_WITHOUT_ENTRY),
+    "middle queue file": (drop_queue_file(1), Kind.QUEUE_FILE_MISSING),
+    "last units": (remove_last_units, Kind.MESSAGE_WITHOUT_ENTRY),
+    "queue removed": (remove_queue, Kind.MESSAGE_WITHOUT_ENTRY),
+    "queue files that retention forgot": (remove_first_log_files, Kind.QUEUE_MIN_OFFSET_STALE),
+    "index chain loop": (index_entry(16, (100).to_bytes(4, "big")), Kind.INDEX_CHAIN_LOOP),
+    "index chain": (cut_index_chain, Kind.INDEX_CHAIN_BROKEN),
+    "index slot": (change_index_slot, Kind.INDEX_SLOT),
+    "index entry of no record": (index_entry(4, (17).to_bytes(8, "big")), Kind.INDEX_ENTRY_NOWHERE),
+    "index entry of another key": (change_index_hash, Kind.INDEX_ENTRY_HASH),
+    "index entry of another time": (
+        lambda store: store.flip(store.index_path(), store.entry_at(100) + 15, 0x40),
+        Kind.INDEX_ENTRY_TIME,
+    ),
+    "index header": (lambda store: store.flip(store.index_path(), 7), Kind.INDEX_HEADER),
+}
+
+
+@pytest.fixture(scope="module")
+def whole() -> SmallStore:
+    return small_store()
+
+
+@pytest.mark.parametrize("damage", SMALL_DAMAGE)
+def test_the_command_that_a_finding_names_repairs_the_store(whole: SmallStore, damage: str) -> None:
+    harm, kind = SMALL_DAMAGE[damage]
+    store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
+    harm(store)
+    found = [finding for finding in store.findings() if finding.kind is kind and finding.level is Level.DAMAGE]
+    assert found
+    remedy = _COMMAND.search(found[0].text)
+    assert remedy, f"the finding names no command: {found[0].text}"
+    target = PATHS.root
+    if remedy[1] == "salvage":
+        target = PATHS.root.with_name("out")
+        salvage_store(PATHS.root, target, SMALL, given=GEOMETRY_KEYS, fs=store.fs)
+    else:
+        assert remedy[1] == "rebuild"
+        rebuild_store(PATHS.root, SMALL, given=GEOMETRY_KEYS, fs=store.fs, queues=not remedy[2])
+    left = [one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=store.fs) if one.level is Level.DAMAGE]
+    assert left == []
+
+
+def test_every_kind_of_damage_has_a_command_that_a_test_runs() -> None:
+    tested = {kind for _, kind in (*DAMAGE.values(), *SMALL_DAMAGE.values())}
+    assert set(REMEDIES) <= tested
+    of_notes = {
+        *(Kind.QUEUE_FILLED, Kind.QUEUE_BEHIND, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW, Kind.LOG_TAIL),
+        *(Kind.INDEX_INCOMPLETE, Kind.INDEX_WILL_BE_REBUILT),
+    }
+    of_files = {
+        *(Kind.FILE_SIZE, Kind.FILE_UNREADABLE, Kind.FOREIGN_FILE, Kind.CONFIG_JSON, Kind.LOG_MISSING),
+        *(Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_CORRUPT, Kind.CHECKPOINT_FUTURE),
+    }
+    assert set(Kind) == set(REMEDIES) | of_notes | of_files

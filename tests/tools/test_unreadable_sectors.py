@@ -10,9 +10,11 @@ from damage_cases import PATHS, SmallStore, small_store
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.faulty import broken_disk
-from gantrymq.tools.findings import Kind
+from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
-from store_cases import GEOMETRY_KEYS, SMALL
+from gantrymq.tools.verify import verify_store
+from store_cases import GEOMETRY_KEYS, SMALL, open_store
 
 SECTOR = 512
 
@@ -147,3 +149,26 @@ def test_a_log_file_that_cannot_be_opened_is_lost_with_its_range_and_all_around_
     store.fs = fs  # type: ignore[assignment]
     [unreadable] = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
     assert (unreadable.phy_offset, unreadable.length_bytes) == (size, size)
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "queue", "log"])
+def test_the_command_that_an_unreadable_file_names_repairs_the_store(store: SmallStore, part: str) -> None:
+    disk = store.fs
+    paths = {"checkpoint": PATHS.checkpoint, "queue": store.unit_place(25)[0], "log": store.log_path(0)}
+    store.fs = BadSectors(disk, {paths[part]: 0})  # type: ignore[assignment]
+    [unreadable] = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    target = PATHS.root
+    if part == "checkpoint":
+        assert "move it away, `gantrymq store recover`" in unreadable.text
+        disk.rename(PATHS.checkpoint, PATHS.root / "checkpoint.bad")
+        open_store(disk).close()
+        disk.remove(PATHS.root / "checkpoint.bad")
+    elif part == "queue":
+        assert "`gantrymq store rebuild`" in unreadable.text
+        rebuild_store(PATHS.root, SMALL, given=GEOMETRY_KEYS, fs=store.fs, index=False)
+    else:
+        assert "`gantrymq store salvage`" in unreadable.text
+        target = PATHS.root.with_name("out")
+        salvage_store(PATHS.root, target, SMALL, given=GEOMETRY_KEYS, fs=store.fs)
+    left = [one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=disk) if one.level is Level.DAMAGE]
+    assert left == []

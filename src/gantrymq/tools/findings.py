@@ -6,9 +6,13 @@ leaves behind. docs/cli.md describes every kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+
+from gantrymq.store.consume_queue import REBUILD
+from gantrymq.store.missing_log import SALVAGE
 
 
 class Level(Enum):
@@ -67,6 +71,37 @@ class Kind(Enum):
     CONFIG_JSON = "config-json"
 
 
+RECOVER = "`gantrymq store recover` writes it again"
+REBUILD_INDEX = "`gantrymq store rebuild --index` makes the index again from the commit log"
+
+REMEDIES: Mapping[Kind, str] = {
+    Kind.LOG_FILE_MISSING: f"mount or copy it back, or {SALVAGE}",
+    **dict.fromkeys(
+        (
+            *(Kind.LOG_HOLE, Kind.LENGTH_CHAIN, Kind.BLANK_MISSING, Kind.BLANK_SIZE),
+            *(Kind.RECORD_CRC, Kind.RECORD_TORN, Kind.RECORD_PHY_OFFSET),
+        ),
+        SALVAGE,
+    ),
+    **dict.fromkeys(
+        (
+            *(Kind.QUEUE_FILE_MISSING, Kind.QUEUE_HOLE, Kind.QUEUE_MIN_OFFSET_STALE, Kind.MESSAGE_WITHOUT_ENTRY),
+            *(Kind.QUEUE_ENTRY_NOWHERE, Kind.QUEUE_ENTRY_OTHER_QUEUE, Kind.QUEUE_ENTRY_ORDER, Kind.QUEUE_ENTRY_SIZE),
+            *(Kind.QUEUE_ENTRY_TAGS_CODE, Kind.QUEUE_EXT_ENTRY),
+        ),
+        REBUILD,
+    ),
+    **dict.fromkeys(
+        (
+            *(Kind.INDEX_HEADER, Kind.INDEX_CHAIN_LOOP, Kind.INDEX_CHAIN_BROKEN, Kind.INDEX_SLOT),
+            *(Kind.INDEX_ENTRY_NOWHERE, Kind.INDEX_ENTRY_HASH, Kind.INDEX_ENTRY_TIME),
+        ),
+        REBUILD_INDEX,
+    ),
+}
+"""The command that repairs the damage of a kind. The other kinds name theirs in the text: it depends on the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding. ``path`` is relative to the store; None means that a field has no meaning for the kind.
@@ -86,6 +121,11 @@ class Finding:
     length_bytes: int | None = None
     entry: int | None = None
     count: int = 1
+
+    def with_remedy(self) -> Finding:
+        """The finding whose text ends with the command that repairs the damage."""
+        remedy = REMEDIES.get(self.kind) if self.level is Level.DAMAGE else None
+        return self if remedy is None else replace(self, text=f"{self.text}; {remedy}")
 
     def as_json(self) -> dict[str, object]:
         """The object that ``gantrymq store verify --json`` prints."""

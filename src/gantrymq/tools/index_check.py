@@ -31,7 +31,7 @@ from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import ReadableBytes, joined
-from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.findings import REBUILD_INDEX, Finding, Kind, Level
 from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.record_lookup import RecordLookup
@@ -121,7 +121,7 @@ class IndexCheck:
         file = self._files[number]
         file.data.bring_in(0, len(file.data.array))
         for (_, begin, end), reason in joined(file.data.unreadable):
-            text = f"the disk does not give back bytes {begin} to {end}: {reason}"
+            text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
             yield replace(self._finding(Kind.FILE_UNREADABLE, file, text), length_bytes=end - begin)
         newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
         wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, found)

@@ -123,7 +123,7 @@ class LogCheck:
                 count = -(-(after.base - expected) // self.file_size)
                 self._mark_bad(expected, after.base)
                 more = f", and {count - 1} more behind it" if count > 1 else ""
-                text = f"missing{more}; mount or copy it back, or {SALVAGE}"
+                text = f"missing{more}"
                 place = {"phy_offset": expected, "length_bytes": after.base - expected}
                 path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
                 yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
@@ -150,7 +150,7 @@ class LogCheck:
         if isinstance(fact, FileEnd):
             return self._see_end(fact)
         if isinstance(fact, Unreadable):
-            text = f"the disk does not give these bytes back: {fact.error}"
+            text = f"the disk does not give these bytes back: {fact.error}; {SALVAGE}"
             return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
         return [*self._certain(), self._broken(fact.path, fact)]
 

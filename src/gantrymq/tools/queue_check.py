@@ -216,7 +216,7 @@ class QueueCheck:
                     yield self._finding(Kind.FILE_SIZE, files.directory / offset_name(base), text, **place)
             for begin, end in files.missing():
                 queue.coverage.cover(begin, end)
-                text = f"missing between other files; {REBUILD}"
+                text = "missing between other files"
                 slots = {"queue_offset": begin, "count": end - begin}
                 yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
             yield from self._stale(files, min_offset)
@@ -239,7 +239,7 @@ class QueueCheck:
             files = queue.files
             place = {"topic": files.topic, "queue_id": files.queue_id}
             for (base, begin, end), error in joined(files.unreadable):
-                text = f"the disk does not give back bytes {begin} to {end}: {error}"
+                text = f"the disk does not give back bytes {begin} to {end}: {error}; {REBUILD}"
                 first, behind = (base + begin) // UNIT_SIZE, -(-(base + end) // UNIT_SIZE)
                 slots = {"queue_offset": first, "count": behind - first, "length_bytes": end - begin}
                 path = files.directory / offset_name(base)

@@ -14,7 +14,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_file import parse_config
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.findings import RECOVER, Finding, Kind, Level
 
 _KNOWN = {
     *(names.ABORT, names.LOCK, names.CHECKPOINT, names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT),
@@ -22,7 +22,6 @@ _KNOWN = {
     *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
-_RECOVER = "`gantrymq store recover` writes it again"
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CONFIG_ENDINGS = (".json", ".json.bak")
 
@@ -69,7 +68,7 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, li
     except FileNotFoundError:
         return None, []
     except DiskError as error:
-        text = f"the disk does not give it back: {error}"
+        text = f"the disk does not give it back: {error}; move it away, {RECOVER}"
         return None, [Finding(Kind.FILE_UNREADABLE, Path(names.CHECKPOINT), text)]
 
 
@@ -81,7 +80,7 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
             yield Finding(
                 Kind.CHECKPOINT_MISSING,
                 path,
-                f"missing; {_RECOVER}",
+                f"missing; {RECOVER}",
             )
         return
     page = decode_checkpoint(raw)
@@ -89,9 +88,9 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
         size = f"is {len(raw)} bytes long" if len(raw) < CHECKPOINT_SIZE else f"is longer than {CHECKPOINT_SIZE} bytes"
         # An empty one is what a kill leaves of one that was just being made.
         level = Level.DAMAGE if raw or is_closed else Level.NOTE
-        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}; {_RECOVER}", level)
+        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}; {RECOVER}", level)
     elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
-        yield Finding(Kind.CHECKPOINT_CORRUPT, path, f"negative, or bytes where zeros should be; {_RECOVER}")
+        yield Finding(Kind.CHECKPOINT_CORRUPT, path, f"negative, or bytes where zeros should be; {RECOVER}")
     for text in _future_times(page, now_ms):
         yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
     for text in _future_offsets(page, end_offset):
@@ -106,7 +105,7 @@ def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
         "indexMsgTimestamp": page.index_msg_timestamp_ms,
     }
     yield from (
-        f"{key} {value} is in the future; {_RECOVER}"
+        f"{key} {value} is in the future; {RECOVER}"
         for key, value in times.items()
         if value > now_ms + CLOCKS_DIFFER_MS
     )
@@ -115,7 +114,7 @@ def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
 def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
     offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
     behind = {key: value for key, value in offsets.items() if value > end_offset}
-    yield from (f"{key} {value} is behind the log's end {end_offset}; {_RECOVER}" for key, value in behind.items())
+    yield from (f"{key} {value} is behind the log's end {end_offset}; {RECOVER}" for key, value in behind.items())
 
 
 def read_small(fs: FileSystem, path: Path, length: int) -> bytes:

@@ -30,6 +30,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
 from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
@@ -185,11 +186,12 @@ class Verification:
             else:
                 self.summary.notes += 1
             self.summary.kinds[finding.kind.value] += 1
-            yield finding
+            yield finding.with_remedy()
 
     def _unlisted(self) -> Iterator[Finding]:
         for path in self._listed.roots():
             text = f"the disk does not give back which files are in the directory: {self._listed.unlisted[path]}"
+            text += "; mount or repair the disk" if path in self._paths.commit_logs else f"; {SALVAGE}"
             yield Finding(Kind.FILE_UNREADABLE, self._paths.name_of(path), text)
 
     def _findings(self) -> Iterator[Finding]:
