@@ -111,7 +111,43 @@ def test_a_coroutine_listener_that_awaits_the_close_waits_for_nothing_that_waits
         assert len(seen) == ENOUGH
 
     asyncio.run(scenario())
-    assert broker.consumer_offsets("room", "Closing") == {0: ENOUGH - 1}
+    assert broker.consumer_offsets("room", "Closing") == {0: ENOUGH}
+
+
+@pytest.mark.parametrize("way", ["listen", "listen_orderly"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_coroutine_listener_that_awaits_the_close_has_its_message_committed_when_it_returns(
+    broker: EmbeddedBroker, way: str, fails: bool
+) -> None:
+    group = f"awaited-{way}-{fails}"
+
+    async def scenario() -> None:
+        closed = asyncio.Event()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            if messages[0].queue_offset == ENOUGH - 1:
+                await consumer.close()
+                await consumer.close()  # once more is harmless
+                committed.append(broker.consumer_offsets(group, "Closing"))
+                closed.set()
+                await asyncio.sleep(0.05)
+                if fails:
+                    raise ValueError("after the close")
+
+        async with AsyncPushConsumer(
+            broker.namesrv, consumer_group=group, consume_thread_max=1, await_termination_ms_when_shutdown=60_000,
+            **FIRST,
+        ) as consumer:  # fmt: skip
+            consumer.subscribe("Closing")
+            getattr(consumer, way)(listen)
+            await consumer.start()
+            async with asyncio.timeout(60):
+                await closed.wait()
+
+    committed = list[dict[int, int]]()
+    asyncio.run(scenario())
+    assert committed == [{0: ENOUGH - 1}], "what others finished is committed when the close returns"
+    assert broker.consumer_offsets(group, "Closing") == {0: ENOUGH - 1 if fails else ENOUGH}
 
 
 def test_a_close_from_a_listener_waits_for_the_other_listeners(broker: EmbeddedBroker) -> None:

@@ -21,6 +21,9 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begin; on a running loop. Raises MQClientError once all is closed: nobody would end what is begun then."""
         if self._closed:
@@ -67,9 +70,14 @@ class Closing:
         """Whether anybody asked for it."""
         return self._task is not None
 
-    async def done(self) -> None:
-        """Begin it where nobody has, and wait for it; what it raises is raised."""
+    def begin(self) -> asyncio.Task[None]:
+        """Begin it where nobody has."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.wait({self._task})
-        self._task.result()
+        return self._task
+
+    async def done(self) -> None:
+        """Begin it where nobody has, and wait for it; what it raises is raised."""
+        task = self.begin()
+        await asyncio.wait({task})
+        task.result()

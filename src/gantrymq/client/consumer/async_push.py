@@ -84,6 +84,7 @@ class AsyncPushConsumer:
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
         self._closing = Closing(self._close)
+        self._others_ended = asyncio.Event()  # while it closes: all calls but those that asked for it
         self._suspended = self._is_entered = False
         self._started_ms = 0
         answers = Answers(
@@ -184,19 +185,29 @@ class AsyncPushConsumer:
         """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once.
 
         Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may await it
-        directly: its own call is not waited for then. Begun in another task, it waits for that call as for any other.
+        directly: it returns when all other calls have ended and their offsets are persisted, and once the listener has
+        returned its own messages are settled and the group is left. Begun in another task, it waits for all calls.
         """
         self.begin_no_more()
-        if self._work is not None:
-            self._work.consumption.excuse()
-        await self._closing.done()
+        if self._work is not None and self._work.consumption.excuse():
+            self._closing.begin()
+            await self._others_ended.wait()
+        else:
+            await self._closing.done()
 
     async def _close(self) -> None:
         await self._tasks.close()
         if self._work is not None:
             await self._work.assigned.close()
-            await self._work.consumption.close()
-            await self._offsets.persist_at_last(list(self._work.assigned.table))
+            try:
+                await self._work.consumption.close()
+                await self._offsets.persist_at_last(list(self._work.assigned.table))
+            finally:
+                self._others_ended.set()
+            before = self._offsets.table()
+            await self._work.consumption.close_excused()
+            after = self._offsets.table()
+            await self._offsets.persist_at_last([queue for queue in after if after[queue] != before.get(queue)])
             await self._work.assigned.unlock()
             await self._work.send_back.close()
         await self._member.close()

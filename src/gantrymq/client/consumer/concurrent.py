@@ -66,18 +66,23 @@ class ConcurrentConsumption:
         """No call of the listener begins after this; may be called from any thread."""
         self._listening.begin_no_more()
 
-    def excuse(self) -> None:
-        """Where a listener calls this, its call is not waited for at the end."""
-        self._listening.excuse()
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        return self._listening.excuse()
 
     async def close(self) -> None:
-        """Begin nothing more, and settle what listeners are at."""
+        """Begin nothing more, and settle what listeners are at, but for those that are excused."""
         wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
         if not await self._listening.close(wait_s):
             log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
         self._ending.set()
         await self._tasks.drain(wait_s)
         await self._tasks.close()
+
+    async def close_excused(self) -> None:
+        """Settle what those that were excused are at."""
+        if not await self._listening.close_excused(self._ground.config.await_termination_ms_when_shutdown / 1000):
+            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""

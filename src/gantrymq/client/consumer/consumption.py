@@ -91,12 +91,16 @@ class Consumption(Protocol):
         """No call of the listener begins after this. Thread rule: any thread."""
         ...
 
-    def excuse(self) -> None:
-        """Where a listener calls this, its call is not waited for at the end: it waits for that itself."""
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
         ...
 
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at; they have ``await_termination_ms_when_shutdown``."""
+        ...
+
+    async def close_excused(self) -> None:
+        """After :meth:`close`: settle what it did not wait for; that has as much time again."""
         ...
 
 

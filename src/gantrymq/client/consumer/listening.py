@@ -53,12 +53,16 @@ class Listening(Protocol[C_contra, S_co]):
         """No call begins after this. Thread rule: any thread."""
         ...
 
-    def excuse(self) -> None:
-        """Where the listener's own task calls this, it is not waited for at the end: it waits for that itself."""
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
         ...
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more; whether those under way ended in time."""
+        ...
+
+    async def close_excused(self, timeout_s: float) -> bool:
+        """After :meth:`close`: wait for those it did not wait for; whether they ended in time."""
         ...
 
 
@@ -106,8 +110,13 @@ class ThreadedListening(Generic[C, S]):
         """No call begins after this."""
         self._closing = True
 
-    def excuse(self) -> None:
-        """A thread is waited for."""
+    def excuse(self) -> bool:
+        """False: a thread is waited for."""
+        return False
+
+    async def close_excused(self, timeout_s: float) -> bool:
+        """There are none."""
+        return True
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; whether those under way ended in time."""
@@ -158,6 +167,7 @@ class CoroutineListening(Generic[C, S]):
         self._room = asyncio.Semaphore(most)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: set[asyncio.Task[None]] = set()
+        self._excused: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
@@ -175,12 +185,17 @@ class CoroutineListening(Generic[C, S]):
         """No call begins after this."""
         self._closing = True
 
-    def excuse(self) -> None:
-        """The current task, where it is the listener's, is not waited for.
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the current task; whether it is the listener's.
 
-        Not a task that it made: nothing tells whether the listener waits for that one, or works beside it.
+        A task that the listener made is not: nothing tells whether the listener waits for it, or works beside it.
         """
-        self._tasks -= {asyncio.current_task()}
+        task = asyncio.current_task()
+        if task in self._tasks:
+            self._tasks.remove(task)
+            self._excused.add(task)
+            task.add_done_callback(self._excused.discard)
+        return task in self._excused
 
     async def close(self, timeout_s: float) -> bool:
         """Begin nothing more, and wait; those that do not end in time are cancelled.
@@ -194,11 +209,14 @@ class CoroutineListening(Generic[C, S]):
         deadline = loop.time() + timeout_s
         while self._tasks and loop.time() < deadline:  # one that is excused meanwhile is no longer among them
             await asyncio.wait(self._tasks, timeout=_LOOK_SECONDS)
-        late = set(self._tasks)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        return not late
+        return await _cancelled(set(self._tasks))
+
+    async def close_excused(self, timeout_s: float) -> bool:
+        """Wait for those that were excused; those that do not end in time are cancelled."""
+        if not self._excused:
+            return True
+        _, late = await asyncio.wait(self._excused, timeout=timeout_s)
+        return await _cancelled(late)
 
     async def _work(
         self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]
@@ -232,6 +250,14 @@ def _is_asynchronous(listener: Callable[..., Any]) -> bool:
     while isinstance(listener, partial):
         listener = listener.func
     return any(map(inspect.iscoroutinefunction, (listener, type(listener).__call__)))
+
+
+async def _cancelled(late: set[asyncio.Task[None]]) -> bool:
+    """Cancel tasks, and wait until they have ended; whether there were none."""
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    return not late
 
 
 async def _awaited(result: Awaitable[T]) -> T:

@@ -22,6 +22,7 @@ from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
 WITHOUT_END = 0x7FFFFFFF  # maxReconsumeTimes -1
 _LOCK_AGAIN_SECONDS = 3.0
+_SETTLE_SECONDS, _LOOK_SECONDS = 1.0, 0.01
 _PAUSE_MS = (10, 30_000)
 
 # What a listener returned, or what it raised.
@@ -71,20 +72,29 @@ class OrderlyConsumption:
         """No call of the listener begins after this; may be called from any thread."""
         self._listening.begin_no_more()
 
-    def excuse(self) -> None:
-        """Where a listener calls this, its call is not waited for at the end."""
-        self._listening.excuse()
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        return self._listening.excuse()
 
     async def close(self) -> None:
-        """Begin nothing more, and settle what listeners are at."""
+        """Begin nothing more, and settle what listeners are at, but for those that are excused."""
         self._ending.set()
         wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
         if not await self._listening.close(wait_s):
             log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                while self._is_settling:
+                    await asyncio.sleep(_LOOK_SECONDS)
+
+    async def close_excused(self) -> None:
+        """Settle what those that were excused are at."""
+        if not await self._listening.close_excused(self._ground.config.await_termination_ms_when_shutdown / 1000):
+            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
         for answer in list(self._answers):
             if not answer.done():  # its call never began, or goes on for too long
                 answer.set_result(None)
-        await self._tasks.drain(1.0)
+        await self._tasks.drain(_SETTLE_SECONDS)
         await self._tasks.close()
 
     async def _consume(self, queue: ProcessQueue) -> None:
@@ -104,6 +114,11 @@ class OrderlyConsumption:
                     await self._pause(pause_ms / 1000)
         finally:
             queue.consuming = False
+
+    @property
+    def _is_settling(self) -> bool:
+        """Whether a queue is at more than waiting for its listener."""
+        return len(self._tasks) > sum(not answer.done() for answer in self._answers)
 
     def _is_over(self, queue: ProcessQueue) -> bool:
         return queue.dropped or self._ending.is_set()
