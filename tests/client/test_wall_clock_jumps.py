@@ -27,12 +27,13 @@ from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ProcessQueueInfo
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
-from jumping_clock import DAY_MS, JUMPS, JumpingClock
+from jumping_clock import DAY_MS, HOUR_MS, JUMPS, JumpingClock
 
 
 class Scene:
@@ -275,3 +276,16 @@ def test_a_subscription_made_after_the_clock_was_set_back_is_newer_than_the_one_
         assert scene.member.subscribe(QUEUE.topic, "*").sub_version == scene.clock.now_ms()
 
     asyncio.run(scenario())
+
+
+def test_no_id_is_given_twice_when_the_clock_is_set_back() -> None:
+    """Its counter has two bytes: the same millisecond, come again, would give the same ids."""
+    clock = JumpingClock()
+    ids = UniqueIds(clock)
+    given = {ids.new() for _ in range(1 << 16)}
+    clock.wait(HOUR_MS)
+    ids.new()
+    clock.jump(-HOUR_MS)
+    again = {ids.new() for _ in range(1 << 16)}
+    assert len(given) == len(again) == 1 << 16
+    assert given.isdisjoint(again)

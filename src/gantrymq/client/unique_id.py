@@ -5,7 +5,7 @@ bytes   field
 ======  =======================================================
 4       the host's IPv4 address
 2       the process id, its low 16 bits
-4       who made the id within the process; here drawn at random
+4       the maker within the process; here drawn at random, again whenever the clock was set back
 4       milliseconds since the month began, local time
 2       a counter
 ======  =======================================================
@@ -32,18 +32,24 @@ class UniqueIds:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        who = socket.inet_aton(local_ip()) + (os.getpid() & _MASK_16).to_bytes(2, "big") + secrets.token_bytes(4)
-        self._fixed = who.hex().upper()
+        self._process = socket.inet_aton(local_ip()) + (os.getpid() & _MASK_16).to_bytes(2, "big")
+        self._fixed, self._latest_ms = self._draw(), 0
         self._counter = itertools.count()
         self._month_ms = self._next_month_ms = 0
 
     def new(self) -> str:
         """An id that no other call gives, in this process or another, for as long as a month is."""
         now_ms = self._clock.now_ms()
+        if now_ms < self._latest_ms:
+            self._fixed = self._draw()  # before the next line: another thread may be here as well
+        self._latest_ms = now_ms
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
         since = now_ms - self._month_ms & _MASK_32
         return f"{self._fixed}{since:08X}{next(self._counter) & _MASK_16:04X}"
+
+    def _draw(self) -> str:
+        return (self._process + secrets.token_bytes(4)).hex().upper()
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:
