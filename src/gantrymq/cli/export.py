@@ -179,6 +179,7 @@ def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: Exp
         "undecodable": report.undecodable,
         "lostMessages": account["lostMessages"],
         "repaired": account["repaired"],
+        "notCompared": account["notCompared"],
     }
 
 

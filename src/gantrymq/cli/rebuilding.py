@@ -56,7 +56,7 @@ def rebuild_store(
             out.write(_fields(store, engine, report))
     else:
         _print(store, report)
-    return DONE if report.account.is_empty else FINDINGS
+    return DONE if report.account.is_empty and report.account.is_compared else FINDINGS
 
 
 def _fields(path: Path, engine: str, report: RebuildReport) -> dict[str, object]:
@@ -99,7 +99,7 @@ def _print(path: Path, report: RebuildReport) -> None:
     if report.removed_files:
         pairs.append(("removed", count_text(report.removed_files, "old file")))
     pairs += report.account.lines(path, _SHOWN)
-    if not report.account.is_empty:
+    if not (report.account.is_empty and report.account.is_compared):
         pairs.append(("", f"gantrymq store verify {path} says what is wrong, salvage makes a sound store"))
     if not report.last_exit_ok:
         pairs.append(("state", "it was not closed, and still is not: the next open recovers it"))

@@ -12,7 +12,7 @@ from gantrymq.cli.messages import DONE
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.store.recovery import RecoveryReport
-    from gantrymq.tools.log_claims import LogClaim
+    from gantrymq.tools.log_claims import LogClaims
     from gantrymq.tools.loss import LossAccount
 
 _OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
@@ -29,9 +29,9 @@ def recover_store(
     from gantrymq.tools.recovery_account import recovery_account
 
     reading = read_options(config, set_)
-    claim = _claim(store, reading)
+    claims = _claims(store, reading)
     report, steps_ms = (_plan if dry_run else _recover)(store, reading)
-    account = recovery_account(StorePaths.of(store, reading.config), report, claim)
+    account = recovery_account(StorePaths.of(store, reading.config), report, claims)
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
@@ -42,18 +42,18 @@ def recover_store(
     return DONE
 
 
-def _claim(path: Path, reading: Reading) -> LogClaim | None:
+def _claims(path: Path, reading: Reading) -> LogClaims:
     """How far the log reached, by what is there before a recovery changes it."""
     from gantrymq.errors import StoreError
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
-    from gantrymq.tools.log_claims import furthest_claim
+    from gantrymq.tools.log_claims import log_claims
     from gantrymq.tools.store_sizes import store_sizes
 
     fs, paths, config = RealFileSystem(), StorePaths.of(path, reading.config), reading.config
     with suppress(StoreError):  # without the sizes of index files these say nothing
         config = store_sizes(fs, paths, config, reading.given, index=True)
-    return furthest_claim(fs, paths, config)
+    return log_claims(fs, paths, config)
 
 
 def _plan(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:

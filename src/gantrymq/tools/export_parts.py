@@ -58,7 +58,8 @@ class ExportReport:
     @property
     def is_whole(self) -> bool:
         """Whether everything is there: exit code 0."""
-        return not (self.account.ranges or self.account.messages or self.undecodable)
+        account = self.account
+        return account.is_compared and not (account.ranges or account.messages or self.undecodable)
 
 
 class ExportTarget(Protocol):

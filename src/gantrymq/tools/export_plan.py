@@ -10,7 +10,7 @@ Thread rule: plain functions.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.queue_runs import QueueChoice, QueueName
 from gantrymq.tools.record_claims import RecordClaim, claims_at
 from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.store_sizes import log_file_size, queue_file_size
+from gantrymq.tools.store_sizes import found_sizes
 
 _DAY_MS = 86_400_000
 _EVER_MS = 1 << 63
@@ -129,11 +129,7 @@ def plan_export(
 ) -> ExportPlan:
     """Find the part of the log that may have wanted messages. Raises NotAStoreError, StorePermissionError."""
     require_store(fs, paths)
-    config = replace(
-        config,
-        mapped_file_size_commit_log=log_file_size(fs, paths, config, given),
-        mapped_file_size_consume_queue=queue_file_size(fs, paths, config, given),
-    )
+    config = found_sizes(fs, paths, config, given)
     files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
     end = _live_end(paths, config, given)
     lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))

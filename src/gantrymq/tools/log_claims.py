@@ -7,8 +7,9 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
+from pathlib import Path
 from typing import NamedTuple
 
 from gantrymq.config.settings import MessageStoreConfig
@@ -18,6 +19,8 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.bad_pages import cause_of
+from gantrymq.tools.loss import NotCompared
 from gantrymq.tools.small_files_check import read_small
 
 
@@ -28,20 +31,44 @@ class LogClaim(NamedTuple):
     source: str
 
 
-def furthest_claim(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> LogClaim | None:
-    """The claim that reaches furthest; None where nothing says anything. ``config`` has the sizes of index files."""
-    return max([*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)], default=None)
+class LogClaims(NamedTuple):
+    """The claim that reaches furthest, None where nothing says anything; and the files that could not be asked."""
+
+    furthest: LogClaim | None
+    not_compared: Sequence[NotCompared]
 
 
-def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim]:
+def log_claims(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> LogClaims:
+    """What checkpoint and index say. ``config`` has the sizes of index files."""
+    claims: list[LogClaim] = []
+    not_compared: list[NotCompared] = []
+    for said in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
+        if isinstance(said, LogClaim):
+            claims.append(said)
+        else:
+            not_compared.append(said)
+    return LogClaims(max(claims, default=None), not_compared)
+
+
+def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim | NotCompared]:
+    path = paths.checkpoint
     try:
-        raw = read_small(fs, paths.checkpoint, CHECKPOINT_SIZE)
-    except (OSError, StoreError):
+        raw = read_small(fs, path, CHECKPOINT_SIZE)
+    except FileNotFoundError:
+        yield NotCompared(path, "missing", is_damage=False)
+        return
+    except (OSError, StoreError) as error:
+        yield NotCompared(path, cause_of(error))
         return
     page = decode_checkpoint(raw)
-    # -1 is RocketMQ's for a master that does not count. One that is no checkpoint says nothing.
+    # -1 is RocketMQ's for a master that does not count.
     if any(number < -1 for number in astuple(page)) or not encode_checkpoint(page).startswith(raw):
+        yield NotCompared(path, "negative, or bytes where zeros should be")
         return
+    if not any(raw):
+        yield NotCompared(path, "empty, or all zeros", is_damage=False)
+    elif len(raw) < CHECKPOINT_SIZE:
+        yield NotCompared(path, f"is {len(raw)} bytes long, not {CHECKPOINT_SIZE}")
     for key, offset in (
         ("confirmPhyOffset", page.confirm_phy_offset),
         ("masterFlushedOffset", page.master_flushed_offset),
@@ -50,19 +77,30 @@ def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim]:
         yield LogClaim(offset, f"{key} of the checkpoint")
 
 
-def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> Iterator[LogClaim]:
+def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> Iterator[LogClaim | NotCompared]:
+    is_closed = not fs.exists(paths.abort)
     for entry in fs.scan(paths.index):
-        if entry.is_directory or not is_index_name(entry.name):
-            continue
+        if not entry.is_directory and is_index_name(entry.name):
+            yield from _of_index_file(fs, paths.index / entry.name, config, is_closed=is_closed)
+
+
+def _of_index_file(
+    fs: FileSystem, path: Path, config: MessageStoreConfig, *, is_closed: bool
+) -> Iterator[LogClaim | NotCompared]:
+    try:
+        file = fs.open(path)
         try:
-            file = fs.open(paths.index / entry.name)
-            try:
-                header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
-                last = file.read_at(entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0)), ENTRY_SIZE)
-            finally:
-                file.close()
-        except (OSError, StoreError, ValueError):
-            continue
-        # A header alone may be damaged: its last entry has to say the same.
-        if len(last) == ENTRY_SIZE and decode_entry(last, 0).phy_offset == header.end_phy_offset > 0:
-            yield LogClaim(header.end_phy_offset + 1, f"the index file {entry.name}")
+            header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            last = file.read_at(entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0)), ENTRY_SIZE)
+        finally:
+            file.close()
+    except (OSError, StoreError, ValueError) as error:
+        yield NotCompared(path, cause_of(error))
+        return
+    # A header alone may be damaged: its last entry has to say the same.
+    end = header.end_phy_offset
+    if len(last) == ENTRY_SIZE and decode_entry(last, 0).phy_offset == end > 0:
+        yield LogClaim(end + 1, f"the index file {path.name}")
+    elif header.index_count > 1 or end:
+        reason = "its header and its last entry do not name the same place of the log"
+        yield NotCompared(path, reason, is_damage=is_closed)  # a kill may come between the two

@@ -137,6 +137,22 @@ class FilledSlots:
         return {"topic": self.topic, "queueId": self.queue_id, "from": self.begin, "to": self.end - 1, "count": count}
 
 
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A file of the store that would say what was there, and could not be compared with the result.
+
+    ``is_damage``: it cannot be read, or holds what cannot be true. Otherwise it says nothing, as after a kill.
+    """
+
+    path: Path
+    reason: str
+    is_damage: bool = True
+
+    def as_json(self, store: Path) -> dict[str, Any]:
+        """The object that ``--json`` prints; the path is relative to the store."""
+        return {"path": str(StorePaths(store).name_of(self.path)), "reason": self.reason}
+
+
 @dataclass(slots=True)
 class LossAccount:
     """Everything that a store said it had and the result does not have, and what was repaired.
@@ -152,11 +168,17 @@ class LossAccount:
     short_queues: list[ShortQueue] = field(default_factory=list)
     filled: list[FilledSlots] = field(default_factory=list)
     expired: list[FilledSlots] = field(default_factory=list)
+    not_compared: list[NotCompared] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was lost and nothing had to be repaired: exit code 0."""
+        """Whether nothing is known to be lost and nothing had to be repaired."""
         return not (self.ranges or self.messages or self.repaired or self.short_queues)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether no damaged file kept the tool from comparing: only then "lost nothing" is true."""
+        return not any(one.is_damage for one in self.not_compared)
 
     @property
     def message_count(self) -> int:
@@ -178,6 +200,7 @@ class LossAccount:
             "shortQueues": [one.as_json() for one in self.short_queues],
             "filledSlots": [one.as_json() for one in self.filled],
             "expiredMessages": [one.as_json() for one in self.expired],
+            "notCompared": [one.as_json(store) for one in self.not_compared],
         }
 
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
@@ -207,6 +230,7 @@ class LossAccount:
             "shorter": short,
             "filled": filled,
             "expired": gone if expired else [],
+            "not compared": [f"{StorePaths(store).name_of(one.path)}: {one.reason}" for one in self.not_compared],
         }
         return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]
 

@@ -12,7 +12,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.log_claims import LogClaim, furthest_claim
+from gantrymq.tools.log_claims import LogClaim, log_claims
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_account import LogExtent, QueueAccount, Suspect
 
@@ -44,9 +44,14 @@ def take_account(
 def missing_end(
     fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, account: LossAccount
 ) -> list[LostRange]:
-    """What was behind the log's end, by the word of the queues, the checkpoint and the index."""
+    """What was behind the log's end, by the word of the queues, the checkpoint and the index.
+
+    The ``account`` gets what of the checkpoint and the index could not be compared.
+    """
+    said = log_claims(fs, old, config)
+    account.not_compared += said.not_compared
     by_queue = max((one.phy_end for one in account.messages), default=-1)
-    claims = [LogClaim(by_queue, "the consume queues"), furthest_claim(fs, old, config)]
+    claims = [LogClaim(by_queue, "the consume queues"), said.furthest]
     end, source = max(claim for claim in claims if claim is not None)
     if end <= extent.end:
         return []

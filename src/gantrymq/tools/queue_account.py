@@ -21,13 +21,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.light_queues import is_light
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, ShortQueue
+from gantrymq.tools.bad_pages import joined
+from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, NotCompared, ShortQueue
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 
 _UNITS_AT_ONCE = 1 << 18
@@ -174,6 +176,9 @@ class QueueAccount:
         lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
         if lost_behind:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
+        for (base, begin, stop), reason in joined(old.unreadable):
+            path = old.directory / offset_name(base)
+            account.not_compared.append(NotCompared(path, f"bytes {begin} to {stop} cannot be read: {reason}"))
 
     def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
         """Some slots of a queue, of the old one and the new one."""

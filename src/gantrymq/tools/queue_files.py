@@ -82,7 +82,10 @@ class QueueFiles:
         """Whether the file system knows that these bytes are zeros: most of a new file are."""
         try:
             file = self.fs.open(self.directory / offset_name(base))
-        except (FileNotFoundError, StoreError):
+        except FileNotFoundError:
+            return True
+        except StoreError as error:
+            self._note(base, 0, self.sizes[base], cause_of(error))
             return True
         try:
             return file.data_from(start) >= start + length

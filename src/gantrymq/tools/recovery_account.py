@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import RecoveryReport
-from gantrymq.tools.log_claims import LogClaim
+from gantrymq.tools.log_claims import LogClaims
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, ShortQueue
 
 
-def recovery_account(paths: StorePaths, report: RecoveryReport, claim: LogClaim | None) -> LossAccount:
-    """What the store at ``paths`` does not have after the recovery; ``claim`` is how far the log reached before."""
-    account, end = LossAccount(), report.max_phy_offset
+def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaims) -> LossAccount:
+    """What the store at ``paths`` does not have after the recovery; ``claims`` say how far the log reached before."""
+    account, end = LossAccount(not_compared=list(claims.not_compared)), report.max_phy_offset
+    claim = claims.furthest
     stop = f": {report.stop_reason}" if report.stop_reason else ""
     if report.cut_bytes:
         text = f"cut behind the end of the log{stop}; store salvage of a copy made before keeps what is whole there"

@@ -38,7 +38,7 @@ from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here
 from gantrymq.tools.refile import Refiling
 from gantrymq.tools.salvage_target import SalvageTarget
 from gantrymq.tools.small_files_check import read_small
-from gantrymq.tools.store_sizes import log_file_size, queue_file_size, store_sizes
+from gantrymq.tools.store_sizes import found_sizes, log_file_size
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 
@@ -79,6 +79,8 @@ class SalvageReport:
     def is_whole(self) -> bool:
         """Whether the result has everything where the records say: exit code 0. A repaired offset is no loss."""
         account = self.account
+        if not account.is_compared:
+            return False
         is_moved = any(one.said_slot is not None for one in account.repaired)
         is_lost = account.ranges or account.messages or account.short_queues or is_moved
         return not (is_lost or self.skipped_files or self.lost_queues or self.broken_config_files)
@@ -118,7 +120,7 @@ class _Salvage:
 
     def run(self) -> SalvageReport:
         files = self._files()
-        sizes = self._sizes()
+        sizes = found_sizes(self._fs, self._source, self._config, self._given)
         try:
             self._make(files, sizes)
         except BaseException:
@@ -145,17 +147,6 @@ class _Salvage:
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
         self._keep_queues(sizes.mapped_file_size_consume_queue)
         self._out.finish()
-
-    def _sizes(self) -> MessageStoreConfig:
-        """The sizes that most files have; where index files are broken beyond knowing, those of the settings."""
-        try:
-            return store_sizes(self._fs, self._source, self._config, self._given, index=True)
-        except StoreError:
-            return replace(
-                self._config,
-                mapped_file_size_commit_log=log_file_size(self._fs, self._source, self._config, self._given),
-                mapped_file_size_consume_queue=queue_file_size(self._fs, self._source, self._config, self._given),
-            )
 
     def _files(self) -> list[LogFile]:
         """The log's files, each at the place that it has; longer ones end where the next begins."""

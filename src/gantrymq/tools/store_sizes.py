@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, QUEUE_SIZE_KEY, settled_size
@@ -49,3 +50,13 @@ def store_sizes(
     if files.is_readable:
         config = replace(config, max_hash_slot_num=files.slots, max_index_num=files.entries)
     return config
+
+
+def found_sizes(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> MessageStoreConfig:
+    """As :func:`store_sizes` with the index, for who only reads it: without a known geometry that of ``config``."""
+    try:
+        return store_sizes(fs, paths, config, given, index=True)
+    except StoreError:
+        return store_sizes(fs, paths, config, given, index=False)

@@ -1,0 +1,146 @@
+"""A tool that could not read what it compares with names the file, and does not end as if nothing were wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from loss_cases import KnownStore
+
+from bad_disk import Break, break_reads
+from gantrymq.cli.main import exit_code
+from gantrymq.format.index import HEADER_SIZE
+from store_cases import SMALL_KEYS
+
+SETTINGS = [f"--set={key}={value}" for key, value in SMALL_KEYS.items()]
+CHECKPOINT = "checkpoint"
+COMMANDS = ["salvage", "rebuild", "export"]
+every_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    return KnownStore.make(tmp_path_factory.mktemp("whole") / "store")
+
+
+@pytest.fixture
+def store(whole: KnownStore, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole.path, tmp_path / "store"))
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Break:
+    return break_reads(monkeypatch)
+
+
+def run(command: str, store: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """The exit code and what stdout has."""
+    out = [] if command == "rebuild" else [str(store.with_name("out"))]
+    kind = ["--format", "jsonl"] if command == "export" else []
+    code = exit_code(["store", command, str(store), *out, *kind, *SETTINGS, *more])
+    return code, capsys.readouterr().out
+
+
+def compared(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
+    """The exit code, and path and reason of each file that was not compared."""
+    code, text = run(command, store, capsys, "--json")
+    return code, {one["path"]: one["reason"] for one in json.loads(text)["notCompared"]}
+
+
+def first_queue_file(store: Path) -> Path:
+    return min(path for path in (store / "consumequeue").rglob("*") if path.is_file())
+
+
+def index_file(store: Path) -> Path:
+    return max((store / "index").iterdir())
+
+
+@every_command
+def test_of_a_healthy_store_every_file_is_compared(
+    command: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(command, store, capsys) == (0, {})
+
+
+@every_command
+def test_a_checkpoint_that_is_garbage_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / CHECKPOINT).write_bytes(b"\xdb" * 4096)
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (1, [CHECKPOINT])
+
+
+@every_command
+def test_a_checkpoint_that_is_cut_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / CHECKPOINT).write_bytes((store / CHECKPOINT).read_bytes()[:20])
+    assert compared(command, store, capsys) == (1, {CHECKPOINT: "is 20 bytes long, not 4096"})
+
+
+@every_command
+@pytest.mark.parametrize("how", ["missing", "zeros"])
+def test_a_checkpoint_that_says_nothing_is_a_note(
+    command: str, how: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / CHECKPOINT).unlink() if how == "missing" else (store / CHECKPOINT).write_bytes(bytes(4096))
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (0, [CHECKPOINT])
+    assert how in reasons[CHECKPOINT]
+
+
+@pytest.mark.parametrize("command", ["salvage", "export"])
+def test_a_checkpoint_that_the_disk_does_not_give_back_is_named(
+    command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(store / CHECKPOINT, 0, 4096)
+    code, reasons = compared(command, store, capsys)
+    assert (code, reasons) == (1, {CHECKPOINT: "Input/output error"})
+
+
+@every_command
+def test_pages_of_a_queue_file_that_the_disk_does_not_give_back_are_named(
+    command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = first_queue_file(store)
+    spoil(path, 0, 64)
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (1, [str(path.relative_to(store))])
+    assert "Input/output error" in reasons[str(path.relative_to(store))]
+
+
+@every_command
+def test_an_index_file_whose_header_the_disk_does_not_give_back_is_named(
+    command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index_file(store)
+    spoil(path, 0, HEADER_SIZE)
+    code, reasons = compared(command, store, capsys)
+    assert (code, reasons) == (1, {str(path.relative_to(store)): "Input/output error"})
+
+
+@every_command
+def test_an_index_file_whose_header_is_garbage_is_named(
+    command: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index_file(store)
+    with path.open("r+b") as file:
+        file.write(b"\xdb" * HEADER_SIZE)
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (1, [str(path.relative_to(store))])
+
+
+def test_rebuild_refuses_where_the_disk_does_not_give_back_the_checkpoint_that_it_writes_again(
+    store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(store / CHECKPOINT, 0, 4096)
+    code = exit_code(["store", "rebuild", str(store), *SETTINGS])
+    assert code == 3
+    assert "checkpoint: cannot be read at byte 0" in capsys.readouterr().err
+
+
+@every_command
+def test_people_read_which_file_was_not_compared(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / CHECKPOINT).write_bytes(b"\xdb" * 4096)
+    _, text = run(command, store, capsys)
+    assert "not compared" in text
+    assert "checkpoint: " in text
