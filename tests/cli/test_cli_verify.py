@@ -112,3 +112,28 @@ def test_findings_are_grouped_by_file_and_kind(gantrymq: Run, whole: tuple[Path,
         )
         == 10
     )
+
+
+@pytest.mark.parametrize("left", ["", "topics.json", "subscriptionGroup.json"])
+def test_a_lost_table_of_topics_is_a_note_in_verify_and_info(gantrymq: Run, store: Path, left: str) -> None:
+    (store / "config").mkdir()
+    if left:
+        (store / "config" / left).write_text("" if left == "topics.json" else "{}")
+    done = gantrymq("store", "verify", store, *SETS, "--json")
+    notes = [line for line in done.lines if line["kind"] == "topics-without-route"]
+    assert (done.code, [(one["level"], one["path"]) for one in notes]) == (0, [("note", "config")])
+    assert "1 topic has messages but no route (orders)" in notes[0]["text"]
+    info = gantrymq("store", "info", store, *SETS, "--json")
+    assert (info.code, info.lines[0]["problems"]) == (
+        0,
+        [{"path": str(store / "config"), "text": notes[0]["text"]}],
+    )
+    assert "no route" in gantrymq("store", "info", store, *SETS).text
+
+
+@pytest.mark.parametrize("name", ["topics.json", "topics.json.bak", "delayOffset.json"])
+def test_a_table_of_topics_or_none_that_a_broker_made_is_no_note(gantrymq: Run, store: Path, name: str) -> None:
+    (store / "config").mkdir()
+    (store / "config" / name).write_text('{"topicConfigTable":{"orders":{"topicName":"orders"}}}')
+    assert "no route" not in gantrymq("store", "verify", store, *SETS).text
+    assert gantrymq("store", "info", store, *SETS, "--json").lines[0]["problems"] == []

@@ -299,6 +299,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str, backup: str) -> None:
     (store / "config").mkdir()
+    (store / "config/topics.json").write_text("{}")  # without it there is a note
     (store / "config" / f"{name}{backup}").write_text(SHAPES[name])
     (found,) = verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())
     assert (found.kind, found.level) == (Kind.CONFIG_JSON, Level.DAMAGE)

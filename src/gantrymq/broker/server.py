@@ -51,6 +51,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.ready import load_kernels
+from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
@@ -58,12 +59,17 @@ from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.lost_routes import describe, user_topics
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 
 _EXPIRE_INTERVAL_MS = 1_000
 _RATE_SAMPLE_MS = 1_000
 _SCAN_INTERVAL_MS = 10_000  # ClientHousekeepingService
 _ANNOUNCED_S = 1.0  # an answer waits so long for name servers: a client gives up after 3, and sends the message again
+
+
+log = get_logger("gantrymq.broker")
 
 
 class BrokerServer:
@@ -176,7 +182,16 @@ class BrokerServer:
             on_arrival=self.holds.arrived,
         )
         assert isinstance(store, BrokerMessageStore)
+        self._warn_of_lost_routes()
         return store
+
+    def _warn_of_lost_routes(self) -> None:
+        """RocketMQ starts without a word where ``config/`` is missing or empty, and no client finds its topics."""
+        if all(self.topics.is_system_topic(topic) for topic in self.topics.table):
+            paths = StorePaths(self._path)
+            topics = {topic for topic in user_topics(self._fs, paths.consume_queue) if topic not in self.topics}
+            if topics:
+                log.warning("the table of topics is lost", path=str(paths.config), reason=describe(topics))
 
     def _make_parts(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)

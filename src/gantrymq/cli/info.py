@@ -30,7 +30,7 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
     from gantrymq.cli.opened import open_reader
 
     with closing(open_reader(store, read_options(config, set_), trusts_writer=True)) as reader:
-        look = _Look(reader, _lock_holder(store), _index_sizes(store))
+        look = _Look(reader, _lock_holder(store), _index_sizes(store), _notes(store))
         if json:
             from gantrymq.cli.json_lines import JsonLines
 
@@ -43,11 +43,15 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the summary is made of; ``lock_holder`` is the process that writes to the store."""
+    """What the summary is made of; ``lock_holder`` is the process that writes to the store.
+
+    ``notes`` are about config/ and change no exit code.
+    """
 
     reader: StoreReader
     lock_holder: int | None
     index_sizes: list[int]
+    notes: list[str]
 
     @property
     def messages(self) -> int:
@@ -72,6 +76,19 @@ def _index_sizes(store: Path) -> list[int]:
     from gantrymq.store.paths import StorePaths
 
     return [entry.size_bytes for entry in RealFileSystem().scan(StorePaths(store).index) if is_index_name(entry.name)]
+
+
+def _notes(store: Path) -> list[str]:
+    from gantrymq.errors import StoreError
+    from gantrymq.fs.real import RealFileSystem
+    from gantrymq.store.lost_routes import lost_routes
+    from gantrymq.store.paths import StorePaths
+
+    try:
+        text = lost_routes(RealFileSystem(), StorePaths(store))
+    except (OSError, StoreError):
+        return []  # verify reports a file that cannot be read
+    return [text] if text is not None else []
 
 
 def _fields(store: Path, look: _Look) -> dict[str, object]:
@@ -104,7 +121,10 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
         "queues": len(queues),
         "messages": look.messages,
         "bytes": look.bytes,
-        "problems": [{"path": str(one.path), "text": one.reason} for one in look.reader.problems],
+        "problems": [
+            *({"path": str(one.path), "text": one.reason} for one in look.reader.problems),
+            *({"path": str(store / "config"), "text": text} for text in look.notes),
+        ],
     }
 
 
@@ -125,6 +145,7 @@ def _print(store: Path, look: _Look) -> None:
         ("", f"queues flushed up to {time_text(page.logics_msg_timestamp_ms)}"),
         ("", f"index flushed up to  {time_text(page.index_msg_timestamp_ms)}"),
     ]
+    pairs += [("config", text) for text in look.notes]
     print_pairs(str(store), pairs)
     topics: dict[str, list[int]] = {}
     for queue in queues:

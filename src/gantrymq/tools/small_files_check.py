@@ -13,6 +13,7 @@ from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_check
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_file import parse_config
+from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import RECOVER, Finding, Kind, Level
 
@@ -59,6 +60,16 @@ def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> It
         except (ValueError, GantrymqError) as error:
             text = f"does not hold its table, a broker does not start with it: {error}; correct it, or move it away"
             yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text)
+
+
+def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """Whether the table of topics is lost."""
+    try:
+        text = lost_routes(fs, paths)
+    except (OSError, StoreError):
+        return  # see_config reports the file
+    if text is not None:
+        yield Finding(Kind.TOPICS_WITHOUT_ROUTE, Path(names.CONFIG), text, Level.NOTE)
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:

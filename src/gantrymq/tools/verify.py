@@ -46,7 +46,14 @@ from gantrymq.tools.log_reader import LogEvent, LogFileReader
 from gantrymq.tools.queue_check import QueueCheck
 from gantrymq.tools.queue_units_check import QueueUnitsCheck
 from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.small_files_check import TableDecoders, read_checkpoint, see_checkpoint, see_config, see_names
+from gantrymq.tools.small_files_check import (
+    TableDecoders,
+    read_checkpoint,
+    see_checkpoint,
+    see_config,
+    see_names,
+    see_routes,
+)
 from gantrymq.tools.store_sizes import log_file_size, queue_file_size
 
 STEP = "Verifying"
@@ -207,6 +214,7 @@ class Verification:
         queues.load()
         yield from see_names(fs, paths)
         yield from see_config(fs, paths, self._decoders)
+        yield from see_routes(fs, paths)
         yield from see_foreign_log_files(fs, paths, others, log.file_size)
         yield from see_missing_log(fs, paths, replace(config, mapped_file_size_commit_log=log.file_size))
         yield from log.see_files()

@@ -1,0 +1,67 @@
+"""Topics whose messages no client reaches, for the broker's table of topics is lost.
+
+A broker keeps the table in ``config/topics.json``. Where the file is missing or blank, the broker knows no route to the
+topics that the consume queues have, until a producer or an operator creates them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_names import queue_directories
+
+TOPICS = "topics.json"
+_BROKER_TABLES = ("subscriptionGroup.json", "consumerOffset.json")
+_SYSTEM_PREFIXES = ("%", "rmq_sys_", "RMQ_SYS_")
+_SYSTEM_TOPICS = {SCHEDULE_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "TBW102"}
+_BLANK = b"\0 \t\r\n"
+
+
+def user_topics(fs: FileSystem, consume_queue: Path) -> set[str]:
+    """The topics below ``consume_queue`` that have a queue file, without those that a broker makes by itself."""
+    return {
+        topic
+        for topic, queue_id in queue_directories(fs, consume_queue)
+        if topic not in _SYSTEM_TOPICS
+        and not topic.startswith(_SYSTEM_PREFIXES)
+        and any(not entry.is_directory and entry.size_bytes for entry in fs.scan(consume_queue / topic / str(queue_id)))
+    }
+
+
+def lost_routes(fs: FileSystem, paths: StorePaths) -> str | None:
+    """What to say of ``config/`` where it has lost the table of topics; None where it has not.
+
+    A store that no broker has opened has no such table and has lost none: it has no ``config/``, or one without any of
+    the broker's tables.
+    """
+    if all(entry.name != paths.config.name for entry in fs.scan(paths.root)):
+        return None
+    entries = {entry.name: entry.size_bytes for entry in fs.scan(paths.config) if not entry.is_directory}
+    is_brokers = not entries or any(name.removesuffix(".bak") in (*_BROKER_TABLES, TOPICS) for name in entries)
+    tables = [name for name in (TOPICS, f"{TOPICS}.bak") if name in entries]
+    if not is_brokers or any(_has_content(fs, paths.config / name) for name in tables):
+        return None
+    topics = user_topics(fs, paths.consume_queue)
+    return describe(topics) if topics else None
+
+
+def describe(topics: Collection[str]) -> str:
+    """The text about ``topics`` without a route."""
+    topic = "topic has" if len(topics) == 1 else "topics have"
+    shown = ", ".join(sorted(topics)[:3]) + (", …" if len(topics) > 3 else "")
+    return (
+        f"holds no {TOPICS}: {len(topics)} {topic} messages but no route ({shown}); "
+        "mount it or copy the file back, or create the topics again"
+    )
+
+
+def _has_content(fs: FileSystem, path: Path) -> bool:
+    file = fs.open(path)
+    try:
+        return bool(file.read_at(0, 1 << 16).strip(_BLANK))
+    finally:
+        file.close()
