@@ -33,7 +33,7 @@ _END = b"\xff\xff"
 NO_ADDRESS = 1
 
 
-_REBUILD = "move the files away: `gantrymq store rebuild` makes them again from the commit log"
+REBUILD_EXT = "`gantrymq store rebuild` with enableConsumeQueueExt=true makes it again from the commit log"
 
 
 class ConsumeQueueExt:
@@ -49,7 +49,7 @@ class ConsumeQueueExt:
         owe: Callable[[Path], None] | None = None,
     ) -> None:
         self.files = MappedFileQueue(
-            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=_REBUILD
+            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD_EXT
         )
 
     def load(self) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 from gantrymq.errors import MissingFileError, StoreError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.queue_ext import is_address
+from gantrymq.fs.api import FileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.store.consume_queue import REBUILD
+from gantrymq.store.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import queue_directories
@@ -38,15 +41,15 @@ def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int)
     return problems, begin
 
 
-def _problem(directory: Path, before: list[OffsetFile], file: OffsetFile, file_size: int) -> StoreError | None:
+def _problem(
+    directory: Path, before: list[OffsetFile], file: OffsetFile, file_size: int, remedy: str = REBUILD
+) -> StoreError | None:
     expected = before[-1].offset + file_size if before else file.offset
     if file.offset > expected:
         count = (file.offset - expected) // file_size
-        return MissingFileError(directory / offset_name(expected), count, expected, file.offset, REBUILD)
+        return MissingFileError(directory / offset_name(expected), count, expected, file.offset, remedy)
     if file.size_bytes != file_size or file.offset % file_size:
-        return WrongFileSizeError(
-            file.path, file.size_bytes, f"{file_size} like the others or as configured; {REBUILD}"
-        )
+        return WrongFileSizeError(file.path, file.size_bytes, f"{file_size} like the others or as configured; {remedy}")
     return None
 
 
@@ -60,3 +63,32 @@ def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
     finally:
         file.close()
     return 0 if entry.size_bytes == BLANK_UNIT_SIZE else max(entry.phy_offset, 0)
+
+
+def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list[StoreError]:
+    """What is wrong with each queue's extended units: the first missing or wrong file, or that there is none."""
+    problems: list[StoreError] = []
+    for topic, queue_id in queue_directories(fs, paths.consume_queue):
+        directory = paths.consume_queue_ext / topic / str(queue_id)
+        files = offset_files(fs, [directory])
+        while files and not files[-1].size_bytes:
+            files.pop()
+        found = (_problem(directory, files[:number], file, file_size, REBUILD_EXT) for number, file in enumerate(files))
+        if (problem := next((one for one in found if one is not None), None)) is not None:
+            problems.append(problem)
+        elif not files and _has_extended_unit(fs, paths.consume_queue / topic / str(queue_id)):
+            problems.append(StoreError(directory, f"holds no file, but the queue's entries point there; {REBUILD_EXT}"))
+    return problems
+
+
+def _has_extended_unit(fs: FileSystem, directory: Path) -> bool:
+    """Whether the first unit of the queue's last file has its tags code in an extended unit."""
+    files = offset_files(fs, [directory])
+    if not files:
+        return False
+    file = fs.open(files[-1].path)
+    try:
+        raw = file.read_at(0, UNIT_SIZE)
+    finally:
+        file.close()
+    return len(raw) == UNIT_SIZE and is_address(decode_entry(raw).tags_code)

@@ -11,6 +11,7 @@ What is shown is what a recovery would leave: the recovery itself runs over a pr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -32,7 +33,7 @@ from gantrymq.store.missing_log import log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.queue_view import cut_damaged_queues
+from gantrymq.store.queue_view import cut_damaged_queues, damaged_ext_files
 from gantrymq.store.reading import ReadingStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovered_index import RecoveredIndex
@@ -84,6 +85,11 @@ class StoreReader(ReadingStore):
         sizes = find_file_sizes(self._fs, paths, config, given)
         self.problems = log_problems(self._fs, paths, sizes)
         self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self.problems)
+        if config.enable_consume_queue_ext:
+            damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)
+            self.problems += damaged_ext
+            # They hold only tags codes, which the records have too.
+            config = replace(config, enable_consume_queue_ext=not damaged_ext)
         queues_from = None
         try:
             self._parts: StoreParts = load_parts(self._fs, paths, config, given, clock.now_ms())

@@ -196,9 +196,10 @@ class QueueUnitsCheck:
     def _ext_unit(self, files: QueueFiles, offset: int) -> QueueExtUnit | None:
         directory = self._ext_directory / files.topic / str(files.queue_id)
         sizes = [entry.size_bytes for entry in self._fs.scan(directory) if not entry.is_directory]
-        if not sizes or not sizes[0]:
+        if not sizes or not max(sizes):
             return None
-        base = offset - offset % sizes[0]
+        size = max(sizes)  # one that was cut is shorter
+        base = offset - offset % size
         try:
             file = self._fs.open(directory / offset_name(base))
             try:

@@ -24,6 +24,7 @@ from typing import Protocol
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -32,6 +33,7 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_view import damaged_ext_files
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.bad_pages import ReadableBytes
@@ -266,7 +268,17 @@ class Verification:
         for queue in queues.queues:
             yield from units.see_records(queue)
         yield from queues.see_unreadable()
+        yield from self._see_ext_files()
         self.summary.unreadable_messages = units.unreadable
+
+    def _see_ext_files(self) -> Iterator[Finding]:
+        """Files of a wrong length: a broker does not start with them. What is missing, the units point to."""
+        config, paths = self._config, self._paths
+        if not config.enable_consume_queue_ext:
+            return
+        for problem in damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext):
+            if isinstance(problem, WrongFileSizeError):
+                yield Finding(Kind.FILE_SIZE, paths.name_of(problem.path), problem.reason)
 
     # The index
 

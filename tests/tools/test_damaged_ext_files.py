@@ -1,0 +1,98 @@
+"""Extended units hold only tags codes: a reader goes on without their files and names one, a rebuild makes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gantrymq.errors import MissingFileError, WrongFileSizeError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.tools.findings import Kind
+from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.verify import verify_store
+from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, bodies, open_reader, open_store
+
+EXT = replace(SMALL, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
+MESSAGES = 200
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ext") / "store"
+    with open_store(RealFileSystem(), path, EXT) as store:
+        for number in range(MESSAGES):
+            store.put(Message("orders", b"%d" % number, tags="paid"))
+        await_dispatch(store)
+    return path
+
+
+@pytest.fixture
+def store(healthy: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(healthy, tmp_path / "store"))
+
+
+def ext_files(store: Path) -> list[Path]:
+    return sorted((store / "consumequeue_ext/orders/0").iterdir())
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "first short": lambda store: os.truncate(ext_files(store)[0], 100),
+    "middle short": lambda store: os.truncate(ext_files(store)[1], 100),
+    "last short": lambda store: os.truncate(ext_files(store)[-1], 100),
+    "middle empty": lambda store: os.truncate(ext_files(store)[1], 0),
+    "middle missing": lambda store: ext_files(store)[1].unlink(),
+}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_reader_goes_on_without_damaged_ext_files_and_names_one(store: Path, damage: str, *, is_killed: bool) -> None:
+    assert len(ext_files(store)) > 3
+    DAMAGE[damage](store)
+    if is_killed:
+        (store / "abort").touch()
+    with closing(open_reader(store, EXT)) as reader:
+        assert len(bodies(reader)) == MESSAGES
+        [problem] = reader.problems
+    assert isinstance(problem, MissingFileError | WrongFileSizeError)
+    assert problem.path.parent == store / "consumequeue_ext/orders/0"
+    assert "`gantrymq store rebuild` " in str(problem)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, "all missing"])
+def test_rebuild_makes_damaged_ext_files_again(healthy: Path, store: Path, damage: str) -> None:
+    before = [path.read_bytes() for path in ext_files(healthy)]
+    if damage == "all missing":
+        shutil.rmtree(store / "consumequeue_ext")
+    else:
+        DAMAGE[damage](store)
+    rebuild_store(store, EXT, given=GEOMETRY_KEYS)
+    assert [path.read_bytes() for path in ext_files(store)] == before
+    assert list(verify_store(store, EXT, given=GEOMETRY_KEYS)) == []
+    with closing(open_reader(store, EXT)) as reader:
+        assert reader.problems == []
+
+
+def test_a_reader_goes_on_without_any_ext_file_and_names_the_directory(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue_ext")
+    with closing(open_reader(store, EXT)) as reader:
+        assert len(bodies(reader)) == MESSAGES
+        [problem] = reader.problems
+    assert problem.path == store / "consumequeue_ext/orders/0"
+    assert "`gantrymq store rebuild` " in str(problem)
+
+
+@pytest.mark.parametrize("damage", ["first short", "middle short", "last short", "middle empty"])
+def test_verify_names_an_ext_file_of_a_wrong_length_and_its_command(store: Path, damage: str) -> None:
+    DAMAGE[damage](store)
+    sizes = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is Kind.FILE_SIZE]
+    [(path, text)] = [(one.path, one.text) for one in sizes]
+    assert path.parts[0] == "consumequeue_ext"
+    assert "`gantrymq store rebuild` " in text
