@@ -150,7 +150,7 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
         units += queue.max_offset
         renumbered += [(topic, queue_id, one) for one in queue.renumbered]
         passed_over += [(topic, queue_id, one) for one in queue.passed_over]
-        count += 1
+        count += queue.max_physic_offset >= 0  # others have only records that are left out
         opened.flush()
         opened.close()
     yield _QueuesWritten(root, count, units, renumbered, passed_over)
