@@ -276,18 +276,23 @@ def half_frames(target: Target) -> None:
 
 def pipelines(target: Target) -> None:
     """E8: 100,000 requests on one connection, on ten of them, whose answers are read."""
-    ends = [Peer(address) for address in (target.broker, target.namesrv) for _ in range(5)]
     pulls = frame(RequestCode.PULL_MESSAGE, pull_fields("bench", 0)) * 1000
     routes = frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bench"}) * 1000
-    for end in ends:
-        end.socket.setblocking(False)
+    ends: list[tuple[socket.socket, bytes]] = []
     while True:
-        for number, end in enumerate(ends):
-            with suppress(BlockingIOError):
-                end.socket.send(pulls if number < 5 else routes)
-            with suppress(BlockingIOError):
-                while end.socket.recv(1 << 20):
-                    pass
+        for address, requests in ((target.broker, pulls), (target.namesrv, routes)):
+            if sum(sent is requests for _, sent in ends) < 5:
+                ends.append((Peer(address).socket, requests))
+                ends[-1][0].setblocking(False)
+        for end in list(ends):
+            try:
+                with suppress(BlockingIOError):
+                    end[0].send(end[1])
+                with suppress(BlockingIOError):
+                    while end[0].recv(1 << 20):
+                        pass
+            except ConnectionError:  # the server cuts off connections whose answers pile up
+                ends.remove(end)
 
 
 def many_queues(target: Target) -> None:
