@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gantrymq.errors import DiskError
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
-from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.remote_store import RemoteStore
 from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.reader import StoreReader
+from gantrymq.store.record_scan import RecordScan
 
 
 def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offset: int) -> int:
@@ -30,7 +30,7 @@ def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offs
         unit = queue.entry(queue.find_first(offset) - 1)
         if unit is not None and known < unit.phy_offset < offset and is_record(reader, unit.phy_offset):
             known = unit.phy_offset
-    found = _scan_to(file, known, offset)
+    found = _scan_to(reader, known, offset)
     return reader.log.roll_next_file(offset) if found is None else found
 
 
@@ -39,10 +39,15 @@ def is_record(reader: StoreReader | RemoteStore, offset: int) -> bool:
     return reader.message_at(offset) is not None
 
 
-def _scan_to(file: MappedFile, start: int, target: int) -> int | None:
-    base = file.file_from_offset
-    buffer, columns = read_only(file.array.data), new_columns(4096)
-    position, code = start - base, codes.STOP_FULL
-    while code == codes.STOP_FULL:
-        _, code, position = scan(buffer, position, target - base, file.wrote_position, codes.CHECK_OFF, columns)
-    return base + position if code == codes.STOP_RANGE else None
+def _scan_to(reader: StoreReader, start: int, target: int) -> int | None:
+    """The first record at or behind ``target``, by the records from ``start`` on; None where they break off before.
+
+    The scanner asks for pages before it looks at them: a bad sector, or a file that was cut, ends no process.
+    """
+    scanner = LogScanner(reader.log, start, target, RecordScan(codes.CHECK_OFF))
+    try:
+        for _ in scanner:
+            pass
+    except DiskError:
+        return None
+    return scanner.offset if scanner.stop is None else None
