@@ -14,22 +14,23 @@ from gantrymq.fs.api import Entry, File, FileSystem
 
 
 class ListedFileSystem:
-    """``inner``, where a directory that the disk does not list counts as empty, unless it is one of ``needed``.
+    """``inner``, where a directory of ``store`` that the disk does not list counts as empty, unless it is ``needed``.
 
-    ``unlisted`` says of each such directory why. It is a FileSystem: everything else is the inner one's.
+    What lies outside of ``store``, such as what a tool writes, is as in ``inner``. ``unlisted`` says of each such
+    directory why. It is a FileSystem: everything else is the inner one's.
     """
 
-    def __init__(self, inner: FileSystem, needed: Collection[Path]) -> None:
-        self._inner = inner
+    def __init__(self, inner: FileSystem, store: Path, needed: Collection[Path]) -> None:
+        self._inner, self._store = inner, store
         self._needed = frozenset(needed)
         self.unlisted: dict[Path, str] = {}
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory. Raises DiskError for a needed one."""
+        """What is in a directory. Raises DiskError for a needed one, and outside of the store."""
         try:
             return self._inner.scan(path)
         except DiskError as error:
-            if path in self._needed:
+            if path in self._needed or not path.is_relative_to(self._store):
                 raise
             self.unlisted.setdefault(path, error.cause)
             return []

@@ -106,7 +106,7 @@ class _Salvage:
         progress: Progress | None,
     ) -> None:
         self._source = StorePaths.of(source, config)
-        self._listed = ListedFileSystem(fs, self._source.commit_logs)
+        self._listed = ListedFileSystem(fs, self._source.root, self._source.commit_logs)
         self._fs = self._listed.as_file_system()
         self._out = SalvageTarget(fs, target)
         self._target = StorePaths(self._out.work)

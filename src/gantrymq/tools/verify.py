@@ -181,7 +181,7 @@ class Verification:
         self.summary = VerifySummary()
         self._config = config
         self._given = given
-        self._listed = ListedFileSystem(fs, (path, *self._paths.commit_logs))
+        self._listed = ListedFileSystem(fs, path, (path, *self._paths.commit_logs))
         self._fs = self._listed.as_file_system()
         self._engine = engine
         self._now_ms = now_ms
