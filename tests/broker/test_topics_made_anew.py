@@ -6,6 +6,7 @@ who makes them anew.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def lose_queues(path: Path) -> None:
 
 
 def forget_deletions(path: Path) -> None:
-    (path / "config" / "deletedTopics.json").unlink(missing_ok=True)
+    shutil.rmtree(path / "config", ignore_errors=True)  # nothing else is in it here
 
 
 def logs(path: Path) -> dict[str, bytes]:

@@ -249,6 +249,8 @@ def test_closing_waits_for_sends_that_are_under_way(broker: EmbeddedBroker) -> N
 
 @pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
 def test_a_client_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
+    with Producer(broker.namesrv) as producer:  # the broker, in this process, opens the topic's files
+        producer.send(Message("Closing2", b"x"))
     descriptors = len(os.listdir("/proc/self/fd"))
 
     def use_and_drop() -> None:
@@ -356,6 +358,8 @@ def test_a_push_consumer_that_cannot_be_started_by_with_leaves_no_thread() -> No
 def test_a_plain_client_that_is_dropped_leaves_no_descriptor(
     broker: EmbeddedBroker, client: Callable[..., Any]
 ) -> None:
+    with Producer(broker.namesrv) as producer:  # the broker, in this process, opens the topic's files
+        producer.send(Message("Closing2", b"x"))
     descriptors = len(os.listdir("/proc/self/fd"))
 
     def use_and_drop() -> None:

@@ -98,13 +98,15 @@ def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
         parts.holds, parts.stats, parts.store_stats,
     ).pull  # fmt: skip
     may_pull = permissions.consume(PullMessageRequestHeader, topics=("topic",))
+    # What comes back counts where a queue points to it, which may be a moment after the message was acknowledged.
+    send_back = DispatchCatchUp(parts.store).before(back.send_back)
     return {
         RequestCode.SEND_MESSAGE: Route(send.send, permissions.send(SendMessageRequestHeader)),
         RequestCode.SEND_MESSAGE_V2: Route(send.send, permissions.send(SendMessageRequestHeaderV2)),
         RequestCode.SEND_BATCH_MESSAGE: Route(send.send, permissions.send(SendMessageRequestHeaderV2)),
         RequestCode.SEND_REPLY_MESSAGE: Route(reply, permissions.send(SendMessageRequestHeader)),
         RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, permissions.send(SendMessageRequestHeaderV2)),
-        RequestCode.CONSUMER_SEND_MSG_BACK: Route(back.send_back, permissions.send_back(parts.store.topic_at)),
+        RequestCode.CONSUMER_SEND_MSG_BACK: Route(send_back, permissions.send_back(parts.store.topic_at)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
     }
