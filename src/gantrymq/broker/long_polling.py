@@ -30,7 +30,7 @@ log = get_logger("gantrymq.broker")
 CHECK_INTERVAL_MS = 5_000
 MAX_WAIT_MS = 120_000
 MAX_HELD_BYTES = 96 << 20
-_ANSWERED_EARLY = 8  # one of so many of a connection that holds too much
+_ANSWERED_EARLY = 8  # of a connection that holds too much, one pull in this many
 _CODE_BYTES = 64
 
 _Queue = tuple[str, int]

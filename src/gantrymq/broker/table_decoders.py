@@ -1,4 +1,4 @@
-"""What reads the tables of ``config/`` when a broker starts, for whoever checks them without starting one."""
+"""What reads the tables of ``config/`` when a broker starts, for tools that check them without one."""
 
 from __future__ import annotations
 

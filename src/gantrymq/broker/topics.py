@@ -69,7 +69,7 @@ class TopicConfigManager:
         self._version = TableVersion(clock)
         self._table: dict[str, TopicConfig] = {}
         self.system_topics = set(names.SYSTEM_TOPICS)
-        self.going: set[str] = set()  # being deleted: nobody may make them before their messages are gone
+        self.going: set[str] = set()  # being deleted; not created again before their messages are gone
         self.edits = 0
         for topic in self._system_topics():
             self._table[str(topic.topic_name)] = topic

@@ -155,7 +155,7 @@ class AsyncProducer:
         if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
             raise still_under_way(self._window.under_way, timeout_ms)
 
-    # In two steps: a message is made ready by whoever has it, in any thread, and leaves on the event loop
+    # In two steps: the caller prepares a message, in any thread, and it leaves on the event loop
 
     def prepare(self, message: Message) -> OutgoingMessage:
         """Check and compress one message. Thread rule: any thread."""

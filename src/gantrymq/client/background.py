@@ -71,13 +71,13 @@ class Closing:
         return self._task is not None
 
     def begin(self) -> asyncio.Task[None]:
-        """Begin it where nobody has."""
+        """Begin it unless it has begun."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._end())
         return self._task
 
     async def done(self) -> None:
-        """Begin it where nobody has, and wait for it; what it raises is raised."""
+        """Begin it unless it has begun, and wait for it; what it raises is raised."""
         task = self.begin()
         await asyncio.wait({task})
         task.result()

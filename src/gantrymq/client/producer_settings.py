@@ -38,7 +38,7 @@ class ProducerConfig(ClientConfig):
     create_topic_key: str = key("createTopicKey", "TBW102")
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, least=1)
     back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
-    # 100 MiB in RocketMQ: of so much the last would leave later than the time limit of a send on a slow link.
+    # 100 MiB in RocketMQ: the last of that many bytes would leave later than the time limit of a send on a slow link.
     back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import Body, decode_body
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-WIPED_BROKERS = "GANTRYMQ_WIPED_BROKERS"  # ours: the brokers that nobody may send to
+WIPED_BROKERS = "GANTRYMQ_WIPED_BROKERS"  # ours: the brokers without write permission
 
 Table = dict[str, dict[str, str]]
 _ENTRY_BYTES = 128  # what an entry takes beside its texts

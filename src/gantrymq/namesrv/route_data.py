@@ -19,7 +19,7 @@ _SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 def pick_up(
     topic: str, topics: TopicTable, brokers: BrokerTable, *, wiped: Container[str], acting_master: bool
 ) -> TopicRouteData | None:
-    """Where a topic is; None where nobody has it. Nothing of it is shared with the tables.
+    """Where a topic is; None where no broker has it. Nothing of it is shared with the tables.
 
     Nobody may write to the ``wiped`` brokers.
     """

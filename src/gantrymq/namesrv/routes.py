@@ -100,7 +100,7 @@ class Leaving(NamedTuple):
 
 
 class RouteInfoManager:
-    """All that is known of brokers and topics. ``wiped`` are the names of brokers that nobody may send to.
+    """All that is known of brokers and topics. ``wiped`` are the names of brokers without write permission.
 
     A wipe hides the permission to write and changes nothing that a broker said: it stands until it is taken back,
     whatever the broker registers meanwhile. ``now_ms`` is a monotonic time, ``config`` the settings in force.
@@ -322,7 +322,7 @@ class RouteInfoManager:
             self._topics.delete(topic)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody send to a broker, until that is taken back; the number of its topics, 0 where nobody knows it."""
+        """Take a broker's write permission until it is given back; the number of its topics, 0 if unknown."""
         count = len(self._topics.of_broker(broker_name))
         if count:
             self.wiped.add(broker_name)

@@ -57,7 +57,7 @@ def state_of(view: StoreView, noted: Marks) -> LogState:
 
 
 def is_recreated(view: StoreView, queue: QueueView, offset: int, noted: Marks, state: LogState) -> bool:
-    """Whether the message in front of ``offset`` is not the one that was read there; False where nobody can tell."""
+    """Whether the message in front of ``offset`` is not the one that was read there; False if unknown."""
     if not queue.min_offset < offset <= queue.max_offset:
         return False
     last = max(noted)

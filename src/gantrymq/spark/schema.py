@@ -1,4 +1,4 @@
-"""The columns of ``format("rocketmq")``, and which of them a read has where nobody gave a schema.
+"""The columns of ``format("rocketmq")``, and which of them a read has without a schema.
 
 A schema is a request to decode these columns and no others: Spark itself prunes nothing for a Python source. So the
 default has what most queries want and costs as little as what Kafka's connector gives; all others are asked for.

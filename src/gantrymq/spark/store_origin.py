@@ -109,7 +109,7 @@ class StoreOrigin:
                 self._views[broker] = StoreView(store)
 
     def _require_stores(self, known: Iterable[str], there: Iterable[str]) -> None:
-        """Raise NotAStoreError where a store that was read before is not there: nobody knows what it has by now."""
+        """Raise NotAStoreError where a store that was read before is not there: what it has by now is unknown."""
         gone = sorted(set(known) - set(there) - set(self._options.retired_brokers))
         if gone:
             found = ", ".join(sorted(there)) or "none"

@@ -191,7 +191,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if began[key] < ends.get(key, began[key])
         }
         policy = self._options.reset_policy
-        if not has_stream_limits():  # where nobody could decide it for latestOffset
+        if not has_stream_limits():  # this release has no limits to pass to latestOffset
             policy = "fail"
             resets |= {
                 key: ends_before(offset, QueueExtent(0, ends.get(key, 0)))

@@ -21,7 +21,7 @@ class IndexDispatcher:
     ``index_from`` of ``index.end_phy_offset`` does the same.
 
     A full disk, or one that does not give back a page of the index, leaves the index behind (:meth:`disk_full` says
-    why) and stops nobody else: what comes is passed over until :meth:`resume`, and then must come again from
+    why) and stops nothing else: what comes is passed over until :meth:`resume`, and then must come again from
     ``index_from`` on.
     """
 

@@ -120,7 +120,7 @@ class LogScanner:
     def _fetch_window(self, file: MappedFile, start: int, bound: int) -> int:
         """Bring the bytes from ``start`` on into memory, at most up to ``bound``; returns where they end."""
         end = min(bound, start + _WINDOW_BYTES)
-        if self._end is None:  # a log mostly ends in a hole, which nobody should bring in
+        if self._end is None:  # a log mostly ends in a hole, which is not worth reading
             end = data_end(file.file, start, end)
         file.fetch(start, end - start)
         return end

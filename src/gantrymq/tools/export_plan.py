@@ -233,7 +233,7 @@ def _of_unit(lookup: RecordLookup, queue: QueueFiles, queue_offset: int) -> Reco
 def _files_of_the_time(lookup: RecordLookup, files: list[LogFile], selection: ExportSelection) -> list[LogFile]:
     """The files that may have records of the wanted time.
 
-    Times follow the clock of whoever stored, which may have been wrong for a while, so that they go back. A file is of
+    Times follow the clock of the broker, which may have been wrong for a while, so that they go back. A file is of
     another time only where the first records of it, of the file in front and of the two behind all are, by more than a
     day: by so much a clock is wrong that takes the time of one zone for that of another. And only such files are left
     out as have no others in front of them, or none behind. What can be missed are records of a clock that was off by

@@ -27,7 +27,7 @@ log = get_logger("gantrymq.broker")
 class AccessControl:
     """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
 
-    Raises ConfigError where the file cannot be read: without accounts nobody may do anything.
+    Raises ConfigError where the file cannot be read: without accounts every request would be refused.
     """
 
     def __init__(self, path: Path) -> None:

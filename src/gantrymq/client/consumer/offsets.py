@@ -200,7 +200,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
     def _read(self) -> dict[MessageQueue, int]:
         """What the file or the backup holds; nothing where neither is there, or can be opened.
 
-        Raises MQClientError where both are there and hold something else: to begin anew would lose or repeat messages.
+        Raises MQClientError where both are there and hold something else: to start over would lose or repeat messages.
         """
         for path in (self._path, self._backup):
             try:

@@ -88,7 +88,7 @@ class PushConsumer:
     def close(self) -> None:
         """Wait for listeners, persist offsets, give locks back, leave the group. A second call waits for the first.
 
-        A listener may call it ("stop after so many"): it returns at once, and the rest comes once the listener has
+        A listener may call it ("stop after N messages"): it returns at once, and the rest comes once the listener has
         returned. Its messages are committed as any others; a close elsewhere, as that of ``with``, waits for all of it.
         """
         if self._loop.is_current or self._consumer.is_in_listener:

@@ -85,7 +85,7 @@ class BrokerProcessor:
         async with self._decoding:  # one at a time, so that they do not add up
             loop = asyncio.get_running_loop()
             registration = await loop.run_in_executor(None, _registration, channel, request, header)
-        if channel.is_closed:  # or nobody would ever take the broker out again
+        if channel.is_closed:  # otherwise nothing would ever remove the broker
             return request.response(ResponseCode.SYSTEM_ERROR, "the connection was closed")
         return self._register(request, registration)
 
@@ -143,7 +143,7 @@ class BrokerProcessor:
         return request.response(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode(standard=False))
 
     async def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER: let nobody send to a broker, also after a restart of either side."""
+        """WIPE_WRITE_PERM_OF_BROKER: take the write permission of a broker, also across restarts of either side."""
         name = request.read(WipeWritePermOfBrokerRequestHeader).broker_name
         count = self._routes.wipe_write_perm(name)
         if count:

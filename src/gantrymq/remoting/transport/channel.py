@@ -34,7 +34,7 @@ WRITE_HIGH_WATER_BYTES = 1024 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
 MAX_ANSWERS_UNDER_WAY = 256  # of one connection; further requests of it wait
-_COMMANDS_A_LOOK = 1  # so many are taken before the clock, and what they make, is looked at
+_COMMANDS_A_LOOK = 1  # commands taken between two looks at the clock and at their answers
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
