@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 HERE = Path(__file__).parent
@@ -57,6 +58,14 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[RUN_SEED]} (replay with --seed)"
+
+
+@pytest.fixture(autouse=True)
+def structlog_is_not_configured() -> Iterator[None]:
+    """Undo what `serve` and `capture_logs` configure: other tests look for log lines in Python's logging."""
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
 
 
 def _local_time(monkeypatch: pytest.MonkeyPatch, zone: str) -> Iterator[None]:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
-import structlog
 from broker_cases import BrokerCase
-
-
-@pytest.fixture(autouse=True)
-def structlog_is_not_configured() -> Iterator[None]:
-    """capture_logs configures structlog for good, and later tests look for lines in Python's logging."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest_asyncio.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,13 +54,6 @@ BODIES = [
     b'{"topic":1}',
     b'{"mqSet":[{}]}',
 ]
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_configured() -> Iterator[None]:
-    """Capturing logs configures structlog for good, and then an embedded broker would leave it at that."""
-    yield
-    structlog.reset_defaults()
 
 
 def nonsense(rng: random.Random, code: int) -> RemotingCommand:

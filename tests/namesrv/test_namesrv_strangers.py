@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from namesrv_cases import NamesrvCase, registration, topics
 from structlog.testing import capture_logs
 
@@ -46,13 +44,6 @@ FIELDS = (
     "brokerName brokerAddr clusterName haServerAddr brokerId heartbeatTimeoutMillis enableActingMaster compressed "
     "bodyCrc32 namespace key value topic cluster acceptStandardJsonOnly __ZONE_NAME __ZONE_MODE"
 ).split()
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_configured() -> Iterator[None]:
-    """Capturing logs configures structlog for good, and then an embedded broker would leave it at that."""
-    yield
-    structlog.reset_defaults()
 
 
 def request(rng: random.Random, codes: list[int]) -> RemotingCommand:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from gantrymq.remoting.codes import ResponseCode
@@ -40,13 +39,6 @@ def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
             runner.run(asyncio.wait_for(scenario(), 60))
 
     return go
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_configured() -> Iterator[None]:
-    """Capturing logs configures structlog for good, and then an embedded broker would leave it at that."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

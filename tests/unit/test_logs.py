@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,13 +11,6 @@ import structlog
 from gantrymq import ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.logs import get_logger
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_configured() -> Iterator[None]:
-    structlog.reset_defaults()
-    yield
-    structlog.reset_defaults()
 
 
 def test_lines_go_to_logging_and_say_who_wrote_them(
