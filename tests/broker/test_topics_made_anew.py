@@ -311,6 +311,24 @@ def test_where_a_kill_came_before_its_queues_went_a_deleted_topic_goes_at_the_st
         assert ends(store) == [0] * 4
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_after_a_power_cut_a_deleted_topic_stays_empty(seed: int) -> None:
+    """ASYNC_FLUSH: the deletion is durable, so all that it names is, too; else it counts for nothing."""
+    fs, late = MemoryFileSystem(), 3_600_000
+    config = replace(SMALL, flush_interval_commit_log_ms=late, flush_commit_log_thorough_interval_ms=late)
+    store = BrokerMessageStore.open(ROOT, config, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
+    assert isinstance(store, BrokerMessageStore)
+    with store:
+        store.put(Message("paid", b"x"))
+        for number in range(60):
+            store.put(Message("orders", b"old %d" % number * 60, number % 4, wait_store_msg_ok=False))
+        assert store.delete_topic("orders") == 4
+        fs = fs.crash_clone(0.5, seed)
+    with open_store(fs) as after:
+        assert ends(after) == [0] * 4
+        assert bodies(after, "paid") == [b"x"]
+
+
 def test_a_deletion_whose_last_message_the_log_has_lost_takes_no_later_message(tmp_path: Path) -> None:
     """The log was cut in front of it, by RocketMQ say, and other messages of the topic lie there now."""
     fs = MemoryFileSystem()

@@ -313,10 +313,12 @@ class BrokerMessageStore(MessageStore):
         """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
 
         Waits until all that was put is dispatched, at last while nobody may put: a unit that came later would begin
-        the queue anew at its old offset. Raises StoreBehindError where that takes too long.
+        the queue anew at its old offset. What the deletion names is durable before it: after a power cut a deletion
+        whose last message is missing counts for nothing. Raises StoreBehindError where that takes too long.
         """
         deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
         self._catch_up(deadline_s)
+        self._make_durable(self._reput.queues_end_offset, deadline_s)  # most of it while others may put
         with self._put_lock:
             self._catch_up(deadline_s)
             if self.dispatch_behind_bytes:
@@ -324,6 +326,7 @@ class BrokerMessageStore(MessageStore):
             gone = [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
             if gone:  # first: a kill in between must not leave some of them
                 newest = max(gone, key=lambda queue: queue.max_physic_offset)
+                self._make_durable(newest.max_physic_offset, deadline_s)
                 self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, self._log.min_offset)
             messages = sum(queue.max_offset - queue.min_offset for queue in gone)
             for queue in gone:
@@ -336,6 +339,14 @@ class BrokerMessageStore(MessageStore):
     def _catch_up(self, deadline_s: float) -> None:
         while self.dispatch_behind_bytes and self._clock.monotonic_s() < deadline_s:
             self._reput_runner.wake()
+            time.sleep(_CATCH_UP_STEP_S)
+
+    def _make_durable(self, end_offset: int, deadline_s: float) -> None:
+        """Return when the log is on the disk up to ``end_offset``; raises StoreBehindError at the deadline."""
+        while self._log.queue.flushed_where < end_offset:
+            if self._clock.monotonic_s() >= deadline_s:
+                raise StoreBehindError(self._paths.root, "the log is not flushed yet, so no queue can go now: try again")
+            self._flush_now()
             time.sleep(_CATCH_UP_STEP_S)
 
     def topics_with_messages(self) -> set[str]:

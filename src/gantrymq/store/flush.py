@@ -43,17 +43,22 @@ class FlushRealTimeService:
         self._checkpoint = checkpoint
         self.config = config
         self._last_thorough_ms = 0
+        self._is_all_wanted = False
 
     @property
     def interval_ms(self) -> int:
         """flushIntervalCommitLog."""
         return self.config.flush_interval_commit_log_ms
 
+    def want_all(self) -> None:
+        """Let the next step flush everything, however few pages are dirty. Any thread."""
+        self._is_all_wanted = True
+
     def step(self, now_ms: int) -> bool:
         """One flush."""
         thorough = now_ms >= self._last_thorough_ms + self.config.flush_commit_log_thorough_interval_ms
-        if thorough:
-            self._last_thorough_ms = now_ms
+        if thorough or self._is_all_wanted:
+            self._last_thorough_ms, thorough, self._is_all_wanted = now_ms, True, False
         flush_log(self._log, self._checkpoint, 0 if thorough else self.config.flush_commit_log_least_pages)
         return False
 

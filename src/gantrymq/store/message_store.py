@@ -228,7 +228,7 @@ class MessageStore(WritingStore):
         )
         self._space = DiskSpace(self._fs, self._paths, config)
         log.queue.full_directories = lambda: self._space.full_directories
-        flush = FlushRealTimeService(log, self._checkpoint, config)
+        self._flush_service = flush = FlushRealTimeService(log, self._checkpoint, config)
         self._flush_runner = self._runner(self._group_commit if self.is_sync_flush else flush)
         commit = CommitRealTimeService(log, config, self._flush_runner.wake)
         flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, config)
@@ -386,6 +386,11 @@ class MessageStore(WritingStore):
             self._commit_runner.wake()
         elif not self.config.flush_commit_log_timed or (self.is_sync_flush and not waits):
             self._flush_runner.wake()
+
+    def _flush_now(self) -> None:
+        """Let the flushing thread flush all of the log that is written."""
+        self._flush_service.want_all()
+        self._flush_runner.wake()
 
     def _flush_request(self, end_offset: int) -> FlushRequest:
         request = self._group_commit.put_request(end_offset)
