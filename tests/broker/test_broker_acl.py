@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_cases import BrokerCase, messages_of
@@ -14,6 +15,7 @@ from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.acl.accounts import PUB, SUB, parse_accounts
 from gantrymq.broker.acl.addresses import address_rule
 from gantrymq.broker.acl.permissions import ANY_ACCOUNT, Need
+from gantrymq.broker.catch_up import DispatchCatchUp
 from gantrymq.broker.processors.route import Route
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.errors import ConfigError
@@ -28,7 +30,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
@@ -440,6 +442,106 @@ async def test_a_key_that_collides_finds_nothing_of_another_topic(tmp_path: Path
     assert (await ask(broker, query, ORDERS)).code == ResponseCode.QUERY_NOT_FOUND
     assert (await ask(broker, key_sent("AaAa"), ADMIN, b"mine")).code == ResponseCode.SUCCESS
     assert [one.body for one in messages_of((await ask(broker, query, ORDERS)).body)] == [b"mine"]
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("bills=SUB", "bills=DENY", "No default permission for bills (a topic)"),
+        ("billing=SUB", "billing=DENY", "No default permission for billing (a group)"),
+        ("ordersSecret", "otherSecret", "Check signature failed for accessKey=ordersKey"),
+        ("ordersKey", "renamedKey", "No acl config for ordersKey"),
+    ],
+)
+async def test_a_pull_that_waits_gets_nothing_once_its_account_may_not_read(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    broker = await case(tmp_path)
+    await stored_at(broker, "bills")
+    request = RemotingCommand.request(waiting_pull())
+    ORDERS.sign(request)
+    pull = asyncio.ensure_future(broker.client.invoke(broker.server.address, request, 20_000))
+    while not len(broker.server.holds):
+        await asyncio.sleep(0.001)
+    (tmp_path / "plain_acl.yml").write_text(ACL.replace(old, new))
+    while (await ask(broker, waiting_pull(sys_flag=int(PullSysFlag.SUBSCRIPTION)), ORDERS)).code in (
+        ResponseCode.PULL_NOT_FOUND, ResponseCode.SUCCESS,
+    ):  # fmt: skip
+        await asyncio.sleep(0.05)
+    await stored_at(broker, "bills", b"secret")
+    answer = await pull
+    assert (answer.code, answer.remark, answer.body) == (ResponseCode.NO_PERMISSION, words, b"")
+    await broker.stop()
+
+
+def waiting_pull(**fields: int) -> PullMessageRequestHeader:
+    """Of the queue of ``bills`` that has one message: from behind it on."""
+    return PullMessageRequestHeader(
+        consumer_group="billing", topic="bills", queue_id=0, queue_offset=1, max_msg_nums=32, commit_offset=0,
+        suspend_timeout_millis=60_000, subscription="*", sub_version=0,
+        sys_flag=fields.get("sys_flag", int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)),
+    )  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_what_goes_back_is_checked_by_the_topic_that_came_to_its_offset_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the log has no topic yet, and needs no permission; another account's message is stored there."""
+    broker = await case(tmp_path)
+    end = broker.server.store.max_phy_offset
+    later = DispatchCatchUp._later
+
+    async def secret_comes_first(self: DispatchCatchUp, *of: Any) -> Any:
+        assert await stored_at(broker, "secret", b"the secret") == end
+        return await later(self, *of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(broker.server.store), "dispatch_behind_bytes", 1)
+        patch.setattr(DispatchCatchUp, "_later", secret_comes_first)
+        asked = asyncio.ensure_future(send_back(broker, end))
+        while broker.server.store.max_phy_offset == end:
+            await asyncio.sleep(0.001)
+    assert await asked == ResponseCode.NO_PERMISSION
+    assert broker.server.store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 2) == 0
+    await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_what_is_passed_on_to_a_consumer_has_no_credentials(tmp_path: Path) -> None:
+    """A signature covers neither code nor time: with it a consumer could delete the topic that was asked about."""
+    broker = await case(tmp_path)
+    taken: list[RemotingCommand] = []
+
+    def take(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        taken.append(request)
+        return request.response(ResponseCode.SUCCESS)
+
+    codes = (RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.GET_CONSUMER_RUNNING_INFO)
+    consumer = RemotingClient(handler=RequestDispatcher(dict.fromkeys(map(int, codes), take)))
+    data = ConsumerData(
+        group_name="billing", consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscription_data_set=[build_subscription("bills", "*", "TAG", 1)],
+    )  # fmt: skip
+    beat = RemotingCommand.request(
+        RequestCode.HEART_BEAT, HeartbeatData(client_id="c", consumer_data_set=[data]).encode()
+    )
+    ORDERS.sign(beat)
+    assert (await consumer.invoke(broker.server.address, beat, 5000)).code == ResponseCode.SUCCESS
+    sent = await ask(broker, key_sent("bills"), ADMIN, b"x")
+    await stored_at(broker, "bills")
+    token = SessionCredentials("adminKey", "adminSecret", "token")
+    fields = {"consumerGroup": "billing", "clientId": "c", "topic": "bills", "msgId": sent.ext_fields["msgId"]}
+    for code in codes:
+        assert (await ask(broker, code, token, **fields)).code == ResponseCode.SUCCESS
+    assert [one.code for one in taken] == list(codes)
+    for one in taken:
+        assert one.ext_fields["consumerGroup"] == "billing"
+        assert not {"AccessKey", "Signature", "SecurityToken"} & one.ext_fields.keys()
+    await consumer.close()
     await broker.stop()
 
 

@@ -345,7 +345,7 @@ class BrokerMessageStore(MessageStore):
         """Return when the log is on the disk up to ``end_offset``; raises StoreBehindError at the deadline."""
         while self._log.queue.flushed_where < end_offset:
             if self._clock.monotonic_s() >= deadline_s:
-                raise StoreBehindError(self._paths.root, "the log is not flushed yet, so no queue can go now: try again")
+                raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue can go now: try again")
             self._flush_now()
             time.sleep(_CATCH_UP_STEP_S)
 

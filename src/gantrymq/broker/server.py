@@ -212,6 +212,7 @@ class BrokerServer:
             puts=self.puts,
             kept=self.kept,
             outer=self.outer,
+            access=self._acl,
             address=self.address,
             answer=self._answer,
         )
@@ -219,7 +220,8 @@ class BrokerServer:
         self.routes = routes(parts, send)
         hooks = self._hooks
         if self._acl is not None:
-            hooks = (*hooks, self._acl.hook({code: route.permission for code, route in self.routes.items()}))
+            self._acl.require({code: route.permission for code, route in self.routes.items()})
+            hooks = (*hooks, self._acl.refusal)
         self.dispatcher = dispatcher(parts, self.routes, send, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(

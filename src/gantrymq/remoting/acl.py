@@ -14,6 +14,7 @@ from gantrymq.remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+CREDENTIALS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 
 @dataclass(frozen=True, slots=True)

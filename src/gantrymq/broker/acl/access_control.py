@@ -5,23 +5,34 @@ Source: PlainAccessValidator, PlainPermissionManager, FileWatchService.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from gantrymq.broker.acl.accounts import Account, Accounts, parse_accounts
-from gantrymq.broker.acl.permissions import ADMINISTRATORS, Permission
+from gantrymq.broker.acl.permissions import ADMINISTRATORS, Need, Permission
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import RequestHook
 
 WATCH_INTERVAL_MS = 500
 _State = tuple[int, int]
 
 log = get_logger("gantrymq.broker")
+
+
+class _Claim(NamedTuple):
+    """A request as far as its permission goes. ``needs`` is None where only administrators may ask."""
+
+    ip: str
+    access_key: str | None
+    code: int
+    is_signed: Callable[[str], bool]  # with this secret
+    needs: Callable[[], Iterable[Need]] | None
 
 
 class AccessControl:
@@ -32,6 +43,7 @@ class AccessControl:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._permissions: Mapping[int, Permission] = {}
         self._accounts = self._read()
         self._trouble: tuple[_State | None, str] | None = None  # what was reported last, while it lasts
 
@@ -51,34 +63,46 @@ class AccessControl:
                     log.error("access control not reloaded", file=str(self._path), reason=str(error))
         self._trouble = trouble
 
-    def hook(self, permissions: Mapping[int, Permission]) -> RequestHook:
-        """The check of every request, by the permission of its code; a code that is not there is for administrators.
+    def require(self, permissions: Mapping[int, Permission]) -> None:
+        """What each request code takes; a code that is not there is for administrators."""
+        self._permissions = permissions
 
-        A hook answers with the refusal, or with None where the request may go on.
-        """
-
-        def check(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-            permission = permissions.get(request.code, ADMINISTRATORS)
-            wrong = self._wrong(channel.address, request, permission)
-            return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
-
-        return check
-
-    def _wrong(self, address: str, request: RemotingCommand, permission: Permission) -> str | None:
-        accounts, ip = self._accounts, address.rpartition(":")[0].strip("[]")
-        if accounts.is_white(ip):
-            return None
+    def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer to a request that is not allowed, None where it may go on."""
+        permission = self._permissions.get(request.code, ADMINISTRATORS)
+        needs = None if permission.needs is None else partial(permission.needs, request)
         key = request.ext_fields.get(ACCESS_KEY)
-        if not key:
-            return "No accessKey is configured"
-        account = accounts.by_key.get(key)
-        if account is None:
-            return f"No acl config for {key}"
-        if account.is_white(ip):
+        claim = _Claim(_ip(channel), key, request.code, partial(signature_matches, request), needs)
+        wrong = self._wrong(claim)
+        return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+
+    def keep(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
+        """For a request that waits: tells, when called, why it is not allowed any more; None where it is.
+
+        It keeps neither the request's fields nor its body. A change of the account's secret ends the permission.
+        """
+        permission = self._permissions.get(request.code, ADMINISTRATORS)
+        needs = None if permission.needs is None else tuple(permission.needs(request))
+        key = request.ext_fields.get(ACCESS_KEY)
+        account = self._accounts.by_key.get(key) if key else None
+        signed_with = account.secret_key if account and signature_matches(request, account.secret_key) else None
+        ask = None if needs is None else lambda: needs
+        return partial(self._wrong, _Claim(_ip(channel), key, request.code, lambda one: one == signed_with, ask))
+
+    def _wrong(self, claim: _Claim) -> str | None:
+        accounts = self._accounts
+        if accounts.is_white(claim.ip):
             return None
-        if not signature_matches(request, account.secret_key):
-            return f"Check signature failed for accessKey={key}"
-        return _lacks(account, request, permission)
+        if not claim.access_key:
+            return "No accessKey is configured"
+        account = accounts.by_key.get(claim.access_key)
+        if account is None:
+            return f"No acl config for {claim.access_key}"
+        if account.is_white(claim.ip):
+            return None
+        if not claim.is_signed(account.secret_key):
+            return f"Check signature failed for accessKey={claim.access_key}"
+        return _lacks(account, claim)
 
     def _read(self) -> Accounts:
         state = self._state()
@@ -98,13 +122,17 @@ class AccessControl:
         return status.st_mtime_ns, status.st_size
 
 
-def _lacks(account: Account, request: RemotingCommand, permission: Permission) -> str | None:
+def _ip(channel: Channel) -> str:
+    return channel.address.rpartition(":")[0].strip("[]")
+
+
+def _lacks(account: Account, claim: _Claim) -> str | None:
     """What the account would need for the request and does not have, in words; None where it lacks nothing."""
     if account.admin:
         return None
-    if permission.needs is None:
-        return f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
-    for need in permission.needs(request):
+    if claim.needs is None:
+        return f"Need admin permission for request code={claim.code}, but accessKey={account.access_key} is not"
+    for need in claim.needs():
         if not account.may(need.name, need.permission, group=need.is_group):
             kind = "group" if need.is_group else "topic"
             return f"No default permission for {need.name} (a {kind})"

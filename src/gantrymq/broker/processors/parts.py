@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_polling import PullRequestHoldService
 from gantrymq.broker.message_store import BrokerMessageStore
@@ -26,7 +27,10 @@ from gantrymq.remoting.transport.channel import Channel
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The broker, taken apart. ``answer`` sends a frame once the topics it may rest on are settled."""
+    """The broker, taken apart. ``answer`` sends a frame once the topics it may rest on are settled.
+
+    ``access`` is None where access control is off.
+    """
 
     config: LiveConfig
     clock: Clock
@@ -44,5 +48,6 @@ class Parts:
     puts: PutQueue
     kept: ConfigPersistence
     outer: BrokerOuterAPI
+    access: AccessControl | None
     address: str
     answer: Callable[[Channel, bytes, str], None]

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import NamedTuple, cast
 
 from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.consumers import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, ConsumerManager
 from gantrymq.broker.long_polling import MAX_WAIT_MS, HeldPull, PullRequestHoldService, held_bytes
 from gantrymq.broker.message_store import BrokerMessageStore, PulledMessages
@@ -84,10 +85,12 @@ class PullMessageProcessor:
         holds: PullRequestHoldService,
         stats: BrokerStatsManager,
         store_stats: StoreStatsService,
+        access: AccessControl | None,
     ) -> None:
         self._config, self._clock, self._store = config, clock, store
         self._topics, self._groups, self._consumers = topics, groups, consumers
         self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
+        self._access = access
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer at once, or let the pull wait where its sysFlag says so."""
@@ -260,11 +263,17 @@ class PullMessageProcessor:
     ) -> None:
         broker = self._config.broker
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
+        wrong_by_now = self._access.keep(channel, request) if self._access is not None else None
         request.drop_content()  # it has all been read, and a body may have a megabyte
 
         def resume() -> None:
             try:
-                response = self._process(channel, request, asked, may_wait=False)
+                wrong = wrong_by_now() if wrong_by_now is not None else None
+                response = (
+                    self._process(channel, request, asked, may_wait=False)
+                    if wrong is None
+                    else request.response(ResponseCode.NO_PERMISSION, wrong)
+                )
             except Exception as error:
                 response = failure(request, error)
             if response is not None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 
 from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.send_properties import is_illegal
 from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
@@ -44,9 +45,11 @@ class ConsumerSendMsgBackProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         answer: Callable[[Channel, bytes, str], None],
+        access: AccessControl | None,
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
         self._queued_at, self._puts, self._stats, self._answer = queued_at, puts, stats, answer
+        self._access = access
 
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer when the message is stored anew."""
@@ -69,6 +72,10 @@ class ConsumerSendMsgBackProcessor:
         message = self._queued_at(asked.offset)
         if message is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.offset}")
+        # When it was checked, the offset may have been the end of the log, which has no topic.
+        refusal = self._access.refusal(channel, request) if self._access is not None else None
+        if refusal is not None:
+            return refusal
         most = group.retry_max_times
         if request.version >= _V3_4_9 and asked.max_reconsume_times is not None:
             most = asked.max_reconsume_times

@@ -91,11 +91,12 @@ def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
         parts.config, parts.clock, parts.producers, parts.puts, send.check, parts.address
     ).reply
     back = ConsumerSendMsgBackProcessor(
-        parts.config, parts.topics, parts.groups, parts.records.queued, parts.puts, parts.stats, parts.answer
-    )
+        parts.config, parts.topics, parts.groups, parts.records.queued, parts.puts, parts.stats, parts.answer,
+        parts.access,
+    )  # fmt: skip
     pull = PullMessageProcessor(
         parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets,
-        parts.holds, parts.stats, parts.store_stats,
+        parts.holds, parts.stats, parts.store_stats, parts.access,
     ).pull  # fmt: skip
     may_pull = permissions.consume(PullMessageRequestHeader, topics=("topic",))
     # What comes back counts where a queue points to it, which may be a moment after the message was acknowledged.
