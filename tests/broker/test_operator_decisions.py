@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from threading import Event
 
 import pytest
 from broker_cases import BrokerCase, messages_of
@@ -10,7 +12,7 @@ from broker_cases import BrokerCase, messages_of
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.topic import TopicConfig
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader, UpdateGroupForbiddenRequestHeader
 from gantrymq.remoting.headers.offset import (
     QueryConsumerOffsetRequestHeader,
@@ -184,3 +186,93 @@ async def test_settings_of_topics_and_groups_stand(tmp_path: Path, how: str) -> 
     assert (group.consume_enable, group.retry_max_times) == (False, 2)
     assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
     await broker.stop()
+
+
+async def test_what_a_pull_commits_does_not_undo_the_reset_that_it_is_told_of(broker: BrokerCase) -> None:
+    for _ in range(5):
+        await broker.send()
+    await broker.dispatched(5)
+    await broker.heart_beat()
+    await reset_to(broker, 2)
+    flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    assert (await broker.pull(offset=5, sys_flag=flags, commit_offset=5)).code == ResponseCode.PULL_OFFSET_MOVED
+    assert await offset_of(broker) == 2
+
+
+@pytest.mark.parametrize("how", ["same broker", "restarted"])
+async def test_a_consumer_of_a_deleted_topic_carries_no_offset_into_the_one_made_anew(tmp_path: Path, how: str) -> None:
+    """Neither what it commits nor where it goes on: it would pass over the new messages."""
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    await broker.heart_beat()
+    await send_and_consume(broker, 5)
+    assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
+    if how == "restarted":
+        await broker.stop()
+        broker = BrokerCase(tmp_path / "store")
+        await broker.start()
+    await update_topic(broker, "T", 4)
+    await broker.heart_beat()
+    for number in range(8):
+        await broker.send(body=b"new %d" % number)
+    await broker.dispatched(8)
+    await broker.ask(UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=5))
+    assert await offset_of(broker) == 0
+    flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    assert (await broker.pull(offset=5, sys_flag=flags, commit_offset=5)).code == ResponseCode.PULL_OFFSET_MOVED
+    assert await offset_of(broker) == 0
+    assert [one.body for one in messages_of((await broker.pull(offset=0)).body)] == [b"new %d" % n for n in range(8)]
+    await broker.stop()
+
+
+async def send_and_consume(broker: BrokerCase, count: int) -> None:
+    for number in range(count):
+        await broker.send(body=b"old %d" % number)
+    await broker.dispatched(count)
+    assert (await broker.pull()).code == ResponseCode.SUCCESS
+    await broker.ask(UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=count))
+
+
+async def test_a_pull_that_waits_at_a_deleted_topic_is_told_so_at_once(broker: BrokerCase) -> None:
+    await broker.heart_beat()
+    await send_and_consume(broker, 5)
+    flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
+    pull = asyncio.ensure_future(broker.pull(offset=5, sys_flag=flags, suspend_timeout_millis=9_000_000))
+    while not len(broker.server.holds):
+        await asyncio.sleep(0.001)
+    assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
+    assert (await pull).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("going", ["%RETRY%G", "%DLQ%G"])
+async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, going: str
+) -> None:
+    """It would be acknowledged, and deleted with what was there before."""
+    level = 1 if going.startswith("%RETRY%") else -1
+    await broker.heart_beat()
+    await send_and_consume(broker, 2)
+    found = messages_of((await broker.pull()).body)
+    backs = [ConsumerSendMsgBackRequestHeader(offset=one.phy_offset, group="G", delay_level=level) for one in found]
+    assert (await broker.ask(backs[0])).code == ResponseCode.SUCCESS
+    store, delete, is_deleting, may_end = broker.server.store, type(broker.server.store).delete_topic, Event(), Event()
+
+    def slowly(topic: str) -> int:
+        is_deleting.set()
+        may_end.wait()
+        return delete(store, topic)
+
+    monkeypatch.setattr(store, "delete_topic", slowly)
+    deletion = asyncio.ensure_future(broker.ask(DeleteTopicRequestHeader(topic=going)))
+    await asyncio.to_thread(is_deleting.wait)
+    refused = await broker.ask(backs[1])
+    await broker.heart_beat()
+    meanwhile = broker.server.topics.get(going)
+    may_end.set()
+    assert meanwhile is None
+    assert (refused.code, refused.remark) == (
+        ResponseCode.SYSTEM_BUSY, f"topic[{going}] is being deleted, try again",
+    )  # fmt: skip
+    assert (await deletion).code == ResponseCode.SUCCESS
+    assert (await broker.ask(backs[1])).code == ResponseCode.SUCCESS
+    assert broker.server.topics.get(going) is not None

@@ -135,6 +135,12 @@ class PullRequestHoldService:
             except RuntimeError:  # the loop has closed
                 return
 
+    def answer_all(self, topic: str) -> None:
+        """Answer all that wait at a topic: it is not what it was when they came."""
+        self._work_through(
+            [pull for key, pulls in self._held.items() if key[0] == topic for pull in pulls], self._answer
+        )
+
     def expire(self) -> None:
         """Answer those whose time is over."""
         now_ms = monotonic_ms(self._clock)

@@ -165,10 +165,21 @@ class ConsumerOffsetManager:
         for table in (self._offsets, self._pulled, self._reset):
             self._remove(table, lambda _, one: one == group)
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget a topic (cleanOffsetByTopic)."""
+    def remove_topic(self, topic: str, connected: Iterable[str] = ()) -> None:
+        """Forget a topic (cleanOffsetByTopic).
+
+        Groups that are ``connected`` still pull and commit the offsets of before: theirs are reset to 0, so that none
+        of these counts in a topic of the same name that is made later.
+        """
+        resets = dict[str, dict[int, int]]()
+        for group in connected:
+            key = offset_key(topic, group)
+            queue_ids = {*self._offsets.get(key, ()), *self._pulled.get(key, ())}
+            if queue_ids:
+                resets[key] = dict.fromkeys(sorted(queue_ids), 0)
         for table in (self._offsets, self._pulled, self._reset):
             self._remove(table, lambda one, _: one == topic)
+        self._reset |= resets
 
     def least_of_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], without: Iterable[str] = ()

@@ -50,6 +50,11 @@ def wrong_queues(topic: str, count: int) -> str | None:
     return f"The topic[{topic}] has {count} queues, more than {MOST_QUEUES} that a topic can have."
 
 
+def being_deleted(topic: str) -> str:
+    """The remark of SYSTEM_BUSY: what was stored now would go with the queues of before."""
+    return f"topic[{topic}] is being deleted, try again"
+
+
 def queue_ids(topic: str, count: int) -> range:
     """The numbers of a topic's queues; raises RemotingError for more than a topic can have, which a file may say."""
     wrong = wrong_queues(topic, count)
@@ -148,8 +153,10 @@ class TopicConfigManager:
 
     def create_for_group(
         self, topic: str, queue_nums: int, *, order: bool | None = None, sys_flag: int = 0
-    ) -> TopicConfig:
-        """A group's retry or dead letter topic, made where it is missing (createTopicInSendMessageBackMethod).
+    ) -> TopicConfig | None:
+        """A group's retry or dead letter topic, made where it is missing; None while it is being deleted.
+
+        (createTopicInSendMessageBackMethod)
 
         ``order`` None leaves that of a topic that is there. RocketMQ takes the mark away with every message that comes
         back, and sets it again with the next heart-beat.
@@ -160,6 +167,8 @@ class TopicConfigManager:
                 found = msgspec.structs.replace(found, order=order)
                 self._put([found])
             return found
+        if topic in self.going:
+            return None
         created = _topic(topic, queue_nums)
         created.topic_sys_flag, created.order = sys_flag, bool(order)
         self._put([created])

@@ -62,8 +62,9 @@ def _broker(parts: Parts) -> dict[int, Route]:
 def _topics(parts: Parts) -> dict[int, Route]:
     caught_up = DispatchCatchUp(parts.store)
     topics = TopicAdminProcessor(
-        parts.config, parts.clock, parts.store, parts.topics, parts.offsets, parts.stats, parts.kept, parts.outer
-    )
+        parts.config, parts.clock, parts.store, parts.topics, parts.offsets, parts.stats, parts.kept, parts.outer,
+        parts.consumers, parts.holds,
+    )  # fmt: skip
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, ADMINISTRATORS),

@@ -9,13 +9,15 @@ import asyncio
 
 from gantrymq.broker import names
 from gantrymq.broker.attributes import WrongAttributeError, parse_attributes
+from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
+from gantrymq.broker.long_polling import PullRequestHoldService
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import CONSUMER_OFFSET, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
-from gantrymq.broker.topics import TopicConfigManager, queue_ids, wrong_queues
+from gantrymq.broker.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
@@ -58,9 +60,12 @@ class TopicAdminProcessor:
         stats: BrokerStatsManager,
         kept: ConfigPersistence,
         outer: BrokerOuterAPI,
+        consumers: ConsumerManager,
+        holds: PullRequestHoldService,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
+        self._consumers, self._holds = consumers, holds
         self._long = LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -93,8 +98,7 @@ class TopicAdminProcessor:
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)
             if topic.topic_name in self._topics.going:
-                remark = f"topic[{topic.topic_name}] is being deleted, try again"
-                return request.response(ResponseCode.SYSTEM_BUSY, remark)
+                return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(topic.topic_name))
         changed = [topic for topic in topics if topic != self._topics.get(str(topic.topic_name))]
         try:
             if changed:
@@ -137,13 +141,14 @@ class TopicAdminProcessor:
 
     async def _delete(self, topic: str) -> None:
         self._topics.delete(topic)
-        self._offsets.remove_topic(topic)
+        self._offsets.remove_topic(topic, self._consumers.groups_of(topic))
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:
             await self._delete_queues(topic)
         finally:
             self._topics.going.discard(topic)
+            self._holds.answer_all(topic)
 
     async def _delete_queues(self, topic: str) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)

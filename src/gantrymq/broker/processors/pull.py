@@ -110,7 +110,7 @@ class PullMessageProcessor:
         group, topic, queue_id = asked.consumer_group, asked.topic, asked.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None and self._config.broker.use_server_side_reset_offset:
-            return self._moved(request, asked, checked, reset, may_commit=may_wait)
+            return self._moved(request, asked, checked, reset)
         broker = self._config.broker
         found = self._store.pull(
             topic,
@@ -211,11 +211,12 @@ class PullMessageProcessor:
     # Answers
 
     def _moved(
-        self, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked, to: int, *, may_commit: bool
+        self, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked, to: int
     ) -> RemotingCommand:
+        """Send the consumer to where it was reset; what the pull would commit is of before."""
         low = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
         high = self._store.max_offset_in_queue(asked.topic, asked.queue_id)
-        self._commit(asked, to, may_commit=may_commit)
+        self._offsets.commit_pulled(asked.consumer_group, asked.topic, asked.queue_id, to)
         header = self._header(PulledMessages(GetMessageStatus.OFFSET_OVERFLOW_BADLY, to, low, high), checked)
         return request.response(ResponseCode.PULL_OFFSET_MOVED, OFFSET_RESET, header=header)
 

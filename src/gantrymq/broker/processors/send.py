@@ -31,7 +31,7 @@ from gantrymq.broker.send_properties import (
 )
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, describe
+from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
 from gantrymq.broker.unique_id import UniqueIds
 from gantrymq.broker.wire_batch import WireBatch, bytes_in, measure_batch, messages_in
 from gantrymq.broker.wire_message import WireMessage
@@ -157,8 +157,8 @@ class SendMessageProcessor:
 
     def _create(self, header: SendHeader) -> TopicConfig:
         name = header.topic
-        if name in self._topics.going:  # what was stored now would go with the queues of before
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is being deleted, try again")
+        if name in self._topics.going:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, being_deleted(name))
         is_retry = name.startswith(names.RETRY_PREFIX)
         sys_flag = 0
         if header.unit_mode:
@@ -261,7 +261,8 @@ class SendMessageProcessor:
             return header.topic
         properties[PROPERTY_DELAY] = "-1"
         dead = names.dlq_topic(group)
-        self._topics.create_for_group(dead, _DLQ_QUEUES)
+        if self._topics.create_for_group(dead, _DLQ_QUEUES) is None:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, being_deleted(dead))
         return dead
 
     def _warn_of_no_queue(self, sent: _Sent, header: SendHeader) -> None:

@@ -14,7 +14,7 @@ from gantrymq.broker.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.send_properties import is_illegal
 from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
+from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
 from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
 from gantrymq.model.message import PROPERTY_DELAY, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
@@ -67,6 +67,8 @@ class ConsumerSendMsgBackProcessor:
         retry = names.retry_topic(asked.group)
         sys_flag = UNIT_SUB_FLAG if asked.unit_mode else 0
         topic = self._topics.create_for_group(retry, group.retry_queue_nums, sys_flag=sys_flag)
+        if topic is None:
+            return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(retry))
         if not topic.perm & PERM_WRITE:
             return request.response(ResponseCode.NO_PERMISSION, f"the topic[{retry}] sending message is forbidden")
         message = self._queued_at(asked.offset)
@@ -81,7 +83,8 @@ class ConsumerSendMsgBackProcessor:
             most = asked.max_reconsume_times
         if message.reconsume_times >= most or asked.delay_level < 0:
             again = self._again(message, names.dlq_topic(asked.group), 0, 0)
-            self._topics.create_for_group(again.topic, 1)
+            if self._topics.create_for_group(again.topic, 1) is None:
+                return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(again.topic))
         else:
             level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
             # Of the queues that consumers know: the group's number may have changed since the topic was made.
