@@ -56,7 +56,7 @@ def counted(text: bytes) -> bytes:
     [
         (counted(b" " * (40 << 20)), "grows beyond"),
         (counted(b"{}") + struct.pack(">I", 1_500_000), "1500000 topics or more"),
-        (counted(b"{" + b" " * 100_000), "is no DataVersion"),
+        (counted(b"{" + b" " * 100_000), "a DataVersion of 100001 bytes"),
         (counted(b"{}") + bytes(4) + counted(b"[]") + struct.pack(">I", 1_500_000), "1500000 topics or more"),
         (
             counted(b"{}") + bytes(4) + counted(b"[]") + struct.pack(">I", 1) + counted(b" " * (2 << 20)),
@@ -86,6 +86,47 @@ async def test_a_registration_of_very_many_topics_is_refused(
     answer = await register_raw(namesrv, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert (await namesrv.route("7")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("table", "servers", "reason"),
+    [
+        (b'"T":{"topicName":"T","attributes":{' + b'"a":null,' * 10_000 + b'"b":"c"}}', b"[]", "a topic of 900"),
+        (b'"T":{"topicName":"T"}', b'["",' + b'"a",' * 20_000 + b'"b"]', "a list of filter servers of 800"),
+        (b",".join(b'"%d":{}' % number for number in range(2000)), b"[]", "2000 topics or more"),
+        (b'"T":{"topicName":"T"},' * 300_000, b"[]", "is no RegisterBrokerBody: "),
+        (b'"T":{"topicName":"T","order":null},"A":null,' * 20_000 + b'"B":null', b"[]", "is no RegisterBrokerBody: "),
+    ],
+    ids=["topic", "filter servers", "empty topics", "cut off", "null"],
+)
+def test_no_step_of_decoding_a_registration_is_about_much(
+    table: bytes, servers: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these was decoded whole, by one call that holds the interpreter's lock, before it was refused."""
+    monkeypatch.setattr(registration_bodies, "MAX_TOPICS", 1000 if b"{}" in table else 100_000)
+    whole = []
+    decode = registration_bodies.decode_body
+
+    def noted(body: type[Any], raw: bytes, *limit: int) -> Any:
+        whole.append(len(raw))
+        return decode(body, raw, *limit)
+
+    monkeypatch.setattr(registration_bodies, "decode_body", noted)
+    raw = b'{"filterServerList":%s,"topicConfigSerializeWrapper":{"topicConfigTable":{%s}}}' % (servers, table)
+    with pytest.raises(RemotingCommandError, match=reason):
+        decode_registration(raw)
+    assert max(whole, default=0) <= 64 << 10
+
+
+def test_a_long_registration_of_static_topics_is_decoded_topic_by_topic() -> None:
+    said = topics(*(f"T{number}" for number in range(5000)))
+    mapping = TopicQueueMappingInfo(topic="T1", bname="b", curr_id_map={number: number for number in range(100)})
+    said.topic_queue_mapping_info_map["T1"] = mapping
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=said)
+    raw = body.encode(standard=False)
+    assert len(raw) > 512 << 10
+    assert b"{0:0," in raw
+    assert decode_registration(raw) == body
 
 
 def test_a_registration_topic_by_topic_is_what_it_is_as_a_whole() -> None:

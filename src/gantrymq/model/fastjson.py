@@ -13,7 +13,7 @@ from gantrymq.model.java import encode_utf8
 
 # Everything up to the next integer key, in one step: what stands in strings is no key, and a string without an end goes
 # to the end. Nothing is given back (possessive), so that time grows with the length alone, whatever a stranger sends.
-_NUMBER_KEY = re.compile(
+NUMBER_KEY = re.compile(
     r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+(-?\d++)(?=\s*+:)', re.DOTALL
 )
 
@@ -26,7 +26,7 @@ _LENIENT = re.compile(
 def loads(text: str) -> Any:
     """Read fastjson's or standard JSON, control characters within strings too; raises ValueError."""
     try:
-        return json.loads(quote_keys(_NUMBER_KEY, text), strict=False)
+        return json.loads(quote_keys(NUMBER_KEY, text), strict=False)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

@@ -9,11 +9,14 @@ Source: RegisterBrokerBody, TopicConfig.encode.
 """
 
 import zlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from gantrymq.errors import RemotingCommandError
+from gantrymq.model import fastjson
 from gantrymq.model.java import decode_utf8, encode_utf8
 from gantrymq.remoting.bodies.route import TopicQueueMappingInfo
 from gantrymq.remoting.bodies.topic import (
@@ -26,13 +29,17 @@ from gantrymq.remoting.bodies.topic import (
 from gantrymq.remoting.body import Body, decode_body
 from gantrymq.remoting.header import Int
 
+B = TypeVar("B", bound=Body)
+
 MAX_INFLATED_BYTES = 16 << 20
 MAX_TOPICS = 100_000
-_MAX_LENIENT_BYTES = 4 << 20  # of one that departs from standard JSON, as with static topics
-_SMALL_BYTES = 64 << 10
+_MAX_QUOTED_BYTES = 1 << 20  # of one whose only departure from JSON is numbers as keys, as with static topics
+_MAX_LENIENT_BYTES = 512 << 10  # of any other: it is decoded as a whole, which holds the interpreter's lock
+_MAX_SMALL_BYTES = 64 << 10  # of a topic, a data version, the list of filter servers
 _MAX_MAPPING_BYTES = 1 << 20  # 65,536 queues
 _OBJECTS_A_TOPIC = 3  # itself, its attributes, its mapping
 _COUNT_BYTES = 4
+_NOT_STANDARD = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_compressed(body: RegisterBrokerBody) -> bytes:
@@ -67,42 +74,60 @@ class _Wrapper(Body, kw_only=True):
 
 
 class _Registration(Body, kw_only=True):
-    """A registration with its wrapper undecoded."""
+    """A registration with its wrapper and its list undecoded."""
 
     topic_config_serialize_wrapper: Raw = Raw(b"{}")
-    filter_server_list: list[str] = msgspec.field(default_factory=list)
+    filter_server_list: Raw = Raw(b"[]")
 
 
 def decode_registration(raw: bytes) -> RegisterBrokerBody:
     """A registration in JSON, topic by topic; raises RemotingCommandError, and for more than ``MAX_TOPICS`` at once.
 
-    No step holds the interpreter's lock for long, so that it may run beside an event loop.
+    Decoding everything in one call holds the interpreter's lock for half a second at 12 MB, also for JSON that ends
+    too early, and so stops an event loop on another thread. No step here holds the lock for long.
     """
-    try:
-        shallow = msgspec.json.decode(raw, type=_Registration)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        body = decode_body(RegisterBrokerBody, raw, _MAX_LENIENT_BYTES)
-        _check_topics(len(body.topic_config_serialize_wrapper.topic_config_table))
-        return body
-    wrapper = decode_wrapper(bytes(shallow.topic_config_serialize_wrapper))
-    return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=shallow.filter_server_list)
+    return _decode(RegisterBrokerBody, _registration, raw)
 
 
 def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
     """The topics of a registration in JSON; raises as :func:`decode_registration` does."""
+    return _decode(TopicConfigAndMappingSerializeWrapper, _wrapper, raw)
+
+
+def _decode(body: type[B], by_topic: Callable[[bytes], B], raw: bytes) -> B:
+    """What ``by_topic`` makes of standard JSON, or of JSON with numbers as keys; of a short text in any form."""
+    try:
+        return by_topic(raw)
+    except _NOT_STANDARD as error:
+        if len(raw) > _MAX_QUOTED_BYTES:
+            reason = f"the body of {len(raw)} bytes is no {body.__name__}: {error}; with static topics more than "
+            raise RemotingCommandError(f"{reason}{_MAX_QUOTED_BYTES} bytes need compressedRegister=true") from None
     _check_topics(raw.count(b"{") // _OBJECTS_A_TOPIC)
     try:
-        msgspec.json.decode(raw, type=_Objects)
-        shallow = msgspec.json.decode(raw, type=_Wrapper)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return decode_body(TopicConfigAndMappingSerializeWrapper, raw, _MAX_LENIENT_BYTES)
-    _check_topics(len(shallow.topic_config_table))
+        return by_topic(_with_quoted_numbers(raw))
+    except _NOT_STANDARD as error:
+        if len(raw) > _MAX_LENIENT_BYTES:
+            raise RemotingCommandError(f"the body of {len(raw)} bytes is no {body.__name__}: {error}") from None
+    return decode_body(body, raw)
+
+
+def _registration(raw: bytes) -> RegisterBrokerBody:
+    shallow = msgspec.json.decode(raw, type=_Registration)
+    servers = msgspec.json.decode(_check_small("list of filter servers", shallow.filter_server_list), type=list[str])
+    wrapper = _wrapper(bytes(shallow.topic_config_serialize_wrapper))
+    return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
+
+
+def _wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
+    _check_topics(raw.count(b"{") // _OBJECTS_A_TOPIC)
+    objects = msgspec.json.decode(raw, type=_Objects)
+    _check_topics(max(len(objects.topic_config_table), len(objects.topic_queue_mapping_info_map)))
+    shallow = msgspec.json.decode(raw, type=_Wrapper)
     wrapper = TopicConfigAndMappingSerializeWrapper(data_version=shallow.data_version)
     for name, topic in shallow.topic_config_table.items():
-        wrapper.topic_config_table[name] = decode_body(TopicConfig, bytes(topic))
+        wrapper.topic_config_table[name] = decode_body(TopicConfig, _check_small("topic", topic))
     for name, mapping in shallow.topic_queue_mapping_info_map.items():
-        _check_mapping(bytes(mapping))
-        wrapper.topic_queue_mapping_info_map[name] = decode_body(TopicQueueMappingInfo, bytes(mapping))
+        wrapper.topic_queue_mapping_info_map[name] = _mapping(bytes(mapping))
     return wrapper
 
 
@@ -113,13 +138,14 @@ def decode_compressed(raw: bytes) -> RegisterBrokerBody:
     ``MAX_TOPICS``.
     """
     reader = _Reader(_inflated(raw))
-    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, reader.text(), _SMALL_BYTES))
+    version = _check_small("DataVersion", reader.text())
+    wrapper = TopicConfigAndMappingSerializeWrapper(data_version=decode_body(DataVersion, version))
     for _ in range(_check_topics(reader.number())):
-        topic = _topic(decode_utf8(reader.text()))
+        topic = _topic(decode_utf8(_check_small("topic", reader.text())))
         wrapper.topic_config_table[topic.topic_name or ""] = topic
-    servers = _texts(reader.text())
+    servers = _texts(_check_small("list of filter servers", reader.text()))
     for _ in range(0 if reader.at_end else _check_topics(reader.number())):
-        mapping = decode_body(TopicQueueMappingInfo, _check_mapping(reader.text()))
+        mapping = _mapping(reader.text())
         wrapper.topic_queue_mapping_info_map[mapping.topic or ""] = mapping
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
 
@@ -130,10 +156,23 @@ def _check_topics(count: int) -> int:
     return count
 
 
-def _check_mapping(raw: bytes) -> bytes:
+def _mapping(raw: bytes) -> TopicQueueMappingInfo:
+    """The mapping of a static topic, whose keys are numbers that fastjson writes without quotes."""
     if len(raw) > _MAX_MAPPING_BYTES:
         raise RemotingCommandError(f"a mapping of {len(raw)} bytes, more than {_MAX_MAPPING_BYTES}")
-    return raw
+    quoted = _with_quoted_numbers(raw) if len(raw) > _MAX_SMALL_BYTES else raw
+    return decode_body(TopicQueueMappingInfo, quoted, _MAX_SMALL_BYTES)
+
+
+def _with_quoted_numbers(raw: bytes) -> bytes:
+    return encode_utf8(fastjson.quote_keys(fastjson.NUMBER_KEY, decode_utf8(raw)))
+
+
+def _check_small(what: str, raw: bytes | Raw) -> bytes:
+    size = memoryview(raw).nbytes
+    if size > _MAX_SMALL_BYTES:
+        raise RemotingCommandError(f"a {what} of {size} bytes in the registration, more than {_MAX_SMALL_BYTES}")
+    return bytes(raw)
 
 
 def _number(value: int) -> bytes:
