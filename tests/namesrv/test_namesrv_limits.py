@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 import zlib
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from gantrymq.errors import RemotingCommandError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.namesrv.kv_config import KVConfigManager
+from gantrymq.namesrv.topics import TopicTable
 from gantrymq.remoting.bodies import registration as registration_bodies
 from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, encode_compressed
 from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo, TopicRouteData
@@ -25,6 +27,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
 from gantrymq.remoting.headers.namesrv import (
+    DeleteTopicFromNamesrvRequestHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
     RegisterTopicRequestHeader,
@@ -165,6 +168,63 @@ async def test_topics_brokers_and_names_are_bounded(small: NamesrvCase) -> None:
     assert "a name of 5000 characters" in str(long.remark)
     group = await small.ask(GetBrokerMemberGroupRequestHeader(cluster_name="C", broker_name="c"))
     assert b"10.0.0.3" not in group.body
+
+
+@pytest.mark.asyncio
+async def test_brokers_with_the_same_topics_are_bounded_by_their_sum(tmp_path: Path) -> None:
+    case = NamesrvCase(tmp_path / "few", max_topics_of_brokers=5)
+    await case.start()
+    assert (await case.register(registration(), topics("A", "B", "C"))).code == ResponseCode.SUCCESS
+    full = await case.register(registration("10.0.0.2:10911", name="b"), topics("A", "B", "C"))
+    assert full.code == ResponseCode.SYSTEM_ERROR
+    assert str(full.remark).endswith("the topics of all brokers would be 6, more than 5 (maxTopicsOfBrokers)")
+    assert (await case.register(registration("10.0.0.2:10911", name="b"), topics("A", "B"))).code == 0
+    assert (await case.register(registration(), topics("A", "B", "C", version=2))).code == ResponseCode.SUCCESS
+    queues = TopicRouteData(queue_datas=[QueueData(broker_name="broker-a")])
+    assert "maxTopicsOfBrokers" in str((await case.ask(RegisterTopicRequestHeader(topic="D"), queues)).remark)
+    await case.ask(DeleteTopicFromNamesrvRequestHeader(topic="A"))
+    assert (await case.ask(RegisterTopicRequestHeader(topic="D"), queues)).code == ResponseCode.SUCCESS
+    await case.stop()
+
+
+def test_the_table_counts_the_topics_of_all_brokers_through_every_change(rng: random.Random) -> None:
+    table, names = TopicTable(), [f"n{number}" for number in range(6)]
+    for _ in range(2000):
+        topic, broker = rng.choice(names), rng.choice(names)
+        data = QueueData(broker_name=broker)
+        kind = rng.randrange(5)
+        if kind == 0:
+            table.put_broker(broker, {topic: data}, replace=bool(rng.randrange(2)))
+        elif kind == 1:
+            table.put(topic, [data])
+        elif kind == 2:
+            table.delete(topic)
+        elif kind == 3:
+            table.delete_at(topic, [broker])
+        else:
+            table.drop_brokers({broker, "other"})
+        assert table.entries == sum(len(table.queues(topic)) for topic in table.topics())
+        assert all(table.queues(topic) for topic in table.topics())
+
+
+@pytest.mark.asyncio
+async def test_the_topics_of_a_cluster_take_one_pass_however_many_its_brokers(
+    namesrv: NamesrvCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await namesrv.register(registration(f"10.0.0.{number}:1", name=f"b{number}"), topics("T", f"U{number}"))
+    table = namesrv.server.routes._topics
+    passes = []
+
+    class Counted(dict[str, Any]):
+        def items(self) -> Any:
+            passes.append(1)
+            return super().items()
+
+    monkeypatch.setattr(table, "_queues", Counted(table._queues))
+    found = namesrv.server.routes.topics_of_cluster(registration().cluster_name).topic_list
+    assert set(found) == {"T", "U0", "U1", "U2", "U3", "U4"}
+    assert len(passes) == 1
 
 
 @pytest.mark.asyncio

@@ -156,10 +156,11 @@ class RouteInfoManager:
             raise RemotingCommandError(
                 f"{config.max_brokers} brokers are registered, and no more are taken (maxBrokers)"
             )
-        self._check_new_topics(said.topic_config_table.keys())
+        self._check_new_topics(said.topic_config_table.keys(), (header.broker_name,))
         self._topics.check_mappings(said.topic_queue_mapping_info_map)
 
-    def _check_new_topics(self, names: Collection[str]) -> None:
+    def _check_new_topics(self, names: Collection[str], brokers: Collection[str]) -> None:
+        self._topics.check_entries(names, brokers, self._config().max_topics_of_brokers)
         most = self._config().max_topics
         if len(self._topics) + len(names) > most:
             check_count(len(self._topics) + sum(not self._topics.queues(name) for name in names), most)
@@ -310,7 +311,7 @@ class RouteInfoManager:
         if any(data.broker_name not in self._brokers.by_name for data in queues):
             return False
         check_names((topic,))
-        self._check_new_topics((topic,))
+        self._check_new_topics((topic,), {data.broker_name for data in queues})
         self._topics.put(topic, queues)
         return True
 
@@ -362,8 +363,7 @@ class RouteInfoManager:
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """The topics that a cluster's brokers have."""
-        names = self._brokers.names(cluster)
-        return TopicList(topic_list=list(dict.fromkeys(one for name in names for one in self._topics.of_broker(name))))
+        return TopicList(topic_list=self._topics.of_brokers(set(self._brokers.names(cluster))))
 
     def system_topics(self) -> TopicList:
         """The topics named after clusters and brokers, and the address of a broker to ask for the others."""

@@ -69,6 +69,7 @@ class NamesrvConfig(StrangerLimits):
     max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, least=16 << 20, at_start=True)
     # Not RocketMQ's. A name server has no authentication, so what clients can store is limited.
     max_topics: int = key("maxTopics", 100_000, least=1)
+    max_topics_of_brokers: int = key("maxTopicsOfBrokers", 500_000, least=1)
     max_brokers: int = key("maxBrokers", 2_000, least=1)
     max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, least=1, most=1 << 30)
     config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath", at_start=True)

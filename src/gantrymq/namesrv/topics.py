@@ -3,7 +3,7 @@
 Source: RouteInfoManager (topicQueueTable, topicQueueMappingInfoTable).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE, QueueData, TopicQueueMappingInfo
@@ -28,10 +28,14 @@ def check_count(count: int, most: int) -> None:
 
 
 class TopicTable:
-    """Queues by topic and broker name: a topic that no broker has is gone. And the mappings of static topics."""
+    """Queues by topic and broker name: a topic that no broker has is gone. And the mappings of static topics.
+
+    ``entries`` is the number of pairs of a topic and a broker that has it.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self.entries = 0
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     def topics(self) -> list[str]:
@@ -54,6 +58,16 @@ class TopicTable:
         """Whether a broker has queues of a topic."""
         return broker_name in self._queues.get(topic, ())
 
+    def check_entries(self, names: Collection[str], broker_names: Collection[str], most: int) -> None:
+        """Raises RemotingCommandError where topics at brokers would be more entries than may be."""
+        if self.entries + len(names) * len(broker_names) <= most:
+            return
+        new = sum(not self.has(topic, name) for topic in names for name in broker_names)
+        if self.entries + new > most:
+            raise RemotingCommandError(
+                f"the topics of all brokers would be {self.entries + new}, more than {most} (maxTopicsOfBrokers)"
+            )
+
     def put_broker(self, broker_name: str, said: Mapping[str, QueueData], *, replace: bool) -> None:
         """What a broker has of each topic; without ``replace`` what is known of it stays."""
         queues = self._queues
@@ -61,7 +75,11 @@ class TopicTable:
             known = queues.get(topic)
             if known is None:
                 queues[topic] = {broker_name: data}
-            elif replace or broker_name not in known:
+                self.entries += 1
+            elif broker_name not in known:
+                known[broker_name] = data
+                self.entries += 1
+            elif replace:
                 known[broker_name] = data
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
@@ -69,8 +87,10 @@ class TopicTable:
         known = self._queues.get(topic)
         if known is None:
             known = self._queues[topic] = {}
+        self.entries -= len(known)
         for data in queues:
             known[data.broker_name] = data
+        self.entries += len(known)
 
     def check_mappings(self, mappings: Mapping[str, TopicQueueMappingInfo]) -> None:
         """Raises RemotingCommandError where mappings are more than are kept: they never go."""
@@ -95,15 +115,17 @@ class TopicTable:
 
     def delete(self, topic: str) -> None:
         """Forget the queues of a topic."""
-        self._queues.pop(topic, None)
+        self.entries -= len(self._queues.pop(topic, ()))
 
     def delete_at(self, topic: str, broker_names: Iterable[str]) -> None:
         """Forget a topic at some brokers; all of it where no broker is left."""
         queues = self._queues.get(topic)
         if queues is None:
             return
+        self.entries -= len(queues)
         for name in broker_names:
             queues.pop(name, None)
+        self.entries += len(queues)
         if not queues:
             self.delete(topic)
 
@@ -111,15 +133,21 @@ class TopicTable:
         """The topics of a broker."""
         return [topic for topic, queues in self._queues.items() if broker_name in queues]
 
+    def of_brokers(self, broker_names: set[str]) -> list[str]:
+        """The topics that one or more of the brokers have, by one pass however many the brokers are."""
+        return [topic for topic, queues in self._queues.items() if not broker_names.isdisjoint(queues)]
+
     def drop_brokers(self, broker_names: set[str]) -> None:
         """Forget the queues of brokers that are gone."""
-        for topic, queues in list(self._queues.items()):
-            if broker_names.isdisjoint(queues):
-                continue
-            for name in broker_names & queues.keys():
-                del queues[name]
-            if not queues:
+        for topic in self.of_brokers(broker_names):
+            queues = self._queues[topic]
+            gone = [name for name in queues if name in broker_names]
+            self.entries -= len(gone)
+            if len(gone) == len(queues):
                 del self._queues[topic]
+                continue
+            for name in gone:
+                del queues[name]
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Let nobody send to a broker; the number of its topics."""
