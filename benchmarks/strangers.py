@@ -181,6 +181,22 @@ def large_registrations(target: Target) -> None:
             )
 
 
+def brokers_that_leave(target: Target) -> None:
+    """2,000 brokers with the same 200 topics that register by one connection, whose cluster is listed, and leave."""
+    table = ",".join(f'"same{one}":{{"topicName":"same{one}"}}' for one in range(200))
+    body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{table}}}}}}}'.encode()
+    while True:
+        with suppress(OSError):
+            one = Peer(target.namesrv)
+            with one.socket:
+                for number in range(2000):
+                    fields = {"brokerName": f"b{number}", "brokerAddr": f"b{number}:1", "clusterName": "crowd"}
+                    fields |= {"haServerAddr": "", "brokerId": 0, "compressed": "false", "bodyCrc32": 0}
+                    one.ask(RequestCode.REGISTER_BROKER, fields, body)
+                for _ in range(10):
+                    one.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "crowd"})
+
+
 def large_bodies(target: Target) -> None:
     """E3: bodies in JSON as large as a frame: subscriptions, codes, queues to be locked, nesting."""
     codes = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":"T","codeSet":['
@@ -389,8 +405,9 @@ def nothing(target: Target) -> None:
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
-        nothing, no_json, long_headers, many_fields, large_registrations, large_bodies, held_pulls, unread_answers,
-        unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd, revolving_door, handshakes,
+        nothing, no_json, long_headers, many_fields, large_registrations, brokers_that_leave, large_bodies, held_pulls,
+        unread_answers, unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd, revolving_door,
+        handshakes,
     )
 }  # fmt: skip
 

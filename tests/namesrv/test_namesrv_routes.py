@@ -34,7 +34,7 @@ class Manager(RouteInfoManager):
         return self.register(Registration(header, said, channel, **of))  # type: ignore[arg-type]
 
     def go(self, *addresses: str) -> None:
-        self.unregister([self.leaving(BrokerAddrInfo("C", address)) for address in addresses])
+        self.unregister(self.leaving([BrokerAddrInfo("C", address) for address in addresses]))
 
     def found(self, topic: str) -> TopicRouteData:
         route = self.route(topic)
@@ -234,7 +234,7 @@ def test_with_the_last_broker_its_topics_its_name_and_its_cluster_are_gone(manag
 
 def test_who_registered_anew_does_not_go_with_its_old_connection(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), channel="old")
-    leaving = [manager.leaving(who) for who in manager.of_channel("old")]
+    leaving = manager.leaving(manager.of_channel("old"))
     manager.come(registration(), topics("T", "A"), channel="new")
     manager.unregister(leaving)
     assert manager.route("T") is not None
@@ -279,7 +279,7 @@ def test_brokers_are_told_of_a_new_lowest_id(manager: Manager, told: bool) -> No
     assert result is not None
     came = [(one.addresses, one.header.min_broker_addr, one.header.ha_broker_addr) for one in result.notices]
     assert came == ([((SLAVE,), ADDRESS, "10.0.0.1:10912")] if told else [])
-    notices = manager.unregister([manager.leaving(BrokerAddrInfo("C", ADDRESS))])
+    notices = manager.unregister(manager.leaving([BrokerAddrInfo("C", ADDRESS)]))
     left = [(one.addresses, one.header.min_broker_id, one.header.offline_broker_addr) for one in notices]
     assert left == ([((SLAVE,), 1, ADDRESS)] if told else [])
 

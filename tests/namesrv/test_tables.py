@@ -1,15 +1,18 @@
 """The name server's tables and settings, one noun at a time."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gantrymq.errors import ConfigError
 from gantrymq.namesrv.brokers import BrokerAddrInfo, BrokerLiveInfo, BrokerTable
-from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts, read_namesrv_config
+from gantrymq.namesrv.routes import Registration, RouteInfoManager
+from gantrymq.namesrv.settings import WITHOUT_EFFECT, NamesrvConfig, acts, read_namesrv_config
 from gantrymq.namesrv.topics import FLAG_UNIT, FLAG_UNIT_SUB, TopicTable
-from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
-from gantrymq.remoting.bodies.topic import DataVersion
+from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicQueueMappingInfo
+from gantrymq.remoting.bodies.topic import DataVersion, TopicConfigAndMappingSerializeWrapper
+from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
 MASTER = BrokerAddrInfo("DefaultCluster", "127.0.0.1:10911")
 
@@ -66,13 +69,36 @@ def test_a_broker_expires_when_it_was_silent_for_longer_than_it_promised() -> No
 def test_brokers_are_found_by_name_cluster_and_address() -> None:
     brokers = BrokerTable()
     brokers.add(MASTER.cluster_name, "broker-a").broker_addrs[0] = MASTER.broker_addr
-    assert brokers.find(MASTER) == ("broker-a", 0)
-    assert brokers.find(BrokerAddrInfo("other", MASTER.broker_addr)) is None
+    other = BrokerAddrInfo("other", MASTER.broker_addr)
+    assert brokers.find([MASTER, other]) == {MASTER: ("broker-a", 0)}
     assert brokers.clusters() == {"DefaultCluster": ["broker-a"]}
     brokers.heard(MASTER, 5)
     assert brokers.version(MASTER) is None
     brokers.remove(MASTER.cluster_name, "broker-a")
     assert (brokers.clusters(), brokers.by_name, brokers.names("DefaultCluster")) == ({}, {}, [])
+
+
+def test_many_brokers_are_found_by_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that registered 2,000 brokers and broke took a pass for each: 0.2 s in one turn of the loop."""
+    manager = RouteInfoManager(lambda: 0, NamesrvConfig)
+    for number in range(50):
+        header = RegisterBrokerRequestHeader(
+            broker_name=f"b{number}", broker_addr=f"b{number}:1", cluster_name="C", ha_server_addr="", broker_id=0
+        )
+        manager.register(Registration(header, TopicConfigAndMappingSerializeWrapper(), "channel"))
+    passes = []
+
+    class Counted(dict[str, BrokerData]):
+        def values(self) -> Any:
+            passes.append(1)
+            return super().values()
+
+    monkeypatch.setattr(manager._brokers, "by_name", Counted(manager._brokers.by_name))
+    leaving = manager.leaving(manager.of_channel("channel"))
+    assert [(one.broker_name, one.broker_id) for one in leaving] == [(f"b{number}", 0) for number in range(50)]
+    assert len(passes) == 1
+    manager.unregister(leaving)
+    assert manager.cluster_info().broker_addr_table == {}
 
 
 def test_settings_are_read_under_rocketmqs_keys() -> None:

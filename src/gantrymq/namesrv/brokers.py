@@ -3,6 +3,7 @@
 Source: RouteInfoManager (brokerAddrTable, clusterAddrTable, brokerLiveTable, filterServerTable).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,11 +73,12 @@ class BrokerTable:
         if who in self.live:
             self.live[who].last_update_timestamp_ms = now_ms
 
-    def find(self, who: BrokerAddrInfo) -> tuple[str, int] | None:
-        """The name and id under which an address is registered."""
+    def find(self, wanted: Iterable[BrokerAddrInfo]) -> dict[BrokerAddrInfo, tuple[str, int]]:
+        """The name and id under which each address is registered, by one pass; unknown addresses are not in it."""
+        left, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
         for data in self.by_name.values():
-            if data.cluster == who.cluster_name:
-                for broker_id, address in data.broker_addrs.items():
-                    if address == who.broker_addr:
-                        return data.broker_name, broker_id
-        return None
+            for broker_id, address in data.broker_addrs.items():
+                who = BrokerAddrInfo(data.cluster, address)
+                if who in left:
+                    found.setdefault(who, (data.broker_name, broker_id))
+        return found

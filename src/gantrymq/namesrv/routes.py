@@ -259,10 +259,10 @@ class RouteInfoManager:
         """The brokers that registered by a connection."""
         return [who for who, live in self._brokers.live.items() if live.channel is channel]
 
-    def leaving(self, who: BrokerAddrInfo) -> Leaving:
-        """What it takes to unregister a broker that did not do so itself."""
-        name, number = self._brokers.find(who) or ("", -1)
-        return Leaving(who, name, number, self._brokers.live.get(who))
+    def leaving(self, brokers: Collection[BrokerAddrInfo]) -> list[Leaving]:
+        """What it takes to unregister brokers that did not do so themselves."""
+        found = self._brokers.find(brokers) if brokers else {}
+        return [Leaving(who, *found.get(who, ("", -1)), self._brokers.live.get(who)) for who in brokers]
 
     def unregister(self, leaving: Iterable[Leaving]) -> list[Notice]:
         """Let brokers go, with the topics that nobody else has; whom to tell. Many at once cost one look at topics."""

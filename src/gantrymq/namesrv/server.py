@@ -140,10 +140,11 @@ class NamesrvServer:
 
     def scan_not_active_broker(self) -> None:
         """Close the connections of brokers that were silent for too long, and let the brokers go."""
-        for who in self.routes.expired():
+        for leaving in self.routes.leaving(self.routes.expired()):
+            who = leaving.who
             log.warning("a broker was silent for too long", cluster=who.cluster_name, address=who.broker_addr)
             channel = self.routes.channel_of(who)
-            self._leaving.submit(self.routes.leaving(who))
+            self._leaving.submit(leaving)
             if isinstance(channel, Channel):
                 channel.abort()
 
@@ -157,8 +158,8 @@ class NamesrvServer:
 
     def _channel_closed(self, channel: Channel) -> None:
         if not self._stopping:
-            for who in self.routes.of_channel(channel):
-                self._leaving.submit(self.routes.leaving(who))
+            for leaving in self.routes.leaving(self.routes.of_channel(channel)):
+                self._leaving.submit(leaving)
 
     def _unregister(self, leaving: list[Leaving]) -> None:
         self._notify(self.routes.unregister(leaving))
