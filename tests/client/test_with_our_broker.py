@@ -30,7 +30,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.settings import ClientConfig
-from gantrymq.errors import ConfigError, MQBrokerError, RemotingConnectError
+from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection
 
@@ -403,3 +403,15 @@ def test_a_producer_in_a_namespace_shows_queues_without_it() -> None:
         results = [producer.send(Message("OursShown", b"x"), to) for to in (None, queue, choose)]
         assert {one.topic for one in (queue, *offered, *(one.queue for one in results))} == {"OursShown"}
         assert len(broker.messages("NS%OursShown")) == 3
+
+
+def test_the_queues_of_a_missing_topic_are_an_error_until_the_first_message_makes_it() -> None:
+    """As with Java's fetchPublishMessageQueues; the queues of TBW102 are of no topic that could be meant."""
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
+        for _ in range(2):
+            with pytest.raises(MQClientError, match="No route info of this topic: Missing: no name server knows it"):
+                producer.queues("Missing")
+        broker.create_topic("Missing", 3)
+        assert len(producer.queues("Missing")) == 3
+        sent = producer.send(Message("MadeBySend", b"x"), lambda queues: queues[-1])
+        assert sent.queue in producer.queues("MadeBySend")

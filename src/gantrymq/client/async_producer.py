@@ -117,7 +117,14 @@ class AsyncProducer:
 
     @checked
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues a message of this topic may go to."""
+        """The queues a message of this topic may go to; raises MQClientError where there is no such topic.
+
+        A topic that the first message would make has no queues before it.
+        """
+        return (await self._routes.find_existing(self._full(topic))).publish
+
+    async def queues_to_be(self, topic: str) -> tuple[MessageQueue, ...]:
+        """As :meth:`queues`; where there is no such topic, those that the first message makes it with."""
         return (await self._routes.find(self._full(topic))).publish
 
     async def send(

@@ -74,7 +74,10 @@ class Producer:
             raise still_under_way(left, timeout_ms)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues a message of this topic may go to."""
+        """The queues a message of this topic may go to; raises MQClientError where there is no such topic.
+
+        A topic that the first message would make has no queues before it.
+        """
         return self._loop.run(self._producer.queues(topic))
 
     def send(

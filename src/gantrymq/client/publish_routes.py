@@ -28,8 +28,9 @@ log = get_logger("gantrymq.client.producer")
 
 @dataclass(slots=True)
 class _Known:
-    route: TopicRoute
+    route: TopicRoute  # of the topic, or of the brokers that would make it
     asked_s: float
+    exists: bool  # the topic, when a name server was asked last
     is_asked_for: bool = False
 
 
@@ -57,6 +58,21 @@ class PublishRoutes:
             await asyncio.wait({self._tasks.start(self._renew(topic, known))}, timeout=_MOMENT_SECONDS)
         return known.route
 
+    async def find_existing(self, topic: str) -> TopicRoute:
+        """The route of a topic that a name server knows (fetchPublishMessageQueues).
+
+        Raises MQClientError where there is no such topic, also one that the first message would make.
+        """
+        known = self._known.get(topic)
+        if known is not None and known.exists:
+            return await self.find(topic)
+        data = await self._client.ask_name_server(topic_route(topic))
+        if data is None:
+            raise MQClientError(f"No route info of this topic: {topic}: no name server knows it (yet)")
+        route = self._published(topic, data)
+        self._known[topic] = _Known(route, self._clock.monotonic_s(), exists=True)
+        return route
+
     async def _find_first(self, topic: str, timeout_ms: int | None) -> TopicRoute:
         """Of many who begin to send at once, one asks, and all share what comes of it; each waits as long as it may."""
         asking = self._first.get(topic)
@@ -72,14 +88,15 @@ class PublishRoutes:
 
     async def _learn(self, topic: str) -> _Known:
         try:
-            known = self._known[topic] = _Known(await self._ask(topic), self._clock.monotonic_s())
+            route, exists = await self._ask(topic)
+            known = self._known[topic] = _Known(route, self._clock.monotonic_s(), exists)
             return known
         finally:
             del self._first[topic]
 
     async def _renew(self, topic: str, known: _Known) -> None:
         try:
-            known.route = await self._ask(topic)
+            known.route, known.exists = await self._ask(topic)
         except GantrymqError as error:
             log.warning("the known route of a topic stays in use", topic=topic, reason=str(error))
         finally:
@@ -100,8 +117,10 @@ class PublishRoutes:
         """The addresses of all brokers that messages were, or may be, sent to."""
         return {address for known in self._known.values() for address in known.route.masters.values()}
 
-    async def _ask(self, topic: str) -> TopicRoute:
+    async def _ask(self, topic: str) -> tuple[TopicRoute, bool]:
+        """The route to send by, and whether it is that of the topic itself."""
         data = await self._client.ask_name_server(topic_route(topic))
+        exists = data is not None
         if data is None:
             data = await self._client.ask_name_server(topic_route(self._config.create_topic_key))
             if data is None:
@@ -110,6 +129,9 @@ class PublishRoutes:
                     f"({self._config.create_topic_key} has no route)"
                 )
             _limit_queues(data, self._config.default_topic_queue_nums)
+        return self._published(topic, data), exists
+
+    def _published(self, topic: str, data: TopicRouteData) -> TopicRoute:
         route = TopicRoute.of(without_namespace(self._config.namespace, topic), data)
         if not route.publish:
             raise MQClientError(f"No route info of this topic: {topic}")

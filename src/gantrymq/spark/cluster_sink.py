@@ -85,7 +85,7 @@ class _Sending:
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; the same as long as this lasts, so that a sharding key keeps its queue."""
         if topic not in self._known:
-            self._known[topic] = await self._persist(partial(self._producer.queues, topic), topic)
+            self._known[topic] = await self._persist(partial(self._producer.queues_to_be, topic), topic)
         return self._known[topic]
 
     async def send(self, parcels: Sequence[Parcel]) -> None:
