@@ -149,6 +149,21 @@ def test_nobody_waits_for_a_name_server_that_is_frozen() -> None:
     asyncio.run(scenario())
 
 
+def test_the_queues_of_a_topic_that_was_deleted_meanwhile_are_an_error() -> None:
+    """The route that would make it again is for sending alone."""
+
+    async def scenario() -> None:
+        server, clock = NameServer(route(), None, route(), None), ManualClock()
+        routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), clock)
+        assert (await routes.find_existing("T")).publish
+        clock.advance(60_000)
+        with pytest.raises(MQClientError, match="No route info of this topic: T: no name server knows it"):
+            await routes.find_existing("T")
+        assert (await routes.find("T")).publish
+
+    asyncio.run(scenario())
+
+
 class Hung(NameServer):
     """Answers, or fails, once it is let."""
 

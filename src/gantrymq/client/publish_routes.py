@@ -65,7 +65,9 @@ class PublishRoutes:
         """
         known = self._known.get(topic)
         if known is not None and known.exists:
-            return await self.find(topic)
+            route = await self.find(topic)
+            if known.exists:  # by the answer that ``find`` may have waited for
+                return route
         data = await self._client.ask_name_server(topic_route(topic))
         if data is None:
             raise MQClientError(f"No route info of this topic: {topic}: no name server knows it (yet)")
