@@ -75,10 +75,10 @@ class BrokerTable:
 
     def find(self, wanted: Iterable[BrokerAddrInfo]) -> dict[BrokerAddrInfo, tuple[str, int]]:
         """The name and id under which each address is registered, by one pass; unknown addresses are not in it."""
-        left, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
+        asked, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
         for data in self.by_name.values():
             for broker_id, address in data.broker_addrs.items():
                 who = BrokerAddrInfo(data.cluster, address)
-                if who in left:
+                if who in asked:
                     found.setdefault(who, (data.broker_name, broker_id))
         return found

@@ -26,12 +26,16 @@ log = get_logger("gantrymq.broker")
 
 
 class _Claim(NamedTuple):
-    """A request as far as its permission goes. ``needs`` is None where only administrators may ask."""
+    """What the check of a request looks at.
+
+    ``is_signed`` takes a secret. ``needs`` is None where only administrators may ask; it decodes the request, so it is
+    called after the signature is checked.
+    """
 
     ip: str
     access_key: str | None
     code: int
-    is_signed: Callable[[str], bool]  # with this secret
+    is_signed: Callable[[str], bool]
     needs: Callable[[], Iterable[Need]] | None
 
 
@@ -64,30 +68,39 @@ class AccessControl:
         self._trouble = trouble
 
     def require(self, permissions: Mapping[int, Permission]) -> None:
-        """What each request code takes; a code that is not there is for administrators."""
+        """Set the permission of each request code; a code without one is for administrators."""
         self._permissions = permissions
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer to a request that is not allowed, None where it may go on."""
-        permission = self._permissions.get(request.code, ADMINISTRATORS)
-        needs = None if permission.needs is None else partial(permission.needs, request)
-        key = request.ext_fields.get(ACCESS_KEY)
-        claim = _Claim(_ip(channel), key, request.code, partial(signature_matches, request), needs)
-        wrong = self._wrong(claim)
+        wrong = self._wrong(self._claim(channel, request))
         return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
 
-    def keep(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
-        """For a request that waits: tells, when called, why it is not allowed any more; None where it is.
+    def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
+        """A check to repeat when a request that waits is answered: the reason to refuse it by then, or None.
 
-        It keeps neither the request's fields nor its body. A change of the account's secret ends the permission.
+        The check holds neither the request's fields nor its body. It refuses once the account's secret has changed.
         """
+        claim = self._claim(channel, request)
+        account = self._accounts.by_key.get(claim.access_key) if claim.access_key else None
+        signed_with = account.secret_key if account and claim.is_signed(account.secret_key) else None
+        needs = None if claim.needs is None else tuple(claim.needs())
+        return partial(
+            self._wrong,
+            claim._replace(
+                is_signed=lambda secret: secret == signed_with, needs=None if needs is None else lambda: needs
+            ),
+        )
+
+    def _claim(self, channel: Channel, request: RemotingCommand) -> _Claim:
         permission = self._permissions.get(request.code, ADMINISTRATORS)
-        needs = None if permission.needs is None else tuple(permission.needs(request))
-        key = request.ext_fields.get(ACCESS_KEY)
-        account = self._accounts.by_key.get(key) if key else None
-        signed_with = account.secret_key if account and signature_matches(request, account.secret_key) else None
-        ask = None if needs is None else lambda: needs
-        return partial(self._wrong, _Claim(_ip(channel), key, request.code, lambda one: one == signed_with, ask))
+        return _Claim(
+            ip=channel.address.rpartition(":")[0].strip("[]"),
+            access_key=request.ext_fields.get(ACCESS_KEY),
+            code=request.code,
+            is_signed=partial(signature_matches, request),
+            needs=None if permission.needs is None else partial(permission.needs, request),
+        )
 
     def _wrong(self, claim: _Claim) -> str | None:
         accounts = self._accounts
@@ -120,10 +133,6 @@ class AccessControl:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size
-
-
-def _ip(channel: Channel) -> str:
-    return channel.address.rpartition(":")[0].strip("[]")
 
 
 def _lacks(account: Account, claim: _Claim) -> str | None:

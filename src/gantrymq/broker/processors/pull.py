@@ -213,7 +213,7 @@ class PullMessageProcessor:
     def _moved(
         self, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked, to: int
     ) -> RemotingCommand:
-        """Send the consumer to where it was reset; what the pull would commit is of before."""
+        """Send the consumer to the reset offset; the offset that the pull would commit is older and does not count."""
         low = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
         high = self._store.max_offset_in_queue(asked.topic, asked.queue_id)
         self._offsets.commit_pulled(asked.consumer_group, asked.topic, asked.queue_id, to)
@@ -264,12 +264,12 @@ class PullMessageProcessor:
     ) -> None:
         broker = self._config.broker
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
-        wrong_by_now = self._access.keep(channel, request) if self._access is not None else None
+        recheck = self._access.recheck(channel, request) if self._access is not None else None
         request.drop_content()  # it has all been read, and a body may have a megabyte
 
         def resume() -> None:
             try:
-                wrong = wrong_by_now() if wrong_by_now is not None else None
+                wrong = recheck() if recheck is not None else None
                 response = (
                     self._process(channel, request, asked, may_wait=False)
                     if wrong is None
