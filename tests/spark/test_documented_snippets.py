@@ -1,4 +1,4 @@
-"""The snippets of docs/spark.md and README.md for Spark are run as they stand, in the order of the page."""
+"""The first snippets of docs/spark.md and the Spark snippet of README.md, run with the paths of a test's stores."""
 
 from __future__ import annotations
 

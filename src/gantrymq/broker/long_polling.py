@@ -136,7 +136,7 @@ class PullRequestHoldService:
                 return
 
     def answer_all(self, topic: str) -> None:
-        """Answer all that wait at a topic: it is not what it was when they came."""
+        """Answer every pull that waits at a topic, which was deleted."""
         self._work_through(
             [pull for key, pulls in self._held.items() if key[0] == topic for pull in pulls], self._answer
         )

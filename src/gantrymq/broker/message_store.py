@@ -313,12 +313,13 @@ class BrokerMessageStore(MessageStore):
         """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
 
         Waits until all that was put is dispatched, at last while nobody may put: a unit that came later would begin
-        the queue anew at its old offset. What the deletion names is durable before it: after a power cut a deletion
-        whose last message is missing counts for nothing. Raises StoreBehindError where that takes too long.
+        the queue anew at its old offset. Flushes the log up to the topic's last message before the deletion is
+        recorded: after a power cut, a deletion whose last message is missing is ignored. Raises StoreBehindError
+        where that takes too long.
         """
         deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
         self._catch_up(deadline_s)
-        self._make_durable(self._reput.queues_end_offset, deadline_s)  # most of it while others may put
+        self._make_durable(self._reput.queues_end_offset, deadline_s)  # so that little is left to flush under the lock
         with self._put_lock:
             self._catch_up(deadline_s)
             if self.dispatch_behind_bytes:

@@ -168,8 +168,8 @@ class ConsumerOffsetManager:
     def remove_topic(self, topic: str, connected: Iterable[str] = ()) -> None:
         """Forget a topic (cleanOffsetByTopic).
 
-        Groups that are ``connected`` still pull and commit the offsets of before: theirs are reset to 0, so that none
-        of these counts in a topic of the same name that is made later.
+        Consumers of the ``connected`` groups go on with their old offsets. These groups are reset to 0, so that no old
+        offset counts in a topic of the same name that is created later.
         """
         resets = dict[str, dict[int, int]]()
         for group in connected:

@@ -51,7 +51,7 @@ def wrong_queues(topic: str, count: int) -> str | None:
 
 
 def being_deleted(topic: str) -> str:
-    """The remark of SYSTEM_BUSY: what was stored now would go with the queues of before."""
+    """The remark of SYSTEM_BUSY: a message stored now would be removed with the topic's old queues."""
     return f"topic[{topic}] is being deleted, try again"
 
 

@@ -84,7 +84,8 @@ def decode_registration(raw: bytes) -> RegisterBrokerBody:
     """A registration in JSON, topic by topic; raises RemotingCommandError, and for more than ``MAX_TOPICS`` at once.
 
     Decoding everything in one call holds the interpreter's lock for half a second at 12 MB, also for JSON that ends
-    too early, and so stops an event loop on another thread. No step here holds the lock for long.
+    too early, and so stops an event loop on another thread. Here the longest step holds the lock for about 40 ms
+    (290,000 empty topics in 16 MiB); that of 90,000 usual topics for about 30 ms.
     """
     return _decode(RegisterBrokerBody, _registration, raw)
 
@@ -100,8 +101,10 @@ def _decode(body: type[B], by_topic: Callable[[bytes], B], raw: bytes) -> B:
         return by_topic(raw)
     except _NOT_STANDARD as error:
         if len(raw) > _MAX_QUOTED_BYTES:
-            reason = f"the body of {len(raw)} bytes is no {body.__name__}: {error}; with static topics more than "
-            raise RemotingCommandError(f"{reason}{_MAX_QUOTED_BYTES} bytes need compressedRegister=true") from None
+            raise RemotingCommandError(
+                f"the body of {len(raw)} bytes is no {body.__name__}: {error}; beyond {_MAX_QUOTED_BYTES} bytes only "
+                "standard JSON is read, so a broker with static topics needs compressedRegister=true"
+            ) from None
     _check_topics(raw.count(b"{") // _OBJECTS_A_TOPIC)
     try:
         return by_topic(_with_quoted_numbers(raw))
