@@ -157,3 +157,46 @@ except Exception as error:
 """
     assert run(code).startswith(("ImportError", "ConfigError"))
     assert len(run(code).splitlines()) == 1
+
+
+NO_SOURCES = {
+    "no such module": "",
+    "a module without the class": "(package / 'sql' / 'datasource.py').write_text('')",
+    "an attribute is missing": "(package / 'sql' / 'datasource.py').write_text('raise AttributeError(1)')",
+    "another error": "(package / 'sql' / 'datasource.py').write_text('1 / 0')",
+    "an exit": "(package / 'sql' / 'datasource.py').write_text('raise SystemExit(3)')",
+}
+
+
+@pytest.mark.parametrize("content", NO_SOURCES.values(), ids=NO_SOURCES)
+def test_importing_the_format_never_fails_with_a_pyspark_without_python_data_sources(
+    content: str, tmp_path: Path
+) -> None:
+    """PySpark 3.5 has none; what else stands in for pyspark there must not matter."""
+    code = f"""
+import sys
+from pathlib import Path
+package = Path({str(tmp_path)!r}) / "pyspark"
+(package / "sql").mkdir(parents=True)
+(package / "__init__.py").write_text("__version__ = '3.5.8'")
+(package / "sql" / "__init__.py").touch()
+{content}
+sys.path.insert(0, {str(tmp_path)!r})
+from pyspark_rocketmq import DefaultSource
+assert DefaultSource.name() == "rocketmq"
+try:
+    DefaultSource({{}})
+except ImportError as error:
+    print(error)
+"""
+    assert run(code).startswith('format("rocketmq") cannot be loaded: ')
+
+
+def test_importing_the_format_never_fails_without_pyspark() -> None:
+    code = """
+import sys
+sys.modules["pyspark"] = None
+from pyspark_rocketmq import DefaultSource
+print(DefaultSource.name())
+"""
+    assert run(code) == "rocketmq\n"
