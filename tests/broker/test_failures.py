@@ -332,3 +332,19 @@ async def test_where_the_route_cannot_be_asked_for_nothing_is_left_behind(
     again = standalone()
     await again.start()
     await again.shutdown()
+
+
+@pytest.mark.asyncio
+async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path) -> None:
+    """As after a power cut that took the end of the log: RocketMQ's consumer passes over what comes until it pulls."""
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    await case.send()
+    case.server.offsets.commit("G", "T", 0, 5)
+    await case.stop()
+    case = BrokerCase(tmp_path / "store")
+    await case.start()
+    assert case.server.offsets.query("G", "T", 0) == 1
+    await case.stop()
+    kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
+    assert kept["offsetTable"] == {"T@G": {"0": 1}}

@@ -293,4 +293,4 @@ def test_recover_of_a_healthy_store_names_nothing(
     store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     report = recovered(store, capsysbinary)
-    assert [report[key] for key in LossAccount().as_json(store.path)] == [[]] * 7
+    assert [report[key] for key in LossAccount().as_json(store.path)] == [[]] * 8

@@ -95,6 +95,11 @@ def bad_config(text: str, name: str = "topics.json") -> Callable[[Path], None]:
     return damage
 
 
+def groups_ahead(store: Path) -> None:
+    (store / "config").mkdir()
+    (store / "config/consumerOffset.json").write_text(f'{{"offsetTable":{{"orders@G":{{0:{MESSAGES},1:5}}}}}}')
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
     "checkpoint missing": (lambda store: (store / "checkpoint").unlink(), Kind.CHECKPOINT_MISSING),
     "checkpoint short": (lambda store: os.truncate(store / "checkpoint", 100), Kind.FILE_SIZE),
@@ -120,6 +125,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
     "index removed": (lambda store: shutil.rmtree(store / "index"), Kind.INDEX_INCOMPLETE),
     "index file short": (lambda store: os.truncate(first(store, "index", -1), 1_000), Kind.FILE_SIZE),
     "index after a kill": (lambda store: (store / "abort").touch(), Kind.INDEX_WILL_BE_REBUILT),
+    "group ahead": (groups_ahead, Kind.CONSUMER_AHEAD),
     "config": (bad_config("{"), Kind.CONFIG_JSON),
     "config list": (bad_config("[]", "consumerFilter.json.bak"), Kind.CONFIG_JSON),
 }
@@ -302,6 +308,6 @@ def test_every_kind_of_damage_has_a_command_that_a_test_runs() -> None:
     }
     of_files = {
         *(Kind.FILE_SIZE, Kind.FILE_UNREADABLE, Kind.FOREIGN_FILE, Kind.CONFIG_JSON, Kind.LOG_MISSING),
-        *(Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_CORRUPT, Kind.CHECKPOINT_FUTURE),
+        *(Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_CORRUPT, Kind.CHECKPOINT_FUTURE, Kind.CONSUMER_AHEAD),
     }
     assert set(Kind) == set(REMEDIES) | of_notes | of_files

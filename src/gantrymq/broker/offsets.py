@@ -125,6 +125,14 @@ class ConsumerOffsetManager:
             self.edits += 1
         return taken
 
+    def set_back(self, group: str, topic: str, queue_id: int, end: int) -> None:
+        """The store has set a group that was ahead of its queue back to the queue's ``end``, in the file too."""
+        for table in (self._offsets, self._reset):
+            queues = table.get(offset_key(topic, group), {})
+            if queues.get(queue_id, -1) > end:
+                queues[queue_id] = end
+                self.edits += 1
+
     # Topics and groups
 
     def of(self, group: str, topic: str) -> dict[int, int] | None:

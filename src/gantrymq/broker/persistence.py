@@ -21,7 +21,6 @@ from gantrymq.store.config_file import ConfigFile
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
-CONSUMER_OFFSET = "consumerOffset.json"
 
 log = get_logger("gantrymq.broker")
 

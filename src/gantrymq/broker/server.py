@@ -27,7 +27,6 @@ from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import (
-    CONSUMER_OFFSET,
     SUBSCRIPTION_GROUP,
     TOPICS,
     ConfigPersistence,
@@ -48,6 +47,7 @@ from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.ready import load_kernels
@@ -182,6 +182,8 @@ class BrokerServer:
             on_arrival=self.holds.arrived,
         )
         assert isinstance(store, BrokerMessageStore)
+        for (group, topic, queue_id, _), end in store.recovery.groups_ahead:
+            self.offsets.set_back(group, topic, queue_id, end)
         self._warn_of_lost_routes()
         return store
 

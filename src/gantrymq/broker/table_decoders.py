@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS
+from gantrymq.broker.persistence import SUBSCRIPTION_GROUP, TOPICS
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.names import CONSUMER_OFFSET
 
 TableDecoders = dict[str, Callable[[dict[str, Any]], None]]
 

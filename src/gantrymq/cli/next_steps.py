@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _OF_LOG = ("log-", "length-", "blank-", "record-")
 _OF_QUEUES = ("queue-", "message-", "index-")
 _OF_CHECKPOINT = ("checkpoint-",)
+_OF_GROUPS = ("consumer-",)
 _OF_FILES = ("file-size", "file-unreadable")
 _LOG = ("commitlog",)
 _QUEUES = ("consumequeue", "consumequeue_ext", "index")
@@ -30,6 +31,8 @@ def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outl
         steps = [f"gantrymq store rebuild {path} makes queues and index again from the log{whole}"]
     elif any(kind.value.startswith(_OF_CHECKPOINT) for kind, _ in damaged):
         steps = [f"gantrymq store recover {path} makes the checkpoint again"]
+    elif any(kind.value.startswith(_OF_GROUPS) for kind, _ in damaged):
+        steps = [f"gantrymq store recover {path} sets consumer groups to the end of their queues"]
     else:
         return []
     return [("next" if number == 0 else "", text) for number, text in enumerate(steps)]

@@ -28,6 +28,7 @@ CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
+CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
 DELETED_TOPICS = "deletedTopics.json"  # ours
 LOCK_TEXT = b"lock"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import SCHEDULE_TOPIC
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import queue_directories
 
 TOPICS = "topics.json"
-_BROKER_TABLES = ("subscriptionGroup.json", "consumerOffset.json")
+_BROKER_TABLES = ("subscriptionGroup.json", CONSUMER_OFFSET)
 _SYSTEM_PREFIXES = ("%", "rmq_sys_", "RMQ_SYS_")
 _SYSTEM_TOPICS = {SCHEDULE_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "TBW102"}
 _BLANK = b"\0 \t\r\n"

@@ -8,6 +8,7 @@ Source: DefaultMessageStore.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -32,6 +33,7 @@ from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.group_commit import FlushRequest, GroupCommitService
+from gantrymq.store.group_offsets import set_back
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
@@ -50,6 +52,7 @@ from gantrymq.store.store_watch import StoreWatch
 from gantrymq.store.transient_pool import TransientStorePool
 from gantrymq.store.writing import WritingStore
 
+_LOGGER = logging.getLogger(__name__)
 _FAILURES_KEPT = 63
 _MOST_SET_BACK_MS = 60_000
 _SYNCING_SERVICES = (
@@ -184,11 +187,21 @@ class MessageStore(WritingStore):
             if index is not None:
                 index.close()  # a thread may write into it, and the lock goes next
             raise
+        if not parts.config.duplication_enable:  # what is not confirmed yet is not in the queues
+            self._set_groups_back()
         self._log.queue.reserve_rest()
         self._log.queue.flush_all()
         self._confirm_offset = (
             parts.checkpoint.page.confirm_phy_offset if parts.config.duplication_enable else self._log.max_offset
         )
+
+    def _set_groups_back(self) -> None:
+        """No group may be ahead of its queue when the next message gets an offset."""
+        ahead = self.recovery.find_groups_ahead(self._fs, self._paths, self._queues)
+        set_back(self._fs, self._paths, ahead)
+        for one, end in ahead:
+            text = "%s had committed offset %d of %s/%d, which ends at %d: it is set back to that"
+            _LOGGER.warning(text, one.name, one.offset, one.topic, one.queue_id, end)
 
     def _write_abort(self) -> None:
         """Say that the store is open: whoever finds this file knows that its writer did not end cleanly."""

@@ -185,6 +185,8 @@ class StoreReader(ReadingStore):
             if not (is_of_log and self.config.accept_missing_commit_log):
                 raise problem
         self._index.get()
+        if not self.config.duplication_enable:
+            self.recovery.find_groups_ahead(self._fs, self._paths, self.consume_queues)
         return self.recovery
 
     def entries(

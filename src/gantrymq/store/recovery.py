@@ -26,16 +26,19 @@ import numpy as np
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
+from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.group_offsets import GroupAhead, end_in, groups_ahead, read_group_offsets
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, DigestScan, Scan, check_code
@@ -61,7 +64,7 @@ class RecoveryReport:
     """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
 
     Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
-    are those that are shorter now.
+    are those that are shorter now; ``groups_ahead`` had committed more than their queue has now, and are set back.
     """
 
     last_exit_ok: bool
@@ -77,10 +80,17 @@ class RecoveryReport:
     queue_units_added: int = 0
     queues_destroyed: int = 0
     cut_queues: list[CutQueue] = field(default_factory=list)
+    groups_ahead: list[GroupAhead] = field(default_factory=list)
     index_files_dropped: list[Path] = field(default_factory=list)
     index_entries_added: int = 0
     scanned_bytes: int = 0
     steps_ms: dict[str, float] = field(default_factory=dict)
+
+    def find_groups_ahead(self, fs: FileSystem, paths: StorePaths, queues: ConsumeQueues) -> list[GroupAhead]:
+        """The consumer groups and delay levels that are ahead of these queues, which the recovery has left."""
+        end_of = end_in(queues, {one.topic for one in self.cut_queues})
+        self.groups_ahead = groups_ahead(read_group_offsets(fs, paths), end_of)
+        return self.groups_ahead
 
 
 @dataclass

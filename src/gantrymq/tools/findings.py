@@ -69,6 +69,7 @@ class Kind(Enum):
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     CHECKPOINT_FUTURE = "checkpoint-future"
     CONFIG_JSON = "config-json"
+    CONSUMER_AHEAD = "consumer-ahead"
     TOPICS_WITHOUT_ROUTE = "topics-without-route"
 
 

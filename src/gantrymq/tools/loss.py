@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gantrymq.store.group_offsets import GroupAhead
 from gantrymq.store.paths import StorePaths
 
 
@@ -159,7 +160,8 @@ class LossAccount:
 
     ``ranges`` are places of the log, ``messages`` the messages that are known to have been lost; one loss may be in
     both. A message is in neither only where the result has it, or where it is among the ``expired``: in front of the
-    log's begin, as retention leaves it.
+    log's begin, as retention leaves it. ``groups_ahead`` had committed more than their queue has in the result: they
+    are set back to its end there, or would pass over the next messages. That is no loss.
     """
 
     ranges: list[LostRange] = field(default_factory=list)
@@ -169,6 +171,7 @@ class LossAccount:
     filled: list[FilledSlots] = field(default_factory=list)
     expired: list[FilledSlots] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
+    groups_ahead: list[GroupAhead] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -201,6 +204,7 @@ class LossAccount:
             "filledSlots": [one.as_json() for one in self.filled],
             "expiredMessages": [one.as_json() for one in self.expired],
             "notCompared": [one.as_json(store) for one in self.not_compared],
+            "consumersAhead": [_group_json(one) for one in self.groups_ahead],
         }
 
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
@@ -230,9 +234,24 @@ class LossAccount:
             "shorter": short,
             "filled": filled,
             "expired": gone if expired else [],
+            "set back": [
+                f"{one.name}, {one.topic}/{one.queue_id}: committed offset was {one.offset}, is {end}, the queue's end"
+                for one, end in self.groups_ahead
+            ],
             "not compared": [f"{StorePaths(store).name_of(one.path)}: {one.reason}" for one in self.not_compared],
         }
         return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]
+
+
+def _group_json(ahead: GroupAhead) -> dict[str, Any]:
+    one, end = ahead
+    return {
+        "group": one.group or None,
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "committedOffset": one.offset,
+        "maxOffset": end,
+    }
 
 
 def _queue_of(message: LostMessages | None) -> dict[str, Any]:

@@ -35,16 +35,21 @@ _KEPT_WITHOUT_ENTRY = 4096
 
 @dataclass(slots=True)
 class RecordsWithoutEntry:
-    """(queue offset, physical offset) of records without their unit: the first few thousand are kept, all counted."""
+    """(queue offset, physical offset) of records without their unit: the first few thousand are kept, all counted.
+
+    ``end`` is behind the highest of these queue offsets.
+    """
 
     kept: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
+    end: int = 0
 
     def add(self, queue_offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
         """Take these."""
         room = _KEPT_WITHOUT_ENTRY - len(self.kept)
         self.kept += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
         self.count += len(queue_offsets)
+        self.end = max(self.end, int(queue_offsets.max(initial=-1)) + 1)
 
 
 @dataclass(slots=True)
@@ -67,6 +72,11 @@ class CheckedQueue:
         if self._begin is None:
             self._begin = self.files.begin
         return self._begin
+
+    @property
+    def end(self) -> int:
+        """Behind the last message, by the files or by the log."""
+        return max(self.files.end, self.older.end, self.without_entry.end)
 
     @property
     def missed(self) -> list[RecordsWithoutEntry]:
@@ -113,6 +123,13 @@ class QueueCheck:
             files.load()
             self._queues[topic, queue_id] = CheckedQueue(files, Coverage(files.first))
             self.entries += files.end - files.first
+
+    def end_of(self, topic: str, queue_id: int) -> int | None:
+        """Where a queue ends; None where there is nothing of its topic."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None:
+            return queue.end
+        return 0 if any(name == topic for name, _ in self._queues) else None
 
     # Against the log
 

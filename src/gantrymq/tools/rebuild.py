@@ -51,6 +51,7 @@ from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.given_out import keep_given_out
+from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
@@ -278,6 +279,9 @@ class _Rebuild:
             self._sync_log(order.files)
         with self._step("swap"):
             self._swap(built)
+        if report.queues_rebuilt and self._correct is None:  # a salvage has more to put into its queues
+            ends = queue_ends(self._fs, self._paths, order.config.mapped_file_size_consume_queue)
+            report.account.groups_ahead = set_groups_back(self._fs, self._paths, ends)
 
     def _built(self, order: BuildOrder) -> Built:
         """Build, and where records would enter queues that they are not of, build once more without them."""

@@ -17,6 +17,7 @@ from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, ShortQueue
 def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaims) -> LossAccount:
     """What the store at ``paths`` does not have after the recovery; ``claims`` say how far the log reached before."""
     account, end = LossAccount(not_compared=list(claims.not_compared)), report.max_phy_offset
+    account.groups_ahead = list(report.groups_ahead)
     claim = claims.furthest
     stop = f": {report.stop_reason}" if report.stop_reason else ""
     if report.cut_bytes:

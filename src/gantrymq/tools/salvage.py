@@ -28,6 +28,7 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
+from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_places import placed_files
@@ -146,6 +147,9 @@ class _Salvage:
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
         self._keep_queues(sizes.mapped_file_size_consume_queue)
+        topics = {topic for topic, _, _ in queue_directories(self._fs, self._source.consume_queue)[0]}
+        ends = queue_ends(self._fs, self._target, sizes.mapped_file_size_consume_queue, topics)
+        self._report.account.groups_ahead = set_groups_back(self._fs, self._target, ends)
         self._out.finish()
 
     def _files(self) -> list[LogFile]:

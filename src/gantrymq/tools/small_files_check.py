@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_check
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_file import parse_config
+from gantrymq.store.group_offsets import GroupAhead
 from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import RECOVER, Finding, Kind, Level
@@ -70,6 +71,19 @@ def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
         return  # see_config reports the file
     if text is not None:
         yield Finding(Kind.TOPICS_WITHOUT_ROUTE, Path(names.CONFIG), text, Level.NOTE)
+
+
+def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Finding]:
+    """Consumer groups and delay levels that would pass over the next messages of their queue.
+
+    Every start of RocketMQ corrects a delay level. Of a store that was not closed the queue may have lost its end.
+    """
+    for one, end in ahead:
+        text = f"{one.name} is at offset {one.offset} of a queue that ends at {end}, and would pass over the next "
+        text += f"{one.offset - end} messages; `gantrymq store recover` sets it to that end"
+        level = Level.DAMAGE if is_closed and one.group else Level.NOTE
+        path = Path(names.CONFIG) / one.file_name
+        yield Finding(Kind.CONSUMER_AHEAD, path, text, level, one.topic, one.queue_id, end, count=one.offset - end)
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:

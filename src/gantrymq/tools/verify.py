@@ -30,6 +30,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
+from gantrymq.store.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
@@ -53,6 +54,7 @@ from gantrymq.tools.small_files_check import (
     read_checkpoint,
     see_checkpoint,
     see_config,
+    see_groups,
     see_names,
     see_routes,
 )
@@ -208,6 +210,7 @@ class Verification:
         is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
         checkpoint, unreadable = read_checkpoint(fs, paths)
         files, others = log_files(fs, paths)
+        offsets = read_group_offsets(fs, paths)  # before the queues, which a writer may let grow
         log = LogCheck(paths, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
         lookup = RecordLookup(fs, log.file_at)
@@ -245,6 +248,7 @@ class Verification:
             queues.look_again()
         yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
+        yield from see_groups(groups_ahead(offsets, queues.end_of), is_closed=is_closed)
         yield from index.finish() if index is not None else ()
         lookup.close()
         self._sum_up(log, queues, index, index_files)

@@ -10,11 +10,12 @@ from gantrymq.broker.attributes import WrongAttributeError
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
+from gantrymq.broker.persistence import SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, wrong_queues
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode

@@ -9,10 +9,11 @@ from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import CONSUMER_OFFSET, ConfigPersistence
+from gantrymq.broker.persistence import ConfigPersistence
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.logs import get_logger
 from gantrymq.model import fastjson
 from gantrymq.model.java import LONG_MAX

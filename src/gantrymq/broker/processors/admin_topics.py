@@ -15,12 +15,13 @@ from gantrymq.broker.long_polling import PullRequestHoldService
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import CONSUMER_OFFSET, TOPICS, ConfigPersistence
+from gantrymq.broker.persistence import TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.topic import (
     FILTER_TYPES,

@@ -1,0 +1,166 @@
+"""How far consumer groups and delay levels are, by ``config/``, against how far the queues go.
+
+A group that is ahead of its queue passes over the next messages: they get the offsets that it has already committed.
+That comes of a power cut (the table was written, the end of the log was not), of a log that was cut or salvaged, and of
+an older copy of a queue beside a newer table. RocketMQ moves a group back to the queue's end at its next pull, but by
+then the queue may have grown past it. Here every start, ``rebuild`` and ``salvage`` set such a group to the queue's end
+before a message gets an offset.
+
+``consumerOffset.json`` has the groups, ``delayOffset.json`` the delay levels. Nothing is said of light queues and
+static topics, whose offsets are those of another queue, nor of a topic without any queue.
+
+Thread rule: plain functions.
+
+Source: ConsumerOffsetManager, ScheduleMessageService.correctDelayOffset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import INT_MAX, parse_number
+from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.light_queues import is_light
+from gantrymq.store.paths import StorePaths
+
+_OFFSETS, _RESETS, _PULLED = "offsetTable", "resetOffsetTable", "pullOffsetTable"
+_STATIC_TOPICS, _STATIC = "topicQueueMapping.json", "topicQueueMappingInfoMap"
+_SEPARATOR = "@"
+
+
+class GroupOffset(NamedTuple):
+    """``group`` has committed ``offset`` of a queue: its next message. A delay level has no group (``""``)."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+    @property
+    def name(self) -> str:
+        """Whose offset it is, for people."""
+        return f"group {self.group}" if self.group else f"delay level {self.queue_id + 1}"
+
+    @property
+    def file_name(self) -> str:
+        """The file of ``config/`` that holds the offset."""
+        return CONSUMER_OFFSET if self.group else DELAY_OFFSET
+
+
+class GroupAhead(NamedTuple):
+    """The queue ends at ``end``, in front of the offset ``at``."""
+
+    at: GroupOffset
+    end: int
+
+
+EndOf = Callable[[str, int], int | None]  # where a queue ends, by topic and queue id; None where that is not known
+
+
+def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupOffset]:
+    """Every committed offset, sorted. What the disk does not give back, or is no such table, says nothing."""
+    static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
+    found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
+    return sorted({one for one in found if not is_light(one.topic) and one.topic not in static})
+
+
+def groups_ahead(offsets: Iterable[GroupOffset], end_of: EndOf) -> list[GroupAhead]:
+    """The offsets that are behind the end of their queue."""
+    ends = ((one, end_of(one.topic, one.queue_id)) for one in offsets)
+    return [GroupAhead(one, end) for one, end in ends if end is not None and one.offset > end]
+
+
+def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
+    """Where these queues end. One that is not there has no message, if its topic has others or is among ``topics``."""
+    topics = {*topics, *(queue.topic for queue in queues)}
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        queue = queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0 if topic in topics else None
+
+    return end_of
+
+
+def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> None:
+    """Set each of these groups to the end of its queue; returns when that is durable. Raises DiskFullError."""
+    for name in {one.at.file_name for one in ahead}:
+        file = ConfigFile(fs, paths.config / name)
+        value = file.read(dict, keeps_edits=True) or {}
+        for one in ahead:
+            if one.at.file_name == name:
+                _lower(value, one)
+        file.save(_with_number_keys(value, is_of_levels=name == DELAY_OFFSET))
+
+
+def _load(fs: FileSystem, paths: StorePaths, name: str) -> Mapping[str, Any]:
+    """The object of a file, as a broker takes it: one that somebody has edited does not give way to its ``.bak``."""
+    with suppress(StoreError, OSError):
+        return ConfigFile(fs, paths.config / name).read(dict, keeps_edits=True) or {}
+    return {}
+
+
+def _table(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = value.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _groups(value: Mapping[str, Any]) -> Iterator[GroupOffset]:
+    for key in (_OFFSETS, _RESETS):
+        for name, queues in _table(value, key).items():
+            topic, separator, group = name.partition(_SEPARATOR)
+            if separator and group and _SEPARATOR not in group and isinstance(queues, dict):
+                for text, offset in queues.items():
+                    if (queue_id := _number(text)) >= 0 and type(offset) is int:
+                        yield GroupOffset(group, topic, queue_id, offset)
+
+
+def _levels(value: Mapping[str, Any]) -> Iterator[GroupOffset]:
+    for text, offset in _table(value, _OFFSETS).items():
+        if (level := _number(text)) > 0 and type(offset) is int:
+            yield GroupOffset("", SCHEDULE_TOPIC, level - 1, offset)
+
+
+def _lower(value: dict[str, Any], one: GroupAhead) -> None:
+    at = one.at
+    tables = [_table(value, key) for key in (_OFFSETS, _RESETS)]
+    if at.group:
+        tables = [_table(table, f"{at.topic}{_SEPARATOR}{at.group}") for table in tables]
+    number = at.queue_id if at.group else at.queue_id + 1
+    for table in tables:
+        for text, offset in table.items():
+            if _number(text) == number and type(offset) is int and offset > one.end:
+                table[text] = one.end  # type: ignore[index]
+
+
+def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str, Any]:
+    """The file's object as RocketMQ writes it: numbers of queues and levels stand without quotes."""
+    if is_of_levels:
+        return {key: _numbered(one) if key == _OFFSETS else one for key, one in value.items()}
+    tables = (_OFFSETS, _RESETS, _PULLED)
+    return {
+        key: {name: _numbered(queues) for name, queues in one.items()}
+        if key in tables and isinstance(one, dict)
+        else one
+        for key, one in value.items()
+    }
+
+
+def _numbered(table: Any) -> Any:
+    if not isinstance(table, dict):
+        return table
+    return {_number(text) if _number(text) >= 0 else text: one for text, one in table.items()}
+
+
+def _number(text: str) -> int:
+    """The number that ``text`` is; -1 where it is none."""
+    try:
+        return parse_number(text, INT_MAX)
+    except ValueError:
+        return -1
