@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import StoreError, StorePermissionError
+from gantrymq.errors import DiskError, StoreError, StorePermissionError
 from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.file_swap import FileSwap
@@ -83,6 +85,45 @@ def test_a_mark_with_a_wrong_bit_moves_all_or_nothing() -> None:
         one = fs.kill_clone()
         write(one, MARK, bytes(damaged))
         assert finished(one) in (unmoved(fs), moved)
+
+
+def test_an_end_of_the_log_that_cannot_be_read_for_a_moment_takes_no_swap_back() -> None:
+    fs = MemoryFileSystem()
+    write(fs, OLD, b"old")
+    write(fs, NEW, b"new")
+    log = ROOT / "commitlog" / f"{0:020d}"
+    write(fs, log, b"records" * 100)
+    swap = FileSwap(fs)
+    swap.moves.append((NEW.parent, QUEUE, [NEW.name]))
+    ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 700)
+    faulty = FaultyFileSystem(fs.kill_clone())
+    ReadySwap(faulty, StorePaths(ROOT)).finish()
+    moved = files_of(faulty.inner)
+    for k, (operation, path) in enumerate(faulty.operations, 1):
+        if path != log:
+            continue
+        disk = fs.kill_clone()
+        with pytest.raises(DiskError, match="Input/output error"):
+            ReadySwap(FaultyFileSystem(disk, k, broken_disk), StorePaths(ROOT)).finish()
+        assert files_of(disk) == files_of(fs), operation
+        assert finished(disk) == moved
+
+
+def test_an_error_that_passes_while_the_mark_is_set_takes_no_swap_back() -> None:
+    fs = MemoryFileSystem()
+    write(fs, OLD, b"old")
+    write(fs, NEW, b"new")
+    write(fs, ROOT / "commitlog" / f"{0:020d}", b"records" * 100)
+    swap = FileSwap(fs)
+    swap.moves.append((NEW.parent, QUEUE, [NEW.name]))
+    for k in range(1, 4):
+        disk = fs.kill_clone()
+        faulty = FaultyFileSystem(disk, k, broken_disk)
+        with suppress(DiskError):
+            ReadySwap(faulty, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 700)
+            assert sorted(finished(disk)) == sorted(
+                [ROOT / "checkpoint", QUEUE / NEW.name, ROOT / "commitlog" / f"{0:020d}"]
+            ), faulty.operations[k - 1]
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b"7", b'{"logEnd":1}', b"\xff", b"[" * 100_000])

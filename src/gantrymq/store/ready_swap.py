@@ -13,7 +13,6 @@ Thread rule: one thread, under the lock of the store, or over a view of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -51,7 +50,10 @@ class ReadySwap:
     def set(self, swap: FileSwap, page: Checkpoint, log_end: int) -> None:
         """All that ``swap`` is to move is on the disk, made of the log up to ``log_end``; ``page`` is for then."""
         moves = [(self._below(source), self._below(target), names) for source, target, names in swap.moves]
-        mark = SwapMark(astuple(page), (log_end, self._log_end_crc(log_end)), moves)
+        crc, error = self._log_end_crc(log_end)
+        if error is not None:  # one that passes must not make the mark say what the next look will deny
+            crc, _ = self._log_end_crc(log_end)
+        mark = SwapMark(astuple(page), (log_end, crc), moves)
         ReplacedFile(self._fs, self._mark).replace(mark.encode())
 
     def give_up(self) -> None:
@@ -77,11 +79,12 @@ class ReadySwap:
 
         Raises DiskFullError and DiskError, and before anything is moved StoreError, where another disk or mount was put
         in its way meanwhile: what was moved before and what was not may be of a damaged log, and only together right.
+        So does an end of the log that cannot be read, where it could be when the mark was set.
         """
         if not self._fs.exists(self._work) or not self._is_ours():
             return
         mark = self._read()
-        if mark is None or mark.log_end[1] != self._log_end_crc(mark.log_end[0]):
+        if mark is None or not self._is_of_this_log(mark):
             with suppress(StorePermissionError):  # it is in nobody's way
                 self.clear()
             return
@@ -110,24 +113,35 @@ class ReadySwap:
     def _below(self, path: Path) -> str:
         return str(path.relative_to(self._paths.root))
 
-    def _log_end_crc(self, end: int) -> int:
-        """A number that changes when somebody goes on in the log, or cuts it and then goes on."""
-        crc = 0
-        for part in self._log_end(end):
-            crc = crc32(part, crc)
-        return crc
+    def _is_of_this_log(self, mark: SwapMark) -> bool:
+        """Whether nobody has gone on in the log since. Raises what kept the disk from saying so."""
+        end, expected = mark.log_end
+        crc, error = self._log_end_crc(end)
+        if crc != expected and error is not None:
+            raise error
+        return crc == expected
 
-    def _log_end(self, end: int) -> Iterator[bytes]:
-        """What stands in front of ``end``, what would be the head of a record there, and the heads of later files."""
+    def _log_end_crc(self, end: int) -> tuple[int, Exception | None]:
+        """A number that changes when somebody goes on in the log, or cuts it and then goes on.
+
+        What the disk does not give back is no record and does not count; the last such error comes with it.
+        """
+        crc, failed = 0, None
         for path, base, size_bytes in offset_files(self._fs, self._paths.commit_logs):
             if base + size_bytes < end:
                 continue
-            file = self._fs.open(path)
             try:
-                begin = max(end - base - _END_BYTES, 0)
-                # Zeros say nothing, nor does a file that holds no more: nobody has promised that they last.
-                yield file.read_at(begin, max(end - base, 0) - begin + BLANK_SIZE).rstrip(b"\0")
-            except (OSError, StoreError):  # what the disk does not give back is no record
-                continue
-            finally:
-                file.close()
+                crc = crc32(self._log_end(path, base, end), crc)
+            except (OSError, StoreError) as error:
+                failed = error
+        return crc, failed
+
+    def _log_end(self, path: Path, base: int, end: int) -> bytes:
+        """What a file has in front of ``end``, and what would be the head of a record there, or at its begin."""
+        file = self._fs.open(path)
+        try:
+            begin = max(end - base - _END_BYTES, 0)
+            # Zeros say nothing, nor does a file that holds no more: nobody has promised that they last.
+            return file.read_at(begin, max(end - base, 0) - begin + BLANK_SIZE).rstrip(b"\0")
+        finally:
+            file.close()

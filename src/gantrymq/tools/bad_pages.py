@@ -1,4 +1,4 @@
-"""Reading what the disk gives back, where it does not give back all: page by page.
+"""Reading what the disk gives back, where it does not give back all: twice, then page by page.
 
 Thread rule: the caller's thread.
 """
@@ -6,13 +6,40 @@ Thread rule: the caller's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
 
 from gantrymq.errors import DiskError, StoreError
-from gantrymq.fs.api import File
+from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.holes import data_end
 from gantrymq.kernels.arrays import read_only
 
 _PAGE_BYTES = 4096
+_Answer = TypeVar("_Answer")
+
+
+def ask_twice(ask: Callable[[], _Answer]) -> _Answer:
+    """What ``ask`` returns; after a DiskError it is asked once more, and raises the second one.
+
+    A tool goes on without what the disk does not give back: an error that passes must not cost the messages of a file.
+    """
+    try:
+        return ask()
+    except DiskError:
+        return ask()
+
+
+def read_part(fs: FileSystem, path: Path, position: int, length: int) -> bytes:
+    """At most ``length`` bytes of a file, asked for twice. Raises FileNotFoundError, DiskError and as ``fs`` does."""
+
+    def read() -> bytes:
+        file = fs.open(path)
+        try:
+            return file.read_at(position, length)
+        finally:
+            file.close()
+
+    return ask_twice(read)
 
 
 def read_by_pages(file: File, position: int, length: int, note: Callable[[int, int, str], None]) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from gantrymq.errors import StoreError
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.fs.api import FileSystem
+from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount
 
@@ -41,10 +42,6 @@ def _first_size(fs: FileSystem, file: LogFile | None) -> int:
     if file is None:
         return -BLANK_SIZE
     try:
-        opened = fs.open(file.path)
-        try:
-            return int.from_bytes(opened.read_at(0, 4), "big", signed=True)
-        finally:
-            opened.close()
+        return int.from_bytes(read_part(fs, file.path, 0, 4), "big", signed=True)
     except (OSError, StoreError):
         return -BLANK_SIZE

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.tools.bad_pages import ask_twice
 
 
 class ListedFileSystem:
@@ -28,7 +29,7 @@ class ListedFileSystem:
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory. Raises DiskError for a needed one, and outside of the store."""
         try:
-            return self._inner.scan(path)
+            return ask_twice(lambda: self._inner.scan(path))
         except DiskError as error:
             if path in self._needed or not path.is_relative_to(self._store):
                 raise

@@ -19,7 +19,7 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.bad_pages import cause_of
+from gantrymq.tools.bad_pages import cause_of, read_part
 from gantrymq.tools.loss import NotCompared
 from gantrymq.tools.small_files_check import read_small
 
@@ -88,12 +88,9 @@ def _of_index_file(
     fs: FileSystem, path: Path, config: MessageStoreConfig, *, is_closed: bool
 ) -> Iterator[LogClaim | NotCompared]:
     try:
-        file = fs.open(path)
-        try:
-            header = decode_header(file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
-            last = file.read_at(entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0)), ENTRY_SIZE)
-        finally:
-            file.close()
+        header = decode_header(read_part(fs, path, 0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+        last_at = entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0))
+        last = read_part(fs, path, last_at, ENTRY_SIZE)
     except (OSError, StoreError, ValueError) as error:
         yield NotCompared(path, cause_of(error))
         return

@@ -35,7 +35,7 @@ from gantrymq.store.log_scanner import STOPS
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
 from gantrymq.store.scan_ahead import ScanAhead, of_data
-from gantrymq.tools.bad_pages import read_by_pages
+from gantrymq.tools.bad_pages import ask_twice, read_by_pages
 from gantrymq.tools.closing_crc import mark_by_closing_crc
 from gantrymq.tools.log_files import LogFile
 
@@ -103,7 +103,7 @@ class LogFileReader:
     def __iter__(self) -> Iterator[LogEvent]:
         """Everything in the file. Raises FileNotFoundError, StorePermissionError."""
         try:
-            file = self._fs.open(self._entry.path)
+            file = ask_twice(lambda: self._fs.open(self._entry.path))
         except DiskError as error:
             entry = self._entry
             yield Unreadable(entry.path, entry.base, entry.end, error.cause)

@@ -20,6 +20,7 @@ from gantrymq.errors import StoreError
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.log_files import LogFile
 
 
@@ -91,10 +92,6 @@ class MisplacedRecords:
             return np.empty(0, np.uint8)
         entry = self._files[number]
         try:
-            file = self._fs.open(entry.path)
-            try:
-                return np.frombuffer(file.read_at(offset - entry.base, length), np.uint8)
-            finally:
-                file.close()
+            return np.frombuffer(read_part(self._fs, entry.path, offset - entry.base, length), np.uint8)
         except (OSError, StoreError):
             return np.empty(0, np.uint8)

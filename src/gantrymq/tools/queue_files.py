@@ -20,7 +20,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue_names import is_topic_name, queue_id_of, scan_topic
-from gantrymq.tools.bad_pages import cause_of, read_by_pages
+from gantrymq.tools.bad_pages import ask_twice, cause_of, read_by_pages
 
 _LOOK_BYTES = 1 << 20
 
@@ -81,7 +81,7 @@ class QueueFiles:
     def _is_hole(self, base: int, start: int, length: int) -> bool:
         """Whether the file system knows that these bytes are zeros: most of a new file are."""
         try:
-            file = self.fs.open(self.directory / offset_name(base))
+            file = ask_twice(lambda: self.fs.open(self.directory / offset_name(base)))
         except FileNotFoundError:
             return True
         except StoreError as error:
@@ -137,7 +137,7 @@ class QueueFiles:
 
     def _read_file(self, base: int, position: int, length: int) -> bytes:
         try:
-            file = self.fs.open(self.directory / offset_name(base))
+            file = ask_twice(lambda: self.fs.open(self.directory / offset_name(base)))
         except FileNotFoundError:
             return b""
         except (OSError, StoreError) as error:

@@ -24,6 +24,7 @@ from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.light_queues import is_light, light_offset
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.queue_check import CheckedQueue
@@ -201,11 +202,7 @@ class QueueUnitsCheck:
         size = max(sizes)  # one that was cut is shorter
         base = offset - offset % size
         try:
-            file = self._fs.open(directory / offset_name(base))
-            try:
-                return decode_unit(file.read_at(offset - base, MAX_UNIT_SIZE))
-            finally:
-                file.close()
+            return decode_unit(read_part(self._fs, directory / offset_name(base), offset - base, MAX_UNIT_SIZE))
         except (OSError, StoreError):
             return None
 

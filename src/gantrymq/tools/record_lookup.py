@@ -17,6 +17,7 @@ from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.bad_pages import ask_twice
 from gantrymq.tools.log_files import LogFile
 
 _MOST_AT_ONCE = 4096
@@ -69,10 +70,11 @@ class RecordLookup:
             return b""
         entry, opened = file
         try:
-            size = int.from_bytes(opened.read_at(phy_offset - entry.base, 4), "big", signed=True)
+            head = ask_twice(lambda: opened.read_at(phy_offset - entry.base, 4))
+            size = int.from_bytes(head, "big", signed=True)
             if not MIN_RECORD_SIZE <= size <= entry.end - phy_offset:
                 return b""
-            return opened.read_at(phy_offset - entry.base, size)
+            return ask_twice(lambda: opened.read_at(phy_offset - entry.base, size))
         except (OSError, StoreError):
             return b""
 
@@ -83,7 +85,7 @@ class RecordLookup:
         if self._open is None or self._open[0] != entry:
             self.close()
             try:
-                self._open = (entry, self._fs.open(entry.path))
+                self._open = (entry, ask_twice(lambda: self._fs.open(entry.path)))
             except (FileNotFoundError, StoreError):
                 return None
         return self._open

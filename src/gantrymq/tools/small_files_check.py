@@ -16,6 +16,7 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.group_offsets import GroupAhead
 from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import RECOVER, Finding, Kind, Level
 
 _KNOWN = {
@@ -144,8 +145,4 @@ def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
 
 def read_small(fs: FileSystem, path: Path, length: int) -> bytes:
     """The first ``length`` bytes of a file. Raises StoreError, OSError."""
-    file = fs.open(path)
-    try:
-        return file.read_at(0, length)
-    finally:
-        file.close()
+    return read_part(fs, path, 0, length)
