@@ -1,12 +1,15 @@
 """How fast Spark reads RocketMQ with this project, against Spark's Kafka connector at a real Kafka broker.
 
-    python benchmarks/spark_kafka.py [--rows 2000000] [--body 100 1024] [--to noop parquet] [--repeats 5]
+    python benchmarks/spark_kafka.py [--rows 2000000] [--body 100 1024] [--to noop parquet] [--repeats 5] [--plain]
 
 The same bodies lie in a store, in a real Kafka broker, and behind a real RocketMQ broker, which is started over that
 very store. Two Sparks of two cores (Kafka's connector is for another version than ours) read topic and body of every
 message in turn, store, broker, Kafka and our source's own ceiling one after the other, so that whatever else the
 machine does is shared alike. What counts are ratios: the median of those of each round, by the clock and by time of
 cores.
+
+With --plain each side is a plain ``load()``, without a schema and without a projection: the seven columns of Kafka's
+connector, and the default columns of ours.
 """
 
 from __future__ import annotations
@@ -73,31 +76,40 @@ def prepare(directory: Path, rows: int, body_bytes: int, kafka: SparkDriver, add
     return store
 
 
-def order(source: str, options: dict[str, str]) -> dict[str, Any]:
+def order(source: str, options: dict[str, str], *, plain: bool) -> dict[str, Any]:
     more = {"register": "spark_read:CeilingSource"} if source == "ceiling" else {}
-    return {"do": "read", "format": source, "options": options, **more}
+    return {"do": "read", "format": source, "options": options, "plain": plain, **more}
 
 
 def race(
-    sides: dict[str, tuple[SparkDriver, str, dict[str, str]]], to: str, rows: int, repeats: int, target: Path
+    sides: dict[str, tuple[SparkDriver, str, dict[str, str]]],
+    to: str,
+    rows: int,
+    repeats: int,
+    target: Path,
+    *,
+    plain: bool,
 ) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for number in range(WARM_UP + repeats):
         for name, (spark, source, options) in sides.items():
-            cost = spark.ask(**order(source, options), to=to, target=target)
+            cost = spark.ask(**order(source, options, plain=plain), to=to, target=target)
             if number >= WARM_UP:
                 found[name].append(cost)
     for name, costs in found.items():
-        best = min(cost["wall_s"] for cost in costs)
+        best, median = (figure(cost["wall_s"] for cost in costs) for figure in (min, statistics.median))
         cores = statistics.median(cost["cpu_s"] for cost in costs)
-        figures = f"{rows / best / 1e6:6.2f} M rows/s at best, {cores / rows * 1e9:6.0f} ns of a core a row"
+        speed = f"{rows / best / 1e6:6.2f} M rows/s at best, {rows / median / 1e6:6.2f} in the median"
+        figures = f"{speed}, {cores / rows * 1e9:6.0f} ns of a core a row"
         print(f"  {name:>8} to {to:>7}: {figures}", flush=True)
     return found
 
 
-def ratio(found: dict[str, list[dict[str, float]]], fast: str, slow: str, figure: str) -> float:
+def ratios(found: dict[str, list[dict[str, float]]], fast: str, slow: str, figure: str) -> str:
+    """The median of how many times less ``fast`` costs than ``slow``, and the least and the most of a round."""
     pairs = zip(found[fast], found[slow], strict=True)
-    return statistics.median(other[figure] / one[figure] for one, other in pairs)
+    each = [other[figure] / one[figure] for one, other in pairs]
+    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 def main() -> None:
@@ -106,6 +118,7 @@ def main() -> None:
     parser.add_argument("--body", type=int, nargs="+", default=[100, 1024], help="bytes of a body")
     parser.add_argument("--to", nargs="+", choices=("noop", "parquet"), default=["noop", "parquet"])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="read without a schema, as a plain load() does")
     parser.add_argument("--home", type=Path, default=kafka_home(), help="where to keep what is fetched")
     parser.add_argument("--json", type=Path, help="write every figure there")
     given = parser.parse_args()
@@ -131,16 +144,15 @@ def main() -> None:
                         "ceiling": (ours, "ceiling", {"path": str(store), "rows": str(given.rows)}),
                     }
                     for side, (spark, source, options) in sides.items():
-                        counted = spark.ask(**order(source, options), to="count")["rows"]
+                        counted = spark.ask(**order(source, options, plain=given.plain), to="count")["rows"]
                         if counted != given.rows:
                             raise RuntimeError(f"{side} has {counted} rows, not {given.rows}")
                     for to in given.to:
-                        found = race(sides, to, given.rows, given.repeats, directory / "target")
-                        shown = []
+                        target = directory / "target"
+                        found = race(sides, to, given.rows, given.repeats, target, plain=given.plain)
                         for fast, slow in (("store", "kafka"), ("broker", "kafka"), ("store", "ceiling")):
-                            clock, cores = (ratio(found, fast, slow, figure) for figure in ("wall_s", "cpu_s"))
-                            shown.append(f"{fast}/{slow} {clock:.2f} ({cores:.2f} by cores)")
-                        print(f"  {'; '.join(shown)}", flush=True)
+                            clock, cores = (ratios(found, fast, slow, figure) for figure in ("wall_s", "cpu_s"))
+                            print(f"  {fast}/{slow}: {clock} by the clock, {cores} by cores", flush=True)
                         results[f"{body_bytes} {to}"] = found
     if given.json:
         given.json.write_text(json.dumps(results, indent=1))

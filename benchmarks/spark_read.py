@@ -71,6 +71,9 @@ class CeilingSource(RocketMQDataSource):
     def name(cls) -> str:
         return "ceiling"
 
+    def schema(self) -> StructType:
+        return default_schema()
+
     def reader(self, schema: StructType) -> DataSourceReader:
         rows = int(self.options.pop("rows"))
         return CeilingReader(super().reader(schema), rows)

@@ -6,7 +6,7 @@ It is started twice, with the PySpark of this project and with the one that Kafk
 nothing of gantrymq before it is asked to read a store or a broker. An order has ``do`` (read or write), ``format``
 and ``options``; a read says where ``to``: noop, parquet (a directory that goes again, or stays with ``keep``), count;
 a write says where ``rows`` are, as Parquet, and which ``columns`` it wants of them, as SQL. ``register`` names one more
-data source, ``module:Class``.
+data source, ``module:Class``. With ``plain`` a read is a plain ``load()``: all columns that the format gives then.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ def session(jars: str, temporary: str) -> SparkSession:
 
 
 def frame(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
-    """Topic and body of every message."""
+    """Topic and body of every message, or with ``plain`` what a read without a schema has."""
     if "register" in order:
         module, _, name = order["register"].partition(":")
         spark.dataSource.register(getattr(import_module(module), name))
     reading = spark.read.format(order["format"]).options(**order["options"])
+    if order.get("plain"):
+        return reading.load()
     if order["format"] == "kafka":
         return reading.load().select("topic", "value")
     return reading.schema("topic string, body binary").load()
