@@ -76,12 +76,15 @@ Break = Callable[[Path, int, int], None]
 
 
 def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
-    """Returns ``spoil(path, begin, end)``: these bytes cannot be read from then on, and hold garbage."""
-    bad: dict[str, tuple[int, int]] = {}
+    """Returns ``spoil(path, begin, end)``: these bytes cannot be read from then on, and hold garbage.
+
+    A file that takes the place of that one can be read.
+    """
+    bad: dict[tuple[str, int], tuple[int, int]] = {}
     read_some = pages._read_some
 
     def read(fd: int, path: Path, position: int, length: int) -> bytes:
-        begin, end = bad.get(os.path.realpath(path), (0, 0))
+        begin, end = bad.get((os.path.realpath(path), os.fstat(fd).st_ino), (0, 0))
         if position < end and begin < position + length:
             if position >= begin:
                 raise DiskError(path, "Input/output error", position)
@@ -93,7 +96,7 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
         with path.open("r+b") as file:
             file.seek(begin)
             file.write(GARBAGE * (end - begin))
-        bad[os.path.realpath(path)] = (begin, end)
+        bad[os.path.realpath(path), path.stat().st_ino] = (begin, end)
 
     monkeypatch.setattr(pages, "_read_some", read)
     monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)

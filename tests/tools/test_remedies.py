@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from damage_cases import PATHS, SmallStore, small_store
 
+from bad_disk import break_reads
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, encode_checkpoint
 from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import QueueEntry
-from gantrymq.format.record import PHY_OFFSET_AT
+from gantrymq.format.queue_entry import PRE_BLANK, QueueEntry, encode_entry
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools.findings import REMEDIES, Finding, Kind, Level
+from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
@@ -100,6 +101,17 @@ def groups_ahead(store: Path) -> None:
     (store / "config/consumerOffset.json").write_text(f'{{"offsetTable":{{"orders@G":{{0:{MESSAGES},1:5}}}}}}')
 
 
+def ahead_of_log(store: Path) -> None:
+    """As a power cut leaves it: the queue reached the disk, the end of the log did not."""
+    (store / "abort").touch()
+    queue = first(store, "consumequeue/orders/0", -1)
+    queue.write_bytes(
+        b"".join(encode_entry(QueueEntry((1 << 30) + number * 100, 100, 0)) for number in range(2)).ljust(
+            SMALL.mapped_file_size_consume_queue, b"\0"
+        )
+    )
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
     "checkpoint missing": (lambda store: (store / "checkpoint").unlink(), Kind.CHECKPOINT_MISSING),
     "checkpoint short": (lambda store: os.truncate(store / "checkpoint", 100), Kind.FILE_SIZE),
@@ -119,6 +131,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
     "log file under a wrong offset": (stray_log_file, Kind.FOREIGN_FILE),
     "log file missing": (lambda store: first(store, "commitlog", 1).unlink(), Kind.LOG_FILE_MISSING),
     "log file short": (lambda store: os.truncate(first(store, "commitlog", 1), 4_000), Kind.FILE_SIZE),
+    "queue ahead": (ahead_of_log, Kind.QUEUE_AHEAD),
     "queue file missing": (lambda store: first(store, "consumequeue/orders/0", 1).unlink(), Kind.QUEUE_FILE_MISSING),
     "queue file short": (lambda store: os.truncate(first(store, "consumequeue/orders/0", 1), 99), Kind.FILE_SIZE),
     "queue file empty": (lambda store: os.truncate(first(store, "consumequeue/orders/0", -1), 0), Kind.FILE_SIZE),
@@ -131,26 +144,87 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_what_a_finding_names_leaves_nothing_to_find(store: Path, damage: str) -> None:
-    harm, kind = DAMAGE[damage]
-    harm(store)
-    found = [finding for finding in findings(store) if finding.kind is kind]
-    assert found
-    remedy = _COMMAND.search(found[0].text)
-    assert remedy, f"the finding says nothing that helps: {found[0].text}"
-    command = remedy[1] or "move"
+def carry_out(found: Finding, store: Path) -> Path:
+    """Do what the text of a finding says; returns the store that is to be clean then."""
+    remedy = _COMMAND.search(found.text)
+    assert remedy, f"the finding says nothing that helps: {found.text}"
+    if remedy[3]:
+        (store / found.path).rename(store.with_name("moved"))
+    command = remedy[1] or ("recover" if "`gantrymq store recover`" in found.text else None)
     if command == "recover":
         open_store(RealFileSystem(), store).close()
     elif command == "rebuild":
         rebuild_store(store, SMALL, given=GEOMETRY_KEYS, queues=not remedy[2])
     elif command == "salvage":
         salvage_store(store, store.with_name("out"), SMALL, given=GEOMETRY_KEYS)
-        store = store.with_name("out")
-    else:
-        (store / found[0].path).rename(store.with_name("moved"))
-    left = [finding for finding in findings(store) if finding.level is Level.DAMAGE or finding.kind is kind]
-    assert left == []
+        return store.with_name("out")
+    return store
+
+
+def assert_clean(store: Path, kind: Kind) -> None:
+    assert [one for one in findings(store) if one.level is Level.DAMAGE or one.kind is kind] == []
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_a_finding_names_leaves_nothing_to_find(store: Path, damage: str) -> None:
+    harm, kind = DAMAGE[damage]
+    harm(store)
+    found = [finding for finding in findings(store) if finding.kind is kind]
+    assert found
+    assert_clean(carry_out(found[0], store), kind)
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "commitlog", "consumequeue/orders/0", "index"])
+def test_a_file_that_the_disk_does_not_give_back(store: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = store / part if part == "checkpoint" else first(store, part)
+    break_reads(monkeypatch)(path, 0, 64)
+    found = [finding for finding in findings(store) if finding.kind is Kind.FILE_UNREADABLE]
+    assert found
+    assert_clean(carry_out(found[0], store), Kind.FILE_UNREADABLE)
+
+
+def log_of_zeros(store: Path) -> None:
+    for path in (store / "commitlog").iterdir():
+        path.write_bytes(bytes(SMALL.mapped_file_size_commit_log))
+
+
+LOG_MISSING: dict[str, Callable[[Path], None]] = {
+    "removed": lambda store: shutil.rmtree(store / "commitlog"),
+    "without files": lambda store: [path.unlink() for path in (store / "commitlog").iterdir()] and None,
+    "zeros": log_of_zeros,
+}
+
+
+@pytest.mark.parametrize("damage", LOG_MISSING)
+def test_a_log_that_is_gone_for_good_is_accepted_by_the_setting_that_the_finding_names(
+    store: Path, damage: str
+) -> None:
+    LOG_MISSING[damage](store)
+    [found] = [finding for finding in findings(store) if finding.kind is Kind.LOG_MISSING]
+    assert "--set acceptMissingCommitLog=true" in found.text
+    accepting = replace(SMALL, accept_missing_commit_log=True)
+    open_store(RealFileSystem(), store, accepting).close()
+    assert_clean(store, Kind.LOG_MISSING)
+
+
+def test_a_log_file_that_was_renamed_is_renamed_back(store: Path) -> None:
+    last = max(path for path in (store / "commitlog").iterdir() if any(path.read_bytes()))
+    for later in (path for path in (store / "commitlog").iterdir() if path.name > last.name):
+        later.unlink()
+    last.rename(last.with_name("moved-by-hand"))
+    [found] = [finding for finding in findings(store) if finding.kind is Kind.LOG_MISSING]
+    name = re.search(r"rename it to (\d+)", found.text)
+    assert name
+    (store / found.path).rename(store / "commitlog" / name[1])
+    assert_clean(store, Kind.LOG_MISSING)
+
+
+def test_the_table_of_topics_is_copied_back(store: Path) -> None:
+    (store / "config").mkdir()
+    [found] = [finding for finding in findings(store) if finding.kind is Kind.TOPICS_WITHOUT_ROUTE]
+    assert "copy the file back" in found.text
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"orders":{"topicName":"orders"}}}')
+    assert_clean(store, Kind.TOPICS_WITHOUT_ROUTE)
 
 
 def log_record(change: Callable[[SmallStore, QueueEntry], None]) -> Callable[[SmallStore], None]:
@@ -299,15 +373,33 @@ def test_the_command_that_a_finding_names_repairs_the_store(whole: SmallStore, d
     assert left == []
 
 
-def test_every_kind_of_damage_has_a_command_that_a_test_runs() -> None:
-    tested = {kind for _, kind in (*DAMAGE.values(), *SMALL_DAMAGE.values())}
-    assert set(REMEDIES) <= tested
-    of_notes = {
-        *(Kind.QUEUE_FILLED, Kind.QUEUE_BEHIND, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW, Kind.LOG_TAIL),
-        *(Kind.INDEX_INCOMPLETE, Kind.INDEX_WILL_BE_REBUILT, Kind.TOPICS_WITHOUT_ROUTE),
-    }
-    of_files = {
-        *(Kind.FILE_SIZE, Kind.FILE_UNREADABLE, Kind.FOREIGN_FILE, Kind.CONFIG_JSON, Kind.LOG_MISSING),
-        *(Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_CORRUPT, Kind.CHECKPOINT_FUTURE, Kind.CONSUMER_AHEAD),
-    }
-    assert set(Kind) == set(REMEDIES) | of_notes | of_files
+def fill_slot_of_a_lost_message(store: SmallStore) -> None:
+    store.flip_log(store.unit(30).phy_offset + 5)
+    store.write_unit(PRE_BLANK, 30)
+
+
+def begin_anew(store: SmallStore) -> None:
+    """A topic was deleted and made anew, and its one new message stands behind the deleted ones."""
+    store.write_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT, bytes(8))
+
+
+NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
+    "filled slot": (fill_slot_of_a_lost_message, Kind.QUEUE_FILLED),
+    "queue made anew": (begin_anew, Kind.QUEUE_ENTRY_ANEW),
+}
+
+
+@pytest.mark.parametrize("damage", NOTHING_TO_DO)
+def test_a_note_of_what_nothing_changes_promises_nothing(whole: SmallStore, damage: str) -> None:
+    harm, kind = NOTHING_TO_DO[damage]
+    store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
+    harm(store)
+    found = [finding for finding in store.findings() if finding.kind is kind]
+    assert [finding.level for finding in found] == [Level.NOTE]
+    assert "`" not in found[0].text
+
+
+def test_every_kind_of_finding_has_a_test_of_what_it_promises() -> None:
+    tables = (*DAMAGE.values(), *SMALL_DAMAGE.values(), *NOTHING_TO_DO.values())
+    own_tests = {Kind.FILE_UNREADABLE, Kind.LOG_MISSING, Kind.TOPICS_WITHOUT_ROUTE}
+    assert {kind for _, kind in tables} | own_tests == set(Kind)

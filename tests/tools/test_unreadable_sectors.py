@@ -128,6 +128,9 @@ def test_a_directory_that_cannot_be_listed_is_a_finding_and_salvage_goes_on(stor
     unreadable = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
     assert [one.path for one in unreadable] == [directory.relative_to(PATHS.root)]
     report = salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
+    assert "`gantrymq store salvage`" in unreadable[0].text
+    saved = verify_store(PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
+    assert [one for one in saved if one.level is Level.DAMAGE] == []
     assert directory in report.skipped_files
     assert report.records == 240
     assert not report.is_whole

@@ -194,9 +194,27 @@ def test_a_wrong_unit(store: SmallStore, kind: Kind, change: Callable[[SmallStor
     only(store, kind, topic="orders", queue_id=0, **place)
 
 
-def test_a_filled_slot_is_a_note(store: SmallStore) -> None:
+def test_a_filled_slot_whose_message_is_gone_is_a_note(store: SmallStore) -> None:
+    store.flip_log(store.unit(30).phy_offset + 5)
     store.write_unit(PRE_BLANK, 30)
-    only(store, Kind.QUEUE_FILLED, Level.NOTE, queue_offset=30)
+    findings = {(one.kind, one.level, one.queue_offset) for one in store.findings()}
+    assert findings == {(Kind.LENGTH_CHAIN, Level.DAMAGE, None), (Kind.QUEUE_FILLED, Level.NOTE, 30)}
+
+
+def test_a_filled_slot_whose_record_is_broken_is_a_note(store: SmallStore) -> None:
+    place = store.unit(30).phy_offset
+    store.flip_log(store.layout(place).body_at + place)
+    store.write_unit(PRE_BLANK, 30)
+    assert {one.kind for one in store.findings()} == {Kind.RECORD_CRC, Kind.QUEUE_FILLED}
+
+
+@pytest.mark.parametrize("slots", [[30], [0, 1, 2]])
+def test_a_filled_slot_whose_message_is_whole_hides_it(store: SmallStore, slots: list[int]) -> None:
+    """RocketMQ fills what is in front of the part of a queue that it dispatches again, whatever the log has."""
+    for slot in slots:
+        store.write_unit(PRE_BLANK, slot)
+    [finding] = [one for one in store.findings() if one.level is Level.DAMAGE]
+    assert (finding.kind, finding.queue_offset, finding.count) == (Kind.MESSAGE_WITHOUT_ENTRY, slots[0], len(slots))
 
 
 def test_a_filled_slot_below_the_minimum_is_nothing(store: SmallStore) -> None:

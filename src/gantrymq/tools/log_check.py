@@ -84,6 +84,7 @@ class LogCheck:
         self._suspects: list[Finding] = []
         self._bad_starts: list[int] = []
         self._bad_ends: list[int] = []
+        self._bad_records: set[int] = set()
         self.min_offset = self.first_offset = files[0].base if files else 0
         self.end_offset = self.min_offset
         self.newest_ms = 0
@@ -94,6 +95,10 @@ class LogCheck:
         """Whether a place lies where the log is known to be broken."""
         at = bisect_right(self._bad_starts, phy_offset) - 1
         return at >= 0 and phy_offset < self._bad_ends[at]
+
+    def is_broken_record(self, phy_offset: int) -> bool:
+        """Whether what begins there is known to be no whole record, or one with a wrong CRC or a torn sector."""
+        return phy_offset in self._bad_records or self.is_bad(phy_offset)
 
     def file_at(self, phy_offset: int) -> LogFile | None:
         """The file that holds a physical offset."""
@@ -191,6 +196,8 @@ class LogCheck:
             self.end_offset = facts.end_offset
             self.newest_ms = max(self.newest_ms, facts.newest_ms)
         self._suspects += facts.suspects
+        bad = [one for one in (*facts.findings, *facts.suspects) if one.kind is not Kind.RECORD_PHY_OFFSET]
+        self._bad_records.update(one.phy_offset for one in bad if one.phy_offset is not None)
         self.records += facts.records
         self.record_bytes += facts.record_bytes
         return findings

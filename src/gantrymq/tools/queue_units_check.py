@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.properties import decode_properties
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import MAX_UNIT_SIZE, QueueExtUnit, decode_unit, is_address, to_offset
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
@@ -35,7 +35,7 @@ _UNITS_AT_ONCE = 16_384
 _RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
 _TEXTS = {
     Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
-    Kind.QUEUE_FILLED: "the slot was filled: its message is gone, consumers pass over it",
+    Kind.QUEUE_FILLED: "the slot was filled, as where its message is gone: consumers pass over it",
     Kind.QUEUE_AHEAD: "points behind the end of the log; `gantrymq store recover` cuts it",
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
@@ -216,6 +216,8 @@ class QueueUnitsCheck:
         def is_explained(slot: int, phy_offset: int) -> bool:
             # By a unit that points at it from elsewhere, a fault of the slot itself, or the loss of its file.
             is_judged = files.first <= slot < files.end and not queue.coverage.is_covered(slot)
+            if is_judged and decode_entry(files.units(slot, slot + 1).tobytes()).size_bytes == BLANK_UNIT_SIZE:
+                is_judged = self._log.is_broken_record(phy_offset)  # filled, for the message is gone: or it is not
             is_gone = phy_offset < self._log.min_offset
             return is_gone or phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
 
