@@ -64,6 +64,14 @@ def test_of_a_healthy_store_every_file_is_compared(
     assert compared(command, store, capsys) == (0, {})
 
 
+@pytest.mark.parametrize("more", [["--queues"], ["--index", "--set=maxHashSlotNum=70", "--set=maxIndexNum=300"]])
+def test_rebuild_compares_the_old_index_by_the_sizes_that_its_files_have(
+    more: list[str], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = exit_code(["store", "rebuild", str(store), "--json", *more])
+    assert (code, json.loads(capsys.readouterr().out)["notCompared"]) == (0, [])
+
+
 @every_command
 def test_a_checkpoint_that_is_garbage_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / CHECKPOINT).write_bytes(b"\xdb" * 4096)

@@ -20,6 +20,7 @@ from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.bad_pages import cause_of, read_part
+from gantrymq.tools.index_files import find_index_files
 from gantrymq.tools.loss import NotCompared
 from gantrymq.tools.small_files_check import read_small
 
@@ -39,7 +40,7 @@ class LogClaims(NamedTuple):
 
 
 def log_claims(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> LogClaims:
-    """What checkpoint and index say. ``config`` has the sizes of index files."""
+    """What checkpoint and index say. ``config`` has the sizes of index files, or else these say it themselves."""
     claims: list[LogClaim] = []
     not_compared: list[NotCompared] = []
     for said in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
@@ -79,17 +80,30 @@ def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim | Not
 
 def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> Iterator[LogClaim | NotCompared]:
     is_closed = not fs.exists(paths.abort)
+    slots, is_sure = config.max_hash_slot_num, False
     for entry in fs.scan(paths.index):
-        if not entry.is_directory and is_index_name(entry.name):
-            yield from _of_index_file(fs, paths.index / entry.name, config, is_closed=is_closed)
+        if entry.is_directory or not is_index_name(entry.name):
+            continue
+        said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        if not is_sure and any(isinstance(one, NotCompared) for one in said):
+            # The settings may be those of an index that is to be made: then the files say what they have.
+            slots, is_sure = _slots_of_files(fs, paths, config), True
+            said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        yield from said
 
 
-def _of_index_file(
-    fs: FileSystem, path: Path, config: MessageStoreConfig, *, is_closed: bool
-) -> Iterator[LogClaim | NotCompared]:
+def _slots_of_files(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> int:
+    try:
+        files = find_index_files(fs, paths, config, ())
+    except (OSError, StoreError):
+        return config.max_hash_slot_num
+    return files.slots if files.is_readable else config.max_hash_slot_num
+
+
+def _of_index_file(fs: FileSystem, path: Path, slots: int, *, is_closed: bool) -> Iterator[LogClaim | NotCompared]:
     try:
         header = decode_header(read_part(fs, path, 0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
-        last_at = entry_at(config.max_hash_slot_num, max(header.index_count - 1, 0))
+        last_at = entry_at(slots, max(header.index_count - 1, 0))
         last = read_part(fs, path, last_at, ENTRY_SIZE)
     except (OSError, StoreError, ValueError) as error:
         yield NotCompared(path, cause_of(error))
