@@ -91,6 +91,17 @@ class MissingLogError(StoreError):
     """
 
 
+class MissingLogEndError(MissingLogError):
+    """The newest files of the commit log are missing: queues or checkpoint lead behind the end of its last file.
+
+    A recovery cuts what leads there. ``reached`` is how far the log reached.
+    """
+
+    def __init__(self, path: str | Path, reason: str, reached: int) -> None:
+        super().__init__(path, reason)
+        self.reached = reached
+
+
 class AmbiguousGeometryError(StoreError):
     """The files allow more than one reading of their geometry; ``keys`` names the settings that decide."""
 

@@ -176,6 +176,8 @@ def test_empty_files_at_the_end_are_removed() -> None:
     queue = new_queue(fs)
     queue.load()
     assert queue.max_offset == SIZE
+    assert len(names(fs)) == 3, "a load changes nothing"
+    queue.drop_empty()
     assert names(fs) == [offset_name(0)]
 
 

@@ -131,7 +131,7 @@ def test_units_that_point_behind_the_last_file_count_as_cut(killed: Path, lost_f
     config = replace(SMALL, accept_missing_commit_log=lost_files == 99)
     with open_reader(killed, config) as reader:
         planned = reader.recovery.queue_units_cut
-    with open_store(RealFileSystem(), killed, config) as store:
+    with open_store(RealFileSystem(), killed, config, accepts_missing_end=True) as store:
         assert store.recovery.queue_units_cut == planned == MESSAGES - len(bodies(killed)) > 0
         assert store.recovery.queue_units_added == 0
 

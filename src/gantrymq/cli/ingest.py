@@ -60,6 +60,7 @@ def ingest(
     with ExitStack() as stack:
         stream = stack.enter_context(_open_input(file))
         opened = _open(store, reading)
+        _tell_of_recovery(opened)
         signals = stack.enter_context(StopSignals())
         stack.enter_context(opened)
         putter, began_s = LinePutter(opened), clock.monotonic_s()
@@ -91,6 +92,15 @@ def _open(path: Path, reading: Reading) -> MessageStore:
 
     with progress() as report:
         return MessageStore.open(path, reading.config, given=reading.given, progress=report, housekeeping=False)
+
+
+def _tell_of_recovery(opened: MessageStore) -> None:
+    """Queue entries that the recovery cut are messages that the queues had: their offsets are given out again."""
+    report = opened.recovery
+    if report.queue_units_cut:
+        ended = f"{report.max_phy_offset} ({report.stop_reason})" if report.stop_reason else str(report.max_phy_offset)
+        queues = "one queue" if len(report.cut_queues) == 1 else f"{len(report.cut_queues)} queues"
+        warn(f"recovery ended the log at {ended} and cut {report.queue_units_cut} entries of {queues} behind that")
 
 
 def _ingest_json(stream: BufferedReader, putter: LinePutter, signals: StopSignals) -> None:

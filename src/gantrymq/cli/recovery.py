@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE
+from gantrymq.cli.messages import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
+    from gantrymq.errors import StoreError
     from gantrymq.store.recovery import RecoveryReport
     from gantrymq.tools.log_claims import LogClaims
     from gantrymq.tools.loss import LossAccount
+
+    _Outcome = tuple[RecoveryReport, dict[str, float], list[StoreError]]
 
 _OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
 _SHOWN = 50
@@ -30,7 +33,7 @@ def recover_store(
 
     reading = read_options(config, set_)
     claims = _claims(store, reading)
-    report, steps_ms = (_plan if dry_run else _recover)(store, reading)
+    report, steps_ms, missing = (_plan if dry_run else _recover)(store, reading)
     account = recovery_account(StorePaths.of(store, reading.config), report, claims)
     if json:
         from gantrymq.cli.json_lines import JsonLines
@@ -39,7 +42,9 @@ def recover_store(
             out.write(_fields(store, report, steps_ms, account, dry_run=dry_run))
     else:
         _print(store, report, steps_ms, account, dry_run=dry_run)
-    return DONE
+    if missing:
+        warn(str(missing[0]))
+    return FINDINGS if missing else DONE
 
 
 def _claims(path: Path, reading: Reading) -> LogClaims:
@@ -56,8 +61,8 @@ def _claims(path: Path, reading: Reading) -> LogClaims:
     return log_claims(fs, paths, config)
 
 
-def _plan(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:
-    """What would be done, and how long it took to find out."""
+def _plan(path: Path, reading: Reading) -> _Outcome:
+    """What would be done, how long it took to find out, and what of the log is missing."""
     from gantrymq.cli.opened import open_reader
     from gantrymq.clock import SystemClock
 
@@ -67,11 +72,11 @@ def _plan(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float
         opened_s = clock.monotonic_s()
         report = reader.plan()
     index_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return report, _steps(report, open_ms, {_INDEX: index_ms})
+    return report, _steps(report, open_ms, {_INDEX: index_ms}), reader.problems
 
 
-def _recover(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, float]]:
-    """What was done, and how long each step took."""
+def _recover(path: Path, reading: Reading) -> _Outcome:
+    """What was done, how long each step took, and what of the log is missing."""
     from gantrymq.cli.progress import progress
     from gantrymq.clock import SystemClock
     from gantrymq.store.message_store import MessageStore
@@ -80,12 +85,18 @@ def _recover(path: Path, reading: Reading) -> tuple[RecoveryReport, dict[str, fl
     began_s = clock.monotonic_s()
     with progress() as bar:
         store = MessageStore.open(
-            path, reading.config, given=reading.given, create=False, progress=bar, housekeeping=False
+            path,
+            reading.config,
+            given=reading.given,
+            create=False,
+            progress=bar,
+            housekeeping=False,
+            accepts_missing_end=True,
         )
     opened_s = clock.monotonic_s()
     store.close()
     close_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return store.recovery, _steps(store.recovery, open_ms, {_CLOSE: close_ms})
+    return store.recovery, _steps(store.recovery, open_ms, {_CLOSE: close_ms}), store.accepted
 
 
 def _steps(report: RecoveryReport, open_ms: float, last: dict[str, float]) -> dict[str, float]:

@@ -60,9 +60,12 @@ class CommitLog:
         last = self.queue.last
         return last.file_from_offset + last.wrote_position if last else 0
 
-    def load(self) -> None:
-        """Take the files; raises WrongFileSizeError."""
-        self.queue.load()
+    def load(self, begin: int = 0) -> None:
+        """Take the files that begin at ``begin`` or behind it; raises WrongFileSizeError. Nothing is changed.
+
+        A recovery removes empty ones at the end when no queue leads into them any more (``queue.drop_empty``).
+        """
+        self.queue.load(begin)
 
     def roll_next_file(self, offset: int) -> int:
         """Where the file behind the one with ``offset`` begins."""

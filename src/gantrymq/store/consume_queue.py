@@ -85,6 +85,7 @@ class ConsumeQueue:
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""
         self.files.load()
+        self.files.drop_empty()
         if self._ext is not None:
             self._ext.load()
 

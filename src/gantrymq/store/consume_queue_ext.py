@@ -55,6 +55,7 @@ class ConsumeQueueExt:
     def load(self) -> None:
         """Take the files; raises WrongFileSizeError."""
         self.files.load()
+        self.files.drop_empty()
 
     def put(self, unit: QueueExtUnit) -> int:
         """Append ``unit``; returns its address (negative), or NO_ADDRESS where there is no room for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import MissingFileError, MissingLogEndError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.format.names import parse_offset_name
 from gantrymq.format.record import BLANK_SIZE, RecordStop, encode_blank
 from gantrymq.fs.overlay import OverlayFileSystem
@@ -34,7 +34,7 @@ def fill_view(
             fill_gap(fs, paths, size, problem)
         elif isinstance(problem, WrongFileSizeError):
             fs.open(problem.path, writable=True).resize(size)
-        elif isinstance(problem, MissingLogError):
+        elif isinstance(problem, MissingLogError) and not isinstance(problem, MissingLogEndError):
             is_whole = config.accept_missing_commit_log
     return is_whole
 

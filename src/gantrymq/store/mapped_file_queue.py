@@ -50,6 +50,7 @@ class MappedFileQueue:
         self.flushed_where = 0
         self.committed_where = 0
         self.had_empty_file = False  # at the last load
+        self._empty: list[Path] = []
         self.leave_bytes: Callable[[], int] = lambda: 0
         self._fs = fs
         self._reserve_space = reserve_space
@@ -92,15 +93,15 @@ class MappedFileQueue:
         last = self.last
         return last.end_offset if last else 0
 
-    def load(self) -> None:
-        """Take the files of the directory, all of them as fully written.
+    def load(self, begin: int = 0) -> None:
+        """Take the files of the directory that begin at ``begin`` or behind it, all of them as fully written.
 
-        Zero-length files at the end are removed: a power cut took their size before anything in them was flushed.
-        A name that is no offset, and what is no regular file, is left alone. Raises WrongFileSizeError where a file
-        has another size or its name is no multiple of it, and MissingFileError where one is missing in between;
-        nothing is changed then.
+        Zero-length files at the end count as missing, until :meth:`drop_empty` removes them: a power cut took their
+        size before anything in them was flushed. A name that is no offset, and what is no regular file, is left alone.
+        Raises WrongFileSizeError where a file has another size or its name is no multiple of it, and MissingFileError
+        where one is missing in between. Nothing is changed.
         """
-        entries = self._entries()
+        entries = [entry for entry in self._entries() if entry.offset >= begin]
         empty = []
         while entries and entries[-1].size_bytes == 0:
             empty.append(entries.pop().path)
@@ -119,11 +120,15 @@ class MappedFileQueue:
             file = self._mapped(path, offset)
             file.set_positions(self.file_size)
             files.append(file)
-        for path in empty:
-            self._fs.remove(path)
-        self.had_empty_file = bool(empty)
+        self.had_empty_file, self._empty = bool(empty), empty
         self._files = tuple(files)
         self.flushed_where = self.committed_where = self.max_offset
+
+    def drop_empty(self) -> None:
+        """Remove the zero-length files that the last load found."""
+        for path in self._empty:
+            self._fs.remove(path)
+        self._empty = []
 
     def _entries(self) -> list[OffsetFile]:
         return offset_files(self._fs, self._directories)

@@ -87,6 +87,8 @@ class MessageStore(WritingStore):
         progress: Progress | None,
         on_arrival: Arrival | None,
         housekeeping: bool,
+        *,
+        accepts_missing_end: bool = False,
     ) -> None:
         self._paths = paths = StorePaths.of(path, config)
         self._fs = fs
@@ -103,7 +105,7 @@ class MessageStore(WritingStore):
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
-            self._load(config, given, progress, on_arrival)
+            self._load(config, given, progress, on_arrival, accepts_missing_end=accepts_missing_end)
             self._start(housekeeping)
         except BaseException:
             self._lock.release()
@@ -122,13 +124,15 @@ class MessageStore(WritingStore):
         progress: Progress | None = None,
         on_arrival: Arrival | None = None,
         housekeeping: bool = True,
+        accepts_missing_end: bool = False,
     ) -> MessageStore:
         """Open the store at ``path`` for writing, recovering it first; make it where it is missing (``create``).
 
         File sizes are what the files of an existing store say; ``given`` names RocketMQ keys whose value in ``config``
         must hold instead. ``progress(step, done_bytes, total_bytes)`` hears of the recovery, ``on_arrival(topic,
         queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread. With ``housekeeping`` what is
-        old is deleted and what was delayed is delivered while the store is open.
+        old is deleted and what was delayed is delivered while the store is open. With ``accepts_missing_end`` a store
+        is opened of whose log the newest files are missing: what leads there is cut, and the caller says so.
 
         Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, WrongFileSizeError,
         AmbiguousGeometryError, StorePermissionError, DiskFullError. After any but the last the store is as it was;
@@ -139,15 +143,32 @@ class MessageStore(WritingStore):
         if not create or files.scan(path):
             require_store(files, StorePaths.of(path, config or MessageStoreConfig()), creates=create)
         clock = clock or SystemClock()
-        return cls(path, config or MessageStoreConfig(), given, files, clock, progress, on_arrival, housekeeping)
+        return cls(
+            path,
+            config or MessageStoreConfig(),
+            given,
+            files,
+            clock,
+            progress,
+            on_arrival,
+            housekeeping,
+            accepts_missing_end=accepts_missing_end,
+        )
 
     # Start
 
     def _load(
-        self, config: MessageStoreConfig, given: Collection[str], progress: Progress | None, on_arrival: Arrival | None
+        self,
+        config: MessageStoreConfig,
+        given: Collection[str],
+        progress: Progress | None,
+        on_arrival: Arrival | None,
+        *,
+        accepts_missing_end: bool,
     ) -> None:
         fs, paths = self._fs, self._paths
-        require_whole_log(fs, paths, find_file_sizes(fs, paths, config, given))
+        sizes = find_file_sizes(fs, paths, config, given)
+        self.accepted = require_whole_log(fs, paths, sizes, accepts_end=accepts_missing_end)
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
             fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()

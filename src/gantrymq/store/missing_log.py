@@ -16,19 +16,25 @@ from itertools import pairwise
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import DiskError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
-from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint
+from gantrymq.errors import (
+    DiskError,
+    MissingFileError,
+    MissingLogEndError,
+    MissingLogError,
+    StoreError,
+    WrongFileSizeError,
+)
 from gantrymq.format.index import HEADER_SIZE, decode_header
 from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, encode_blank
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.missing_end import missing_end, read_checkpoint
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.remedies import ACCEPT, SALVAGE
 
-ACCEPT = "--set acceptMissingCommitLog=true"
-SALVAGE = "`gantrymq store salvage` makes a new store of what is there"
 _MOST_MISSING_FILES = 4096
 _HEAD_SIZE = PHY_OFFSET_AT + 8
 
@@ -39,6 +45,7 @@ def log_problems(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) 
     ``config`` has the sizes that the files say.
     """
     files, size = offset_files(fs, paths.commit_logs), config.mapped_file_size_commit_log
+    listed = files.copy()
     if not any(_has_record(fs, file) for file in files):
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
@@ -54,21 +61,27 @@ def log_problems(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) 
         name = offset_name(files[-1].offset + size)
         reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
         problems.insert(0, MissingLogError(stray, reason))
-    problems += _missing_end(fs, paths, files[-1].offset + size)
+    else:
+        problems += _missing_end(fs, paths, listed, config)
     return problems
 
 
-def require_whole_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
+def require_whole_log(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, *, accepts_end: bool = False
+) -> list[StoreError]:
     """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
 
-    A file of a wrong length is left to the load, which refuses it.
+    With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. Returns what was
+    accepted. A file of a wrong length is left to the load, which refuses it.
     """
     missing = [one for one in log_problems(fs, paths, config) if not isinstance(one, WrongFileSizeError)]
-    if missing and not config.accept_missing_commit_log:
-        raise missing[0]
+    for problem in missing:
+        if not config.accept_missing_commit_log and not (accepts_end and isinstance(problem, MissingLogEndError)):
+            raise problem
     for problem in missing:
         if isinstance(problem, MissingFileError):
             fill_gap(fs, paths, config.mapped_file_size_commit_log, problem)
+    return missing
 
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
@@ -149,15 +162,19 @@ def first_record_offset(fs: FileSystem, path: Path) -> int | None:
 # At the end, or everywhere
 
 
-def _missing_end(fs: FileSystem, paths: StorePaths, end: int) -> Iterator[MissingLogError]:
-    """Where one of several directories holds no file and the log, by what is left of it, ends too early."""
-    if len(paths.commit_logs) < 2:
-        return
+def _missing_end(
+    fs: FileSystem, paths: StorePaths, files: list[OffsetFile], config: MessageStoreConfig
+) -> Iterator[MissingLogError]:
+    """Where the log ends too early, by what leads behind its last file; a directory without files is named first."""
+    problem = missing_end(fs, paths, files, config)
+    end, reached = files[-1].offset + config.mapped_file_size_commit_log, _checkpoint_offset(fs, paths)
+    reached = reached if problem is None else problem.reached
     empty = [path for path in paths.commit_logs if not offset_files(fs, [path])]
-    reached = _checkpoint_offset(fs, paths)
     if empty and reached > end:
-        reason = f"holds no file of the log, which ends at {end}, but the checkpoint says that it reached {reached}; "
+        reason = f"holds no file of the log, which ends at {end}, but the store says that it reached {reached}; "
         yield MissingLogError(empty[0], f"{reason}is its disk mounted? {ACCEPT} goes on with what is there")
+    elif problem is not None:
+        yield problem
 
 
 def _missing_log(fs: FileSystem, paths: StorePaths, reason: str, *, has_files: bool) -> MissingLogError:
@@ -193,14 +210,7 @@ def _known_records(fs: FileSystem, paths: StorePaths, *, has_files: bool) -> str
 
 
 def _checkpoint_offset(fs: FileSystem, paths: StorePaths) -> int:
-    try:
-        file = fs.open(paths.checkpoint)
-    except FileNotFoundError:
-        return 0
-    try:
-        page = decode_checkpoint(file.read_at(0, CHECKPOINT_SIZE))
-    finally:
-        file.close()
+    page = read_checkpoint(fs, paths)
     return max(page.confirm_phy_offset, page.logics_physical_offset)
 
 

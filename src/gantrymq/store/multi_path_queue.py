@@ -13,8 +13,8 @@ from pathlib import Path
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
-from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.remedies import SALVAGE
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):

@@ -48,7 +48,7 @@ def load_parts(
     now_ms: int,
     equip: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
-    """Load checkpoint, log and queues; raises WrongFileSizeError; at most empty files at the log's end are gone then.
+    """Load checkpoint, log and queues; raises WrongFileSizeError; at most empty files of queues are gone then.
 
     ``given`` are the keys whose values must hold; the other file sizes are what the files say. ``equip`` is called
     with each commit log file that is made later.

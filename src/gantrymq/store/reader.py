@@ -17,7 +17,7 @@ from types import TracebackType
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import MissingFileError, MissingLogEndError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.fs.lock_holder import lock_holder
@@ -176,9 +176,11 @@ class StoreReader(ReadingStore):
     def plan(self) -> RecoveryReport:
         """What a recovery would do, now with the index too, which may take a while.
 
-        Raises AmbiguousGeometryError, WrongFileSizeError; and where a recovery would refuse the store what it raises.
+        Raises AmbiguousGeometryError, WrongFileSizeError; and what `store recover` raises where it refuses the store.
         """
         for problem in self.problems:
+            if isinstance(problem, MissingLogEndError):  # that recovery tells what it cuts
+                continue
             is_of_log = isinstance(problem, MissingLogError) or (
                 isinstance(problem, MissingFileError) and problem.path.parent in self._paths.commit_logs
             )

@@ -134,6 +134,7 @@ class Recovery:
             report.queues_destroyed = len(self.queues.destroy())
             self._end_index()
             self.checkpoint.log_ended_at(0)
+            self.log.queue.drop_empty()
             if self.index_dispatcher is not None:
                 self.index_dispatcher.index.destroy()
                 self.index_dispatcher.log_ended_at(0)
@@ -335,14 +336,17 @@ class Recovery:
 
     def _truncate(self, report: RecoveryReport, end: int) -> None:
         self.queues.truncate(end)
+        self.checkpoint.log_ended_at(end)
+        if self.log.queue.had_empty_file or self.log.queue.files[-1].file_from_offset > end:
+            self.queues.flush()  # a queue that leads behind the last file says that files of the log are missing
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
+        self.log.queue.drop_empty()
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
         if not self.last_exit_ok:
             self.queues.drop_unused_files()
             # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
             self.log.queue.distrust_from(self.log.min_offset if self._is_limited else report.start_offset)
-        self.checkpoint.log_ended_at(end)
         if self.index_dispatcher is not None:
             self.index_dispatcher.log_ended_at(end)
 

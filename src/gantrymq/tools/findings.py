@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from gantrymq.store.consume_queue import REBUILD
-from gantrymq.store.missing_log import SALVAGE
+from gantrymq.store.remedies import SALVAGE
 
 
 class Level(Enum):

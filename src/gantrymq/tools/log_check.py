@@ -20,9 +20,9 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.record import BLANK_SIZE, RecordStop
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.closing_crc import closes_with_crc
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.intact_records import torn_rows

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import GantrymqError, MissingLogEndError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
@@ -106,6 +106,7 @@ def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str
     """Where a recovery would end the log; or why there can be none."""
     try:
         with StoreReader.open(path, config, given=given) as reader:
-            return reader.max_phy_offset, str(reader.problems[0]) if reader.problems else None
+            refused = [one for one in reader.problems if not isinstance(one, MissingLogEndError)]
+            return reader.max_phy_offset, str(refused[0]) if refused else None
     except (GantrymqError, OSError) as error:
         return 0, str(error)

@@ -240,6 +240,7 @@ class _Rebuild:
         self._misplaced = salvaged.misplaced if salvaged is not None else ()
         self._correct = salvaged.correct if salvaged is not None else None
         self._clock = SystemClock()
+        self._files_end = 0
 
     def run(self) -> None:
         report = self._report
@@ -247,11 +248,14 @@ class _Rebuild:
         report.last_exit_ok = not self._fs.exists(self._paths.abort)
         config = store_sizes(self._fs, self._paths, self._config, self._given, index=report.index_rebuilt)
         # What the store refuses to open must not look as if it were mended.
-        require_whole_log(self._fs, self._paths, config)
+        require_whole_log(self._fs, self._paths, config, accepts_end=True)
         CommitLog(self._fs, self._paths, config.mapped_file_size_commit_log).load()
         files, _ = log_files(self._fs, self._paths)
+        while files and not files[-1].size_bytes:  # the next recovery removes it
+            files.pop()
         if not files:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
+        self._files_end = files[-1].end
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()
@@ -396,6 +400,7 @@ class _Rebuild:
             # A time without an offset would vouch for all of its millisecond (StoreCheckpoint.queues_flushed).
             page.logics_msg_timestamp_ms = built.queued_timestamp_ms if built.queued_phy_offset > 0 else 0
             page.logics_physical_offset = built.queued_phy_offset
+            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # what was behind is told as lost
         if self._report.index_rebuilt:
             page.index_msg_timestamp_ms = built.index_timestamp_ms
         return page

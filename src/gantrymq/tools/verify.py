@@ -32,11 +32,11 @@ from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
 from gantrymq.store.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.log_scanner import one_ahead
-from gantrymq.store.missing_log import SALVAGE
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_view import damaged_ext_files
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
+from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
@@ -221,7 +221,8 @@ class Verification:
         yield from see_config(fs, paths, self._decoders)
         yield from see_routes(fs, paths)
         yield from see_foreign_log_files(fs, paths, others, log.file_size)
-        yield from see_missing_log(fs, paths, replace(config, mapped_file_size_commit_log=log.file_size))
+        sizes = replace(config, mapped_file_size_commit_log=log.file_size, mapped_file_size_consume_queue=queue_size)
+        yield from see_missing_log(fs, paths, sizes)
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
         yield from self._see_index_names(index_files)
