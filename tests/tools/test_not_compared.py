@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,66 @@ def test_people_read_which_file_was_not_compared(command: str, store: Path, caps
     _, text = run(command, store, capsys)
     assert "not compared" in text
     assert "checkpoint: " in text
+
+
+# Queue files over a whole log: nothing is lost, and what was not compared is named
+
+
+def queue_files(store: Path) -> list[Path]:
+    return sorted((store / "consumequeue/orders/1").iterdir())
+
+
+def shifted(path: Path, by: int) -> None:
+    raw = path.read_bytes()
+    path.write_bytes((bytes(by) + raw)[: len(raw)] if by > 0 else (raw + bytes(-by))[-len(raw) :])
+
+
+QUEUE_DAMAGE: dict[str, tuple[int, Callable[[Path], None], str]] = {
+    "the first file is missing": (0, Path.unlink, "missing: offsets 0 to 19"),
+    "a file in the middle is missing": (1, Path.unlink, "missing: offsets 20 to 39"),
+    "the last file is missing": (-1, Path.unlink, "missing, or ends early: offsets 60 to 6"),
+    "a file is cut": (1, lambda path: os.truncate(path, 130), "is 130 bytes long, not 400"),
+    "the last file is cut": (-1, lambda path: os.truncate(path, 30), "is 30 bytes long, not 400"),
+    "a file is empty": (1, lambda path: os.truncate(path, 0), "is 0 bytes long, not 400"),
+    "a file of zeros": (1, lambda path: path.write_bytes(bytes(400)), "20 of its entries are empty or cannot be true"),
+    "a file has moved by 7 bytes": (1, lambda path: shifted(path, 7), "of its entries are empty or cannot be true"),
+    "a file has moved by -3 bytes": (0, lambda path: shifted(path, -3), "of its entries are empty or cannot be true"),
+}
+
+
+@every_command
+@pytest.mark.parametrize("damage", QUEUE_DAMAGE)
+def test_a_queue_file_that_says_nothing_is_named(
+    command: str, damage: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number, harm, text = QUEUE_DAMAGE[damage]
+    path = queue_files(store)[number]
+    harm(path)
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (0, [str(path.relative_to(store))])
+    assert text in reasons[str(path.relative_to(store))]
+
+
+@pytest.mark.parametrize("command", ["salvage", "rebuild"])
+def test_a_queue_file_of_another_queue_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = queue_files(store)[1]
+    shutil.copyfile(store / "consumequeue/bills/1" / path.name, path)
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (0, [str(path.relative_to(store))])
+    assert "20 of its entries lead elsewhere" in reasons[str(path.relative_to(store))]
+
+
+@every_command
+def test_a_queue_that_is_gone_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(store / "consumequeue/orders/1")
+    code, reasons = compared(command, store, capsys)
+    assert (code, list(reasons)) == (0, ["consumequeue/orders/1/00000000000000000000"])
+
+
+@every_command
+def test_after_a_kill_a_queue_that_ends_early_is_as_it_should_be(
+    command: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "abort").touch()
+    queue_files(store)[-1].unlink()
+    assert compared(command, store, capsys) == (0, {})

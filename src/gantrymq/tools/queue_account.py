@@ -21,15 +21,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.store.light_queues import is_light
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.bad_pages import joined
-from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, NotCompared, ShortQueue
+from gantrymq.tools.doubtful_units import DoubtfulUnits
+from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, ShortQueue
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 
 _UNITS_AT_ONCE = 1 << 18
@@ -131,6 +130,7 @@ class QueueAccount:
         self._extent = extent
         self._lost = LostPlaces(extent.lost)
         self._account = LossAccount()
+        self._is_closed, self._says_places = not fs.exists(old.abort), True
         self.suspects: list[Suspect] = []
 
     def compare(self, roots: Sequence[StorePaths]) -> LossAccount:
@@ -148,7 +148,8 @@ class QueueAccount:
     def compare_slots(
         self, found: Mapping[tuple[str, int], QueueSlots], takes_queue: Callable[[str, int], bool]
     ) -> LossAccount:
-        """What is not ``found``, of the queues that ``takes_queue`` takes."""
+        """What is not ``found``, of the queues that ``takes_queue`` takes. All units of ``found`` say one place."""
+        self._says_places = False
         for name in sorted(found.keys() | self._old_names()):
             if takes_queue(*name) and not is_light(name[0]):
                 self._compare(*name, found.get(name))
@@ -167,7 +168,7 @@ class QueueAccount:
         account, first_lost = self._account, len(self._account.messages)
         lows = [slots.first for slots in (old, new) if slots is not None and slots.end > slots.first]
         low, high = min(lows, default=0), max(old.end, new.end if new is not None else 0)
-        state = _QueueState(topic, queue_id, new.end if new is not None else 0)
+        state = _QueueState(topic, queue_id, new.end if new is not None else 0, DoubtfulUnits(old))
         for begin in range(low, high, _UNITS_AT_ONCE):
             end = min(begin + _UNITS_AT_ONCE, high)
             raw_old = old.units(begin, end)
@@ -176,16 +177,17 @@ class QueueAccount:
         lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
         if lost_behind:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
-        for (base, begin, stop), reason in joined(old.unreadable):
-            path = old.directory / offset_name(base)
-            account.not_compared.append(NotCompared(path, f"bytes {begin} to {stop} cannot be read: {reason}"))
+        account.not_compared += state.doubtful.found(state.first, state.last, is_closed=self._is_closed)
 
     def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
         """Some slots of a queue, of the old one and the new one."""
         stays = new.is_real & (new.phy_offsets < self._extent.end)
         if stays.any():
             state.last = first + int(np.flatnonzero(stays)[-1]) + 1
+            state.first = first + int(np.flatnonzero(stays)[0]) if state.first < 0 else state.first
         has = stays & ~self._lost.has(new.phy_offsets)
+        is_other = has & old.is_real & (old.phy_offsets != new.phy_offsets) & self._says_places
+        state.doubtful.see(first, ~old.is_real & ~old.is_blank, is_other)
         if has.all():
             state.has_message = True
             return
@@ -243,13 +245,15 @@ class QueueAccount:
 class _QueueState:
     """What is known of a queue up to some slot.
 
-    The new queue ends at ``end``, and the part of it that stays at ``last``.
+    The new queue ends at ``end``, and the part of it that stays at ``last``; its first message is at ``first``.
     """
 
     topic: str
     queue_id: int
     end: int
+    doubtful: DoubtfulUnits
     has_message: bool = False
+    first: int = -1
     last: int = 0
 
 
