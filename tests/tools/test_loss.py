@@ -254,6 +254,20 @@ def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: Know
 # Recovery
 
 
+@pytest.mark.parametrize(("copied", "over"), [(1, 2), (2, 1), (-2, -1), (-1, -2), (-3, -1)])
+@pytest.mark.parametrize("how", ["copied", "swapped"])
+def test_the_plan_of_a_recovery_is_the_recovery_also_of_copied_and_swapped_log_files(
+    how: str, copied: int, over: int, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    source, target = store.log_files[copied], store.log_files[over]
+    raw, was = source.read_bytes(), target.read_bytes()
+    target.write_bytes(raw)
+    if how == "swapped":
+        source.write_bytes(was)
+    plan, done = recovered(store, capsysbinary, "--dry-run"), recovered(store, capsysbinary)
+    assert {key for key in plan if plan[key] != done[key]} <= {"dryRun", "stepsMs", "totalMs"}
+
+
 def recovered(
     store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes], *options: str, code: int = 0
 ) -> dict[str, Any]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from gantrymq.format.record import CheckCRC
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.log_passes import dispatched, forward_scanner, unjudged
 from gantrymq.store.opening import StoreParts, load_index
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.record_scan import RecordScan, check_code
 from gantrymq.store.recovery import RecoveryReport, index_begin
 
 
@@ -62,17 +60,18 @@ class RecoveredIndex:
             return index
         begin = index_begin(report, index, dropped, log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
-        start = max(begin - begin % log.file_size, log.min_offset)
-        scanner = LogScanner(log, start, log.max_offset, RecordScan(check_code(CheckCRC.OFF)))
-        while True:
+        first = max(begin - begin % log.file_size, log.min_offset)
+        for batch in unjudged(log, parts.config, first, report.start_offset, lambda _done, _total: None):
+            dispatcher.dispatch(batch, None)
+        start = max(report.start_offset, log.min_offset)
+        with forward_scanner(log, parts.config, start, log.max_offset) as scanner:
             for batch in scanner:
-                dispatcher.dispatch(batch, None)
-            if (failure := dispatcher.disk_full()) is not None:
-                raise failure
-            if scanner.stop is None or not scanner.skip_file():
-                report.index_entries_added = dispatcher.added
-                index.end_rewriting()
-                return index
+                dispatcher.dispatch(dispatched(batch, parts.config, parts.checkpoint.page), None)
+        if (failure := dispatcher.disk_full()) is not None:
+            raise failure
+        report.index_entries_added = dispatcher.added
+        index.end_rewriting()
+        return index
 
     def close(self) -> None:
         """Close the files."""

@@ -21,13 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
 from gantrymq.fs.api import FileSystem
-from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
@@ -36,14 +33,12 @@ from gantrymq.store.group_offsets import GroupAhead, end_in, groups_ahead, read_
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.log_passes import dispatched, forward_scanner, recovery_check, unjudged
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, DigestScan, Scan, check_code
 from gantrymq.store.recover_start import FirstRecord, StartRule
-from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.store.torn import first_torn
 
 Progress = Callable[[str, int, int], None]
@@ -177,16 +172,7 @@ class Recovery:
         """Whether the search for the start file ends after some files, vouched for or not."""
         return self.config.commit_log_recover_max_num > 0
 
-    @property
-    def _check(self) -> CheckCRC:
-        if not self.config.check_crc_on_recover:
-            return CheckCRC.OFF
-        return CheckCRC.WHOLE_RECORD if self.config.force_verify_prop_crc else CheckCRC.BODY
-
     # The log
-
-    def _scan(self, check: CheckCRC, sets: int = SETS) -> Scan:
-        return DigestScan(check_code(check), self.config.delay_levels_ms, LARGE_BATCH_RECORDS, sets)
 
     def _recover_log(self, report: RecoveryReport) -> int:
         """Read forward from the start file; returns the end of the log."""
@@ -250,7 +236,7 @@ class Recovery:
         return self._record_in(file, 0)
 
     def _record_in(self, file: MappedFile, position: int) -> FirstRecord | None:
-        layout = self.log.check(file.file_from_offset + position, self._check)
+        layout = self.log.check(file.file_from_offset + position, recovery_check(self.config))
         if not isinstance(layout, Layout):
             return None
         message = decode_record(file.array.data, position, layout)
@@ -259,14 +245,13 @@ class Recovery:
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
         stray = None
-        with ScanAhead(lambda: self._scan(self._check, sets=1)) as ahead, IndexBeside(self.index_dispatcher) as index:
-            scanner = LogScanner(self.log, start, None, self._scan(self._check), ahead)
+        with forward_scanner(self.log, self.config, start) as scanner, IndexBeside(self.index_dispatcher) as index:
             for batch in scanner:
                 right = self._leading_right(batch)
-                confirmed = self._confirmed(right).without_copied()
-                if confirmed.count:
-                    index.dispatch(confirmed)
-                    self.queue_dispatcher.dispatch(confirmed, fill_gaps=fill_gaps)
+                own = dispatched(right, self.config, self.checkpoint.page)
+                if own.count:
+                    index.dispatch(own)
+                    self.queue_dispatcher.dispatch(own, fill_gaps=fill_gaps)
                 if right.count < batch.count:
                     stray = right.end_offset if right.count else batch.start_offset
                     break
@@ -280,24 +265,16 @@ class Recovery:
     def _leading_right(self, batch: RecordBatch) -> RecordBatch:
         """The records up to the first that is torn or, with checkCommitLogOffsetOnRecover, says it lies elsewhere."""
         count = batch.count
-        if not self.last_exit_ok and self._check is not CheckCRC.OFF:
+        if not self.last_exit_ok and recovery_check(self.config) is not CheckCRC.OFF:
             count = first_torn(batch)
         if self.config.check_commit_log_offset_on_recover:
             assert batch.digest is not None, "recovery's scans tell where records say they lie"
             count = min(count, batch.digest.placed)
         return batch.head(count)
 
-    def _confirmed(self, batch: RecordBatch) -> RecordBatch:
-        """With duplicationEnable only what is confirmed is dispatched."""
-        if not self.config.duplication_enable:
-            return batch
-        ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
-        count = int(np.searchsorted(ends, self.checkpoint.page.confirm_phy_offset, side="right"))
-        return batch.head(count)
-
     def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
         """Put what the queues miss of [begin, end)."""
-        for batch in self._unjudged(begin, end):
+        for batch in unjudged(self.log, self.config, begin, end, self._report_progress):
             self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
 
     def _begin_index(self, report: RecoveryReport, start: int) -> None:
@@ -307,26 +284,13 @@ class Recovery:
         begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
         self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
         with IndexBeside(self.index_dispatcher) as index:
-            for batch in self._unjudged(begin - begin % self.log.file_size, start):
+            first = begin - begin % self.log.file_size
+            for batch in unjudged(self.log, self.config, first, start, self._report_progress):
                 index.dispatch(batch)
 
     def _end_index(self) -> None:
         if self.index_dispatcher is not None:
             self.index_dispatcher.index.end_rewriting()
-
-    def _unjudged(self, begin: int, end: int) -> Iterator[RecordBatch]:
-        """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
-        if begin >= end:
-            return
-        with ScanAhead(lambda: self._scan(CheckCRC.OFF, sets=1)) as ahead:
-            scanner = LogScanner(self.log, begin, end, self._scan(CheckCRC.OFF), ahead)
-            while True:
-                for batch in scanner:
-                    if (own := batch.without_copied()).count:
-                        yield own
-                    self._report_progress(batch.end_offset - begin, end - begin)
-                if scanner.stop is None or not scanner.skip_file():
-                    return
 
     def _report_progress(self, done: int, total: int) -> None:
         if self.progress is not None:
