@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import DiskError as DiskError
     from gantrymq.errors import DiskFullError as DiskFullError
     from gantrymq.errors import GantrymqError as GantrymqError
+    from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
     from gantrymq.errors import MissingFileError as MissingFileError
     from gantrymq.errors import MissingLogError as MissingLogError
     from gantrymq.errors import MQBrokerError as MQBrokerError
@@ -153,6 +154,7 @@ _PUBLIC = {
         "GantrymqError",
         "MQBrokerError",
         "MQClientError",
+        "MisfiledQueueError",
         "MissingFileError",
         "MissingLogError",
         "NoRouteError",
@@ -230,6 +232,7 @@ __all__ = [
     "MessageQueue",
     "MessageStore",
     "MessageStoreConfig",
+    "MisfiledQueueError",
     "MissingFileError",
     "MissingLogError",
     "NoRouteError",

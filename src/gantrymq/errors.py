@@ -84,6 +84,10 @@ class MissingFileError(StoreError):
         self.count, self.begin, self.end = count, begin, end
 
 
+class MisfiledQueueError(StoreError):
+    """A file of a consume queue holds the entries of another one; to open the store would deliver its messages."""
+
+
 class MissingLogError(StoreError):
     """Files of the commit log are missing that the rest of the store knows of; ``path`` is the first of them.
 

@@ -24,7 +24,7 @@ REPORT_FIELDS = (
     "store dryRun lastExitOk rule startOffset queuesMaxPhyOffset minPhyOffset maxPhyOffset stopReason cutBytes "
     "removedFiles queueUnitsCut queueUnitsAdded queuesDestroyed indexFilesDropped indexEntriesAdded "
     "scannedBytes lost lostMessages repaired shortQueues filledSlots expiredMessages notCompared consumersAhead "
-    "stepsMs totalMs"
+    "misfiledQueues stepsMs totalMs"
 ).split()
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 

@@ -80,7 +80,7 @@ def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     line = done.lines[0]
     assert list(line) == [
         *("store", "out", "engine", "format", "messages", "files", "fileBytes", "topics", "missingTopics"),
-        *("lost", "undecodable", "lostMessages", "repaired", "notCompared"),
+        *("lost", "undecodable", "lostMessages", "repaired", "notCompared", "misfiledQueues"),
     ]
     files = list((tmp_path / "out").rglob("*.jsonl"))
     assert sum(len(path.read_bytes().splitlines()) for path in files) == line["messages"] == line["topics"]["NormalVis"]

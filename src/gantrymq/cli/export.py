@@ -180,6 +180,7 @@ def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: Exp
         "lostMessages": account["lostMessages"],
         "repaired": account["repaired"],
         "notCompared": account["notCompared"],
+        "misfiledQueues": account["misfiledQueues"],
     }
 
 

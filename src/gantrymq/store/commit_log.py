@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from gantrymq.errors import DiskError
 from gantrymq.format import record
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.record import CheckCRC, Layout, RecordStop
@@ -125,6 +126,14 @@ class CommitLog:
         """The topic of the message at ``offset``, and where it ends; None where there is none."""
         message = self.read(offset)
         return (message.topic, offset + message.size_bytes) if message is not None else None
+
+    def slot_at(self, offset: int, size: int) -> tuple[str, int, int] | None:
+        """(topic, queue id, queue offset) of the record of ``size`` bytes at ``offset``; None without one."""
+        try:
+            message = self.read(offset, size)
+        except DiskError:
+            return None
+        return (message.topic, message.queue_id, message.queue_offset) if message is not None else None
 
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a queue's unit points to the record that it should."""

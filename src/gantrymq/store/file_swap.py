@@ -42,6 +42,14 @@ class FileSwap:
             for queue in self._fs.scan(source / topic.name):
                 self.add(source / topic.name / queue.name, target / topic.name / queue.name)
 
+    def remove_unless_added(self, source: Path, target: Path) -> None:
+        """No file of ``target`` is to stay, and where nothing else is in it the directory is not, either.
+
+        ``source`` is a name that nothing has. Where new files are to come into ``target`` nothing is to be done.
+        """
+        if target not in [added for _, added, _ in self.moves]:
+            self.add(source, target)
+
     def run(self) -> int:
         """Move; returns how many old files are gone whose names are not taken again."""
         gone = sum(self._move(source, target, names) for source, target, names in self.moves)
@@ -60,6 +68,9 @@ class FileSwap:
             self._fs.sync_directory(target)
         for name in left:
             self._fs.rename(source / name, target / name)
+        if not names:
+            self._fs.remove_directory(target)
+            self._fs.remove_directory(target.parent)
         return len(set(old) - set(names))
 
     def _files(self, directory: Path) -> list[str]:

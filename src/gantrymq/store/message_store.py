@@ -38,7 +38,7 @@ from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.missing_log import require_whole_log
-from gantrymq.store.opening import load_index, load_parts
+from gantrymq.store.opening import load_index, load_parts, require_own_queues
 from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_lock import PutLock
@@ -134,9 +134,9 @@ class MessageStore(WritingStore):
         old is deleted and what was delayed is delivered while the store is open. With ``accepts_missing_end`` a store
         is opened of whose log the newest files are missing: what leads there is cut, and the caller says so.
 
-        Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, WrongFileSizeError,
-        AmbiguousGeometryError, StorePermissionError, DiskFullError. After any but the last the store is as it was;
-        after that it is one that a kill has left.
+        Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, MisfiledQueueError,
+        WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, DiskFullError. After any but the last the
+        store is as it was; after that it is one that a kill has left.
         """
         path = Path(path)
         files = fs or RealFileSystem()
@@ -173,6 +173,7 @@ class MessageStore(WritingStore):
             fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
+        require_own_queues(fs, paths, parts.log)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = (
             load_index(fs, paths, parts, given, streams=True) if config.message_index_enable else (None, [])

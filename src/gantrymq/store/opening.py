@@ -21,6 +21,7 @@ from gantrymq.store.geometry import find_file_sizes, find_index_geometry
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_owner import misfiled_queues
 
 
 @dataclass(slots=True)
@@ -64,6 +65,12 @@ def load_parts(
     queues.load()
     deleted = DeletedTopics(fs, paths, log.topic_and_end, log.min_offset)
     return StoreParts(config, last_exit_ok, log, queues, checkpoint, deleted)
+
+
+def require_own_queues(fs: FileSystem, paths: StorePaths, log: CommitLog) -> None:
+    """Raise MisfiledQueueError where a file of a consume queue holds the entries of another queue."""
+    for _, error in misfiled_queues(fs, paths, log.slot_at, log.min_offset, log.max_offset):
+        raise error
 
 
 def load_index(

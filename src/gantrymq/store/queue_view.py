@@ -15,6 +15,7 @@ from gantrymq.store.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_owner import SlotAt, misfiled_queues
 
 
 def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int) -> tuple[list[StoreError], int]:
@@ -38,6 +39,28 @@ def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int)
                 if later.offset >= file.offset:
                     fs.remove(later.path)
             break
+    return problems, begin
+
+
+def cut_misfiled_queues(
+    fs: OverlayFileSystem, paths: StorePaths, slot_at: SlotAt, log_begin: int, log_end: int
+) -> tuple[list[StoreError], int]:
+    """Take the files from the first one on that is of another queue out of the view; returns as cut_damaged_queues.
+
+    A directory of which nothing is left goes, too: its name is that of no queue, or the log makes it again.
+    """
+    problems: list[StoreError] = []
+    begin = 1 << 62
+    for judged, error in list(misfiled_queues(fs, paths, slot_at, log_begin, log_end)):
+        problems.append(error)
+        directory = judged.file.path.parent
+        files = offset_files(fs, [directory])
+        kept = [file for file in files if file.offset < judged.file.offset]
+        begin = min(begin, _last_phy_offset(fs, kept))
+        for file in files[len(kept) :]:
+            fs.remove(file.path)
+        fs.remove_directory(directory)
+        fs.remove_directory(directory.parent)
     return problems, begin
 
 

@@ -33,7 +33,7 @@ from gantrymq.store.missing_log import log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.queue_view import cut_damaged_queues, damaged_ext_files
+from gantrymq.store.queue_view import cut_damaged_queues, cut_misfiled_queues, damaged_ext_files
 from gantrymq.store.reading import ReadingStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovered_index import RecoveredIndex
@@ -97,6 +97,10 @@ class StoreReader(ReadingStore):
             damaged, queues_from = cut_damaged_queues(self._fs, paths, sizes.mapped_file_size_consume_queue)
             self.problems += damaged
             self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
+        if not self._shows_queues_alone and (begin := self._without_misfiled_queues()) is not None:
+            queues_from = begin if queues_from is None else min(begin, queues_from)
+            self._parts.close()
+            self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
         parts = self._parts
         end_short_files(parts.log, self.problems)
         dispatcher = QueueDispatcher(
@@ -119,6 +123,13 @@ class StoreReader(ReadingStore):
             queues_from=queues_from,
         )
         self.recovery: RecoveryReport = recovery.run()
+
+    def _without_misfiled_queues(self) -> int | None:
+        """Take what is of other queues out of the view; from which record on the log must be read, None where not."""
+        log = self._parts.log
+        errors, begin = cut_misfiled_queues(self._fs, self._paths, log.slot_at, log.min_offset, log.max_offset)
+        self.problems += errors
+        return begin if errors else None
 
     @classmethod
     def open(

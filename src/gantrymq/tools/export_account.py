@@ -30,6 +30,7 @@ from gantrymq.tools.queue_files import QueueFiles, as_units
 from gantrymq.tools.queue_runs import QueueChoice, QueueName, QueueRun, choose
 from gantrymq.tools.record_claims import RecordClaim, claims_at
 from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.records_elsewhere import RecordsElsewhere
 
 _CRC = "crc"
 _MOST_MISNAMED = 64  # neighbours in a queue: more are no flipped bits
@@ -58,6 +59,7 @@ def _unit_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: in
         return -1, 0
     size = plan.config.mapped_file_size_consume_queue
     base = queue_offset * UNIT_SIZE // size * size
+    fs = plan.queues_of(fs)
     files = QueueFiles(fs, plan.paths.consume_queue / name[0] / str(name[1]), *name, size, {base: size})
     unit = as_units(files.units(queue_offset, queue_offset + 1))[0]
     return (int(unit["phy_offset"]), int(unit["size"])) if unit["size"] > 0 else (-1, 0)
@@ -136,9 +138,10 @@ def account_of(
             ranges += missing_end(fs, plan.paths, plan.config, extent, account)
         account.ranges = sorted(_of_wanted_topics(lookup, plan, ranges), key=lambda one: one.start)
         account.repaired = list(_renamed(lookup, true_queues))
+    account.misfiled = plan.filed.misfiled if plan.filed is not None else []
     for name, choice in choices.items():
         account.repaired += _repaired(name, choice)
-        if choice.only is not None and not fs.exists(plan.paths.consume_queue / name[0] / str(name[1])):
+        if choice.only is not None and not plan.queues_of(fs).exists(plan.paths.consume_queue / name[0] / str(name[1])):
             account.repaired.append(_repair(name, choice.only, choice.only.begin, _UNKNOWN_QUEUE))
     return account
 
@@ -169,9 +172,23 @@ def _skipped(plan: ExportPlan) -> Iterator[LostRange]:
 def _compared(
     fs: FileSystem, plan: ExportPlan, extent: LogExtent, choices: Mapping[QueueName, QueueChoice]
 ) -> LossAccount:
-    account = QueueAccount(fs, plan.paths, plan.config.mapped_file_size_consume_queue, extent)
+    def old_place(topic: str, queue_id: int, queue_offset: int) -> int:
+        return _place_of(fs, plan, (topic, queue_id), queue_offset)
+
+    def has(queue: QueueName, queue_offset: int) -> bool:
+        return queue in choices and choices[queue].covered.is_covered(queue_offset)
+
+    def stands(queue: QueueName, queue_offset: int, place: int) -> bool:
+        return has(queue, queue_offset) and choices[queue].takes(queue_offset, place)
+
+    if plan.filed is not None:
+        plan.filed.look_for_foreign(extent)
     slots = {name: FoundSlots(choice, extent.end - 1) for name, choice in choices.items()}
-    return account.compare_slots(slots, plan.selection.takes_queue)
+    with closing(_lookup(fs, plan.log)) as lookup:
+        elsewhere = RecordsElsewhere(lookup, stands, has, old_place)
+        size = plan.config.mapped_file_size_consume_queue
+        account = QueueAccount(plan.queues_of(fs), plan.paths, size, extent, elsewhere)
+        return account.compare_slots(slots, plan.selection.takes_queue)
 
 
 def _lookup(fs: FileSystem, files: Sequence[LogFile]) -> RecordLookup:

@@ -26,6 +26,7 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.tools.filed_queues import FiledQueues, filed
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_places import placed_files
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
@@ -85,6 +86,7 @@ class ExportPlan:
     Records of topics in front of their place in ``deleted_ends`` are deleted. ``begins`` are the places of the records
     of offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count;
     ``true_queues`` of records, by their place, which queue they are of, whatever they say.
+    ``filed`` knows of files of queues that should have other names.
     """
 
     paths: StorePaths
@@ -100,6 +102,11 @@ class ExportPlan:
     is_live: bool = False
     choices: dict[QueueName, QueueChoice] = field(default_factory=dict)
     true_queues: dict[int, QueueName] = field(default_factory=dict)
+    filed: FiledQueues | None = None
+
+    def queues_of(self, fs: FileSystem) -> FileSystem:
+        """``fs``, in which each file of a queue has the name that it should have."""
+        return filed(fs, self.filed.filed_as) if self.filed is not None else fs
 
     @property
     def has_end(self) -> bool:
@@ -135,7 +142,9 @@ def plan_export(
     lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
     try:
         deleted_ends = DeletedTopics(fs, paths, lookup.topic_and_end, files[0].base if files else 0).ends
-        queues = wanted_queues(fs, paths, config, selection)
+        filed_queues = FiledQueues(paths, files)
+        filed_queues.look(fs)
+        queues = wanted_queues(filed(fs, filed_queues.filed_as), paths, config, selection)
         begins = _begins(lookup, queues)
         low, high = _bounds(lookup, queues, begins, selection)
         wanted = [file for file in files if file.end > low and file.base < min(high, end)]
@@ -154,6 +163,7 @@ def plan_export(
         selection,
         decompress,
         is_live=end < _ENDLESS,
+        filed=filed_queues,
     )
 
 

@@ -154,6 +154,31 @@ class NotCompared:
         return {"path": str(StorePaths(store).name_of(self.path)), "reason": self.reason}
 
 
+@dataclass(frozen=True, slots=True)
+class MisfiledQueue:
+    """``files`` of the old queue's directory ``path`` hold entries of queue ``owner``, and count as its own.
+
+    ``owner`` is (topic, queue id). None: they lead to no record of this log, and are of another store.
+    """
+
+    path: Path
+    owner: tuple[str, int] | None
+    files: int
+
+    def as_json(self, store: Path) -> dict[str, Any]:
+        """The object that ``--json`` prints; the path is relative to the store."""
+        topic, queue_id = self.owner or (None, None)
+        path = str(StorePaths(store).name_of(self.path))
+        return {"path": path, "topic": topic, "queueId": queue_id, "files": self.files}
+
+    def as_text(self, store: Path) -> str:
+        """The same for people."""
+        path, files = StorePaths(store).name_of(self.path), f"{self.files} file{'s' * (self.files > 1)}"
+        if self.owner is None:
+            return f"{path}: {files} of entries that lead to no record of this log; perhaps of another store"
+        return f"{path}: {files} of entries of queue {self.owner[1]} of {self.owner[0]}, taken as its own"
+
+
 @dataclass(slots=True)
 class LossAccount:
     """Everything that a store said it had and the result does not have, and what was repaired.
@@ -172,6 +197,7 @@ class LossAccount:
     expired: list[FilledSlots] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     groups_ahead: list[GroupAhead] = field(default_factory=list)
+    misfiled: list[MisfiledQueue] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -181,7 +207,7 @@ class LossAccount:
     @property
     def is_compared(self) -> bool:
         """Whether no damaged file kept the tool from comparing: only then "lost nothing" is true."""
-        return not any(one.is_damage for one in self.not_compared)
+        return not any(one.is_damage for one in self.not_compared) and all(one.owner for one in self.misfiled)
 
     @property
     def message_count(self) -> int:
@@ -205,6 +231,7 @@ class LossAccount:
             "expiredMessages": [one.as_json() for one in self.expired],
             "notCompared": [one.as_json(store) for one in self.not_compared],
             "consumersAhead": [_group_json(one) for one in self.groups_ahead],
+            "misfiledQueues": [one.as_json(store) for one in self.misfiled],
         }
 
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
@@ -238,6 +265,7 @@ class LossAccount:
                 f"{one.name}, {one.topic}/{one.queue_id}: committed offset was {one.offset}, is {end}, the queue's end"
                 for one, end in self.groups_ahead
             ],
+            "misfiled": [one.as_text(store) for one in self.misfiled],
             "not compared": [f"{StorePaths(store).name_of(one.path)}: {one.reason}" for one in self.not_compared],
         }
         return [line for label, texts in kinds.items() for line in _shown(label, texts, most)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
@@ -15,6 +16,9 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.tools.log_claims import LogClaim, log_claims
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_account import LogExtent, QueueAccount, Suspect
+from gantrymq.tools.queue_files import ResultQueues, place_of_unit
+from gantrymq.tools.record_lookup import RecordLookup
+from gantrymq.tools.records_elsewhere import RecordsElsewhere
 
 
 def take_account(
@@ -24,14 +28,18 @@ def take_account(
     extent: LogExtent,
     log_end: int,
     roots: Sequence[StorePaths],
+    lookup: RecordLookup,
 ) -> tuple[LossAccount, list[Suspect]]:
     """What the store at ``old`` said it had and queues below ``roots``, made of the log in ``extent``, do not lead to.
 
-    ``config`` has the sizes of the old store's files. Whole records go up to ``log_end``; those behind the end of the
-    extent will not stay. ``ranges`` of the account are those of the extent, and what is missing behind its end.
-    The suspects are units that lead to a whole record, which is not at their offset.
+    ``config`` has the sizes of the old store's files, and ``lookup`` reads the log. Whole records go up to ``log_end``;
+    those behind the end of the extent will not stay. ``ranges`` of the account are those of the extent, and what is
+    missing behind its end. The suspects are units that lead to a whole record, which is not at their offset.
     """
-    queues = QueueAccount(fs, old, config.mapped_file_size_consume_queue, extent)
+    size = config.mapped_file_size_consume_queue
+    result = ResultQueues(fs, roots, size)
+    elsewhere = RecordsElsewhere(lookup, result.stands, result.has, partial(place_of_unit, fs, old.consume_queue, size))
+    queues = QueueAccount(fs, old, size, extent, elsewhere)
     account = queues.compare(roots)
     account.ranges = list(extent.lost)
     if extent.end < log_end:

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
+from gantrymq.store.queue_owner import QueueName, is_one_damage
 from gantrymq.tools.queue_account import LostPlaces, Suspect
 from gantrymq.tools.queue_files import QueueFiles, as_units
 from gantrymq.tools.record_claims import claims_at
 from gantrymq.tools.record_lookup import RecordLookup
 
-QueueName = tuple[str, int]
 _MOST_HOLES = 100_000
 _END_OF_LOG = 1 << 62
 
@@ -147,11 +147,3 @@ def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
     single = np.flatnonzero(~real & before & after)[:_MOST_HOLES].tolist()
     holes = [(files.first + row, int(places[row - 1]) if row else -1, int(places[row + 1])) for row in single]
     return [*holes, (files.end, int(places[-1]) if real[-1] else _END_OF_LOG, _END_OF_LOG)]
-
-
-def is_one_damage(said: QueueName, name: QueueName) -> bool:
-    """Whether two queues differ in one bit of the queue id, or in one character of the topic."""
-    if said[0] == name[0]:
-        return (said[1] ^ name[1]).bit_count() == 1
-    is_alike = said[1] == name[1] and len(said[0]) == len(name[0])
-    return is_alike and sum(a != b for a, b in zip(said[0], name[0], strict=True)) == 1

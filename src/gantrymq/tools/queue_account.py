@@ -30,6 +30,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.tools.doubtful_units import DoubtfulUnits
 from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, ShortQueue
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.records_elsewhere import RecordsElsewhere
 
 _UNITS_AT_ONCE = 1 << 18
 _LARGEST_RECORD = 128 << 20
@@ -121,13 +122,24 @@ class LostPlaces:
 
 
 class QueueAccount:
-    """Compares the queues of the store at ``old`` with those of a result. Use :meth:`compare` once."""
+    """Compares the queues of the store at ``old`` with those of a result. Use :meth:`compare` once.
 
-    def __init__(self, fs: FileSystem, old: StorePaths, queue_file_size: int, extent: LogExtent) -> None:
+    Units that lead to records which are ``elsewhere`` in the result are no witnesses.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        old: StorePaths,
+        queue_file_size: int,
+        extent: LogExtent,
+        elsewhere: RecordsElsewhere | None = None,
+    ) -> None:
         self._fs = fs
         self._old = old
         self._file_size = queue_file_size
         self._extent = extent
+        self._elsewhere = elsewhere
         self._lost = LostPlaces(extent.lost)
         self._account = LossAccount()
         self._is_closed, self._says_places = not fs.exists(old.abort), True
@@ -195,6 +207,11 @@ class QueueAccount:
         state.has_message = bool(seen[-1])
         slots = np.arange(first, first + len(has))
         witness = np.where(old.is_real, old.phy_offsets, -1)
+        in_log = ~has & old.is_real & (witness >= self._extent.begin) & (witness < self._extent.end)
+        rows = np.flatnonzero(in_log & ~self._lost.has(witness))
+        if self._elsewhere is not None and len(rows):
+            rows = rows[self._elsewhere.which((state.topic, state.queue_id), slots[rows], witness[rows])]
+            old.is_real[rows], witness[rows] = False, -1
         is_unasked = ~has & old.is_real & (witness >= self._extent.limit)
         is_expired = ~has & old.is_real & (witness < self._extent.begin) & (not self._extent.begins_too_late)
         named = ~has & old.is_real & ~is_expired & ~is_unasked

@@ -5,7 +5,7 @@ Thread rule: belongs to one thread. No file stays open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -19,6 +19,8 @@ from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import is_topic_name, queue_id_of, scan_topic
 from gantrymq.tools.bad_pages import ask_twice, cause_of, read_by_pages
 
@@ -162,6 +164,39 @@ def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
 def begin_of(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int) -> int:
     """Where unit 0 of a queue below ``directory`` points; 0 where it has none. It takes one look, at one file."""
     return QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {0: file_size}).begin
+
+
+def place_of_unit(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Where a unit of a queue below ``directory`` leads; -1 where there is none."""
+    if not is_topic_storable(topic) or min(queue_id, queue_offset) < 0:
+        return -1
+    base = queue_offset * UNIT_SIZE // file_size * file_size
+    files = QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {base: file_size})
+    entry = decode_entry(files.units(queue_offset, queue_offset + 1).tobytes())
+    return entry.phy_offset if 0 < entry.size_bytes < BLANK_UNIT_SIZE else -1
+
+
+class ResultQueues:
+    """The queues below ``roots``, each of which is below one of them at most, slot by slot."""
+
+    def __init__(self, fs: FileSystem, roots: Sequence[StorePaths], file_size: int) -> None:
+        self._fs = fs
+        self._roots = roots
+        self._file_size = file_size
+
+    def stands(self, queue: tuple[str, int], queue_offset: int, phy_offset: int) -> bool:
+        """Whether the unit of a slot leads to this place."""
+        return phy_offset >= 0 and self._place(queue, queue_offset) == phy_offset
+
+    def has(self, queue: tuple[str, int], queue_offset: int) -> bool:
+        """Whether a slot leads to any message."""
+        return self._place(queue, queue_offset) >= 0
+
+    def _place(self, queue: tuple[str, int], queue_offset: int) -> int:
+        places = (
+            place_of_unit(self._fs, root.consume_queue, self._file_size, *queue, queue_offset) for root in self._roots
+        )
+        return max(places, default=-1)
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:

@@ -113,6 +113,12 @@ class QueueChoice:
         is_older = any(run.phy_offset < self.begin for run in runs)
         return not (is_older or self.dropped or self.renumbered)
 
+    def takes(self, queue_offset: int, place: int) -> bool:
+        """Whether the record at a place, which says this offset, counts as that."""
+        offsets = np.array([queue_offset], np.int64)
+        keep = self.apply(offsets, np.array([place], np.int64))
+        return self.only is None and bool(keep[0]) and int(offsets[0]) == queue_offset
+
     def apply(self, offsets: Int64s, places: Int64s) -> Bools:
         """Which records of the queue count; ``offsets``, which they say, become what is true."""
         keep: Bools = places >= self.begin

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.broken_blanks import forget_broken_blanks
+from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
@@ -91,6 +92,7 @@ class RebuildReport:
     removed_files: int = 0
     account: LossAccount = field(default_factory=LossAccount)
     renumbered: list[Renumbered] = field(default_factory=list)
+    filed_as: FiledAs = field(default_factory=dict)
     steps_ms: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -105,6 +107,7 @@ class BuildOrder:
 
     ``old`` is the store whose queues are asked where they began. ``deleted_ends`` says, by topic, in front of which
     offset of the log all its records are deleted. The records at the places in ``left_out`` enter no queue.
+    Files of old queues in ``filed_as`` should have other names.
     """
 
     files: list[LogFile]
@@ -115,10 +118,12 @@ class BuildOrder:
     index: bool
     deleted_ends: Mapping[str, int]
     left_out: frozenset[int] = frozenset()
+    filed_as: FiledAs = field(default_factory=dict)
 
     def begin_of(self, fs: FileSystem) -> BeginOf:
         """What knows where the old queues began."""
-        return partial(begin_of, fs, self.old.consume_queue, self.config.mapped_file_size_consume_queue)
+        fs, size = filed(fs, self.filed_as), self.config.mapped_file_size_consume_queue
+        return partial(begin_of, fs, self.old.consume_queue, size)
 
 
 @dataclass(slots=True)
@@ -241,6 +246,7 @@ class _Rebuild:
         self._correct = salvaged.correct if salvaged is not None else None
         self._clock = SystemClock()
         self._files_end = 0
+        self._queues = FiledQueues(self._old, ())
 
     def run(self) -> None:
         report = self._report
@@ -267,11 +273,11 @@ class _Rebuild:
             raise
 
     def _deleted_ends(self, files: list[LogFile]) -> Mapping[str, int]:
-        lookup = RecordLookup(self._fs, lambda at: next((file for file in files if file.base <= at < file.end), None))
-        try:
+        with closing(self._lookup(files)) as lookup:
             return DeletedTopics(self._fs, self._paths, lookup.topic_and_end, files[0].base).ends
-        finally:
-            lookup.close()
+
+    def _lookup(self, files: list[LogFile]) -> RecordLookup:
+        return RecordLookup(self._fs, lambda at: next((file for file in files if file.base <= at < file.end), None))
 
     def _rebuild(self, order: BuildOrder) -> None:
         report = self._report
@@ -289,12 +295,17 @@ class _Rebuild:
 
     def _built(self, order: BuildOrder) -> Built:
         """Build, and where records would enter queues that they are not of, build once more without them."""
-        refiling = Refiling(self._fs, self._old, order.config, order.files)
+        self._queues = FiledQueues(self._old, order.files)
+        if order.queues:
+            self._queues.look(self._fs)
+        order = replace(order, filed_as=self._queues.filed_as)
+        fs = filed(self._fs, self._queues.filed_as)
+        refiling = Refiling(fs, self._old, order.config, order.files)
         for _ in range(_MOST_ROUNDS):
             built = self._build(self._fs, replace(order, left_out=refiling.left_out), self._progress)
             if order.queues:
                 built.queue_units += refiling.put_back(built.roots, built.found.end_offset)
-                built.queue_units += keep_given_out(self._fs, self._paths, built.roots, order.config, built.found)
+                built.queue_units += keep_given_out(fs, self._paths, built.roots, order.config, built.found)
             account, suspects = self._account(order, built)
             misplaced = [*built.found.misplaced, *self._misplaced]
             has_found = order.queues and not (account.is_empty and not account.filled and not built.passed_over)
@@ -305,6 +316,8 @@ class _Rebuild:
             self._ready.clear()
             self._fs.make_directory(self._work.root)
         refiling.tell(account)
+        account.misfiled = self._queues.misfiled
+        self._report.filed_as = self._queues.filed_as
         self._report.account = account
         return built
 
@@ -338,11 +351,14 @@ class _Rebuild:
         begin = min([found.min_offset, *(one.start for one in self._lost)])
         is_young = is_younger_than_retention(self._fs, order.files, order.config, self._clock)
         extent = LogExtent(begin, found.end_offset, lost, begins_too_late=is_young)
+        self._queues.look_for_foreign(extent)
         cut = self._next_cut(order, built)
         if cut is not None:
             text = f"behind the damage at {cut}, where the next start cuts the log; store salvage keeps it"
             extent = replace(extent, end=cut, behind=text)
-        account, suspects = take_account(self._fs, self._old, order.config, extent, found.end_offset, roots)
+        fs = filed(self._fs, self._queues.filed_as)
+        with closing(self._lookup(order.files)) as lookup:
+            account, suspects = take_account(fs, self._old, order.config, extent, found.end_offset, roots, lookup)
         forget_broken_blanks(self._fs, self._log_files or order.files, account)
         account.repaired = [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
@@ -366,6 +382,8 @@ class _Rebuild:
             for root in built.roots:
                 swap.add_below(root.consume_queue, paths.consume_queue)
                 swap.add_below(root.consume_queue_ext, paths.consume_queue_ext)
+            for directory in self._queues.without_own_files() if self._old.root == paths.root else ():
+                swap.remove_unless_added(work.root / "none", directory)
             report.queue_files = swap.count
         if report.index_rebuilt:
             swap.add(work.index, paths.index)

@@ -17,16 +17,17 @@ import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue_owner import QueueName
 from gantrymq.store.queue_units import PassedOver
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
-from gantrymq.tools.misfiled import Candidate, Misfiled, QueueName, by_holes, by_old_units, candidates_in
+from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in
 from gantrymq.tools.queue_account import LostPlaces, Suspect
-from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
 from gantrymq.tools.record_lookup import RecordLookup
 
 
@@ -133,14 +134,8 @@ class Refiling:
 
     def _old_place(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Where a unit of the old queue leads; -1 where there is none."""
-        if not is_topic_storable(topic) or min(queue_id, queue_offset) < 0:
-            return -1
         size = self._config.mapped_file_size_consume_queue
-        base = queue_offset * UNIT_SIZE // size * size
-        directory = self._old.consume_queue / topic / str(queue_id)
-        files = QueueFiles(self._fs, directory, topic, queue_id, size, {base: size})
-        entry = decode_entry(files.units(queue_offset, queue_offset + 1).tobytes())
-        return entry.phy_offset if 0 < entry.size_bytes < BLANK_UNIT_SIZE else -1
+        return place_of_unit(self._fs, self._old.consume_queue, size, topic, queue_id, queue_offset)
 
     @staticmethod
     def _superseded(

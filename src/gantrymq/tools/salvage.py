@@ -28,6 +28,7 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
+from gantrymq.tools.filed_queues import filed
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_files import LogFile
@@ -146,8 +147,9 @@ class _Salvage:
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
-        self._keep_queues(sizes.mapped_file_size_consume_queue)
-        topics = {topic for topic, _, _ in queue_directories(self._fs, self._source.consume_queue)[0]}
+        old = filed(self._fs, rebuilt.filed_as)
+        self._keep_queues(old, sizes.mapped_file_size_consume_queue)
+        topics = {topic for topic, _, _ in queue_directories(old, self._source.consume_queue)[0]}
         ends = queue_ends(self._fs, self._target, sizes.mapped_file_size_consume_queue, topics)
         self._report.account.groups_ahead = set_groups_back(self._fs, self._target, ends)
         self._out.finish()
@@ -207,14 +209,14 @@ class _Salvage:
             self._write(self._target.config / entry.name, raw)
             self._report.config_files += 1
 
-    def _keep_queues(self, file_size: int) -> None:
-        """Take over the last files of queues that the log has no record of any more."""
-        found, _ = queue_directories(self._fs, self._source.consume_queue)
+    def _keep_queues(self, old: FileSystem, file_size: int) -> None:
+        """Take over the last files of queues, in ``old``, that the log has no record of any more."""
+        found, _ = queue_directories(old, self._source.consume_queue)
         for topic, queue_id, directory in found:
             target = self._target.consume_queue / topic / str(queue_id)
             if self._fs.scan(target):
                 continue
-            files = QueueFiles(self._fs, directory, topic, queue_id, file_size)
+            files = QueueFiles(old, directory, topic, queue_id, file_size)
             files.load()
             if files.end == files.first:
                 continue
