@@ -355,6 +355,71 @@ def many_names(target: Target) -> None:
             broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
 
 
+def heart_beat(client: str, groups: int, topics: int, first: int = 0) -> bytes:
+    """A heart-beat of consumers of that many groups, each with that many topics."""
+    subscriptions = [{"topic": f"t{number}"} for number in range(first, first + topics)]
+    consumers = [{"groupName": f"g{number}", "subscriptionDataSet": subscriptions} for number in range(groups)]
+    producers = [{"groupName": f"p{number}"} for number in range(groups)]
+    beat = {"clientID": client, "consumerDataSet": consumers, "producerDataSet": producers}
+    return frame(RequestCode.HEART_BEAT, {}, json.dumps(beat, separators=(",", ":")).encode())
+
+
+def keep_sending(target: Target, beats: Callable[[int, int], bytes], count: int) -> None:
+    """Send ``beats(connection, round)`` by ``count`` connections of the broker, and read what comes."""
+    ends = [Peer(target.broker).socket for _ in range(count)]
+    for turn in itertools.count():
+        for number, one in enumerate(ends):
+            try:
+                one.setblocking(True)
+                one.sendall(beats(number, turn))
+                one.setblocking(False)
+                with suppress(BlockingIOError):
+                    while one.recv(1 << 20):
+                        pass
+            except OSError:  # cut off
+                with suppress(OSError):
+                    ends[number] = Peer(target.broker).socket
+
+
+def changing_members(target: Target) -> None:
+    """60 connections in the same 1,000 groups, each of which changes what these subscribe to."""
+    keep_sending(target, lambda number, turn: heart_beat(f"c{number}", 1000, 1, number + turn), 60)
+
+
+def large_heart_beats(target: Target) -> None:
+    """40 connections with a group of 5,000 topics each."""
+    beats = [heart_beat(f"c{number}", 1, 5000) for number in range(40)]
+    keep_sending(target, lambda number, turn: beats[number], 40)
+
+
+def unanswered_questions(target: Target) -> None:
+    """Questions with a megabyte of body to a consumer who never answers."""
+    silent = Peer(target.broker)
+    silent.socket.sendall(heart_beat("silent", 1, 1))
+    fields = {"consumerGroup": "g0", "clientId": "silent", "jstackEnable": "false"}
+    question = frame(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, bytes(1 << 20))
+    ends: list[socket.socket] = []
+    while True:
+        with suppress(OSError):
+            ends.append(Peer(target.broker, 1).socket)
+            for _ in range(250):
+                ends[-1].sendall(question)
+        if len(ends) > 100:
+            ends.pop(0).close()
+
+
+def tiny_batches(target: Target) -> None:
+    """150,000 messages of one byte in a batch, by ten connections."""
+    batch = (struct.pack(">IIIiI", 23, 0, 0, 0, 1) + b"x\0\0") * 150_000
+    request = frame(RequestCode.SEND_BATCH_MESSAGE, send_fields("tiny") | {"m": "true"}, batch)
+    ends = [Peer(target.broker) for _ in range(10)]
+    while True:
+        for one in ends:
+            one.socket.sendall(request)
+        for one in ends:
+            one.receive()
+
+
 def crowd(target: Target) -> None:
     """Ten thousand connections, half of which say nothing and half begin a frame and never end it."""
     ends = []
@@ -407,7 +472,7 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         nothing, no_json, long_headers, many_fields, large_registrations, brokers_that_leave, large_bodies, held_pulls,
         unread_answers, unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd, revolving_door,
-        handshakes,
+        handshakes, changing_members, large_heart_beats, unanswered_questions, tiny_batches,
     )
 }  # fmt: skip
 

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection
-from gantrymq.remoting.transport.channel import MAX_ANSWERS_UNDER_WAY, Channel
+from gantrymq.remoting.transport import dispatcher
+from gantrymq.remoting.transport.channel import MAX_ANSWERS_UNDER_WAY, MAX_UNDER_WAY_BYTES, Channel
 from gantrymq.remoting.transport.client import RemotingClient, split_address
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.limited_log import INTERVAL_S, LINES, LimitedLog
@@ -52,6 +53,14 @@ def without_collections() -> Iterator[None]:
 
 def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
     return request.response(0, body=request.body)
+
+
+async def answers(reader: asyncio.StreamReader, count: int) -> list[int]:
+    """The codes of the next answers."""
+    connection, received = Connection(), list[RemotingCommand]()
+    while len(received) < count:
+        received += connection.receive(await reader.read(1 << 16))
+    return [one.code for one in received]
 
 
 class Served:
@@ -276,6 +285,83 @@ def test_answers_under_way_are_bounded_for_each_connection(run: Callable[[Scenar
             while len(answers) < count:
                 answers += connection.receive(await reader.read(1 << 16))
             writer.close()
+
+    run(scenario)
+
+
+def test_requests_that_wait_for_an_answer_are_bounded_in_bytes(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection is not read any more; and of all together, what is too much is SYSTEM_BUSY."""
+    monkeypatch.setattr(dispatcher, "MAX_UNDER_WAY_BYTES", 2 * MAX_UNDER_WAY_BYTES)
+
+    async def scenario() -> None:
+        open_gate, begun = asyncio.Event(), 0
+
+        async def later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            nonlocal begun
+            begun += 1
+            await open_gate.wait()
+            return request.response(0)
+
+        size_bytes, count = 1 << 20, 12
+        most = MAX_UNDER_WAY_BYTES // size_bytes
+        frames = encode_command(RemotingCommand(LATER, body=bytes(size_bytes))) * count
+        async with Served({LATER: later, ECHO: echo}) as served:
+            ends = [await served.connect() for _ in range(2)]
+            for _, writer in ends:
+                writer.write(frames)
+            while begun < 2 * most:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
+            assert begun == 2 * most
+            third = await served.connect()
+            third[1].write(encode_command(RemotingCommand(LATER, body=bytes(size_bytes))))
+            assert await answers(third[0], 1) == [ResponseCode.SYSTEM_BUSY]
+            third[1].write(encode_command(RemotingCommand(LATER, body=b"small")))
+            while begun == 2 * most:
+                await asyncio.sleep(0)
+            open_gate.set()
+            for reader, writer in ends:
+                assert await answers(reader, count) == [0] * count
+                writer.close()
+            assert await answers(third[0], 1) == [0]
+            third[1].close()
+            assert [one.buffered_bytes for one in served.server.channels] == [0] * len(served.server.channels)
+
+    run(scenario)
+
+
+def test_requests_that_take_long_wait_for_their_turn(run: Callable[[Scenario], None]) -> None:
+    """Single requests of many connections: after the first, one of them is answered in a turn, not one of each."""
+
+    async def scenario() -> None:
+        order: list[str] = []
+
+        def work(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            order.append(str(request.remark))
+            if request.remark == "long":
+                sum(range(300_000))
+            return request.response(0)
+
+        async with Served({ECHO: work}) as served:
+            ends, quick = [await served.connect() for _ in range(30)], await served.connect()
+            await served.channels(31)
+            slow = encode_command(RemotingCommand(ECHO, remark="long"))
+            for _ in range(2):
+                order.clear()
+                for _, writer in ends:
+                    writer.write(slow)
+                while not order:
+                    await asyncio.sleep(0)
+                quick[1].write(encode_command(RemotingCommand(ECHO, remark="quick")))
+                assert await answers(quick[0], 1) == [0]
+                before = order.index("quick")
+                for reader, _ in ends:
+                    assert await answers(reader, 1) == [0]
+            assert before < len(ends) // 2
+            for _, writer in (*ends, quick):
+                writer.close()
 
     run(scenario)
 

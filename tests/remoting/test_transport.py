@@ -588,11 +588,11 @@ def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> No
     """Whoever holds much for long goes first; a quick sender of as much stays."""
 
     async def scenario() -> None:
-        async with serving(limits=ServerLimits(max_partial_bytes=1 << 20)) as (server, address):
+        async with serving(limits=ServerLimits(max_partial_bytes=3 << 19)) as (server, address):
             frame = encode_command(RemotingCommand(ECHO, body=bytes(1 << 20)))
             trickling, quick = [await asyncio.open_connection(*split_address(address)) for _ in range(2)]
-            trickling[1].write(frame[: 700 << 10])
-            while sum(one.buffered_bytes for one in server.channels) < 700 << 10:
+            trickling[1].write(frame[: 900 << 10])
+            while sum(one.buffered_bytes for one in server.channels) < 900 << 10:
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.1)
             quick[1].write(frame[: 800 << 10])

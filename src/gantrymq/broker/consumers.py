@@ -7,21 +7,22 @@ Source: ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gantrymq.broker.clients import ClientChannel, Connected, forget_group, note_group
+from gantrymq.broker.clients import ClientChannel, Connected, Memberships, abort
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.bodies.client import ConsumerData, SubscriptionData
 
 MAX_SUBSCRIPTION_BYTES = 32 << 20  # of all groups together
+MAX_GROUP_BYTES = 2 << 20  # of one group: 5,000 topics
 _SUBSCRIPTION_BYTES, _TAG_BYTES = 400, 48
 BROADCASTING = "BROADCASTING"
 CLUSTERING = "CLUSTERING"
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
-# Told that the members of a group have changed: the group, and who is to know.
-MembersChanged = Callable[[str, list[ClientChannel]], None]
+# Told that the members of a group have changed.
+MembersChanged = Callable[[str], None]
 
 
 class ConsumerGroup:
@@ -83,14 +84,16 @@ class ConsumerManager:
     """Groups of consumers. ``members_changed`` is told where a group that shares its queues gains or loses a member.
 
     Consumers that pull without a heart-beat are kept apart (RocketMQ's compensation table): they have a subscription
-    and no channel.
+    and no channel. ``close`` ends a connection that takes too much, and is told why.
     """
 
-    def __init__(self, members_changed: MembersChanged = lambda _, __: None) -> None:
+    def __init__(
+        self, members_changed: MembersChanged = lambda _: None, close: Callable[[Connected, str], None] = abort
+    ) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._pulling: dict[str, ConsumerGroup] = {}
         self._topics: dict[str, set[str]] = {}
-        self._of_channel: dict[Connected, set[str]] = {}
+        self._members, self._close = Memberships(self.channel_closed, close), close
         self._held_bytes = self._pulling_bytes = 0
         self._members_changed = members_changed
 
@@ -130,10 +133,11 @@ class ConsumerManager:
         name = data.group_name
         group = self._groups.get(name)
         size_bytes = _size_bytes(data.subscription_data_set) if with_subscriptions else 0
-        if self._held_bytes - (group.size_bytes if group is not None else 0) + size_bytes > MAX_SUBSCRIPTION_BYTES:
-            raise RemotingError(f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, as many as may be")
+        if size_bytes:
+            self._make_room(name, size_bytes)
         if group is None or client.channel not in group.channels:
-            note_group(self._of_channel, client.channel, name)
+            self._members.add(client.channel, name)
+        group = self._groups.get(name)  # to make room, its other members may have had to go
         if group is None:
             group = self._groups[name] = ConsumerGroup(name)
         group.fingerprint = fingerprint
@@ -144,10 +148,10 @@ class ConsumerManager:
             self._forget(name, before - group.subscriptions.keys())
             self._held_bytes += size_bytes - group.size_bytes
             group.size_bytes = size_bytes
-        for topic in group.subscriptions:
-            self._topics.setdefault(topic, set()).add(name)
+            for topic in group.subscriptions.keys() - before:
+                self._topics.setdefault(topic, set()).add(name)
         if changed and notify and not group.is_broadcast:
-            self._members_changed(name, group.clients)
+            self._members_changed(name)
         return changed
 
     def unregister(self, name: str, channel: Connected, *, notify: bool = True) -> bool:
@@ -155,16 +159,22 @@ class ConsumerManager:
         group = self._groups.get(name)
         if group is None or group.channels.pop(channel, None) is None:
             return False
-        forget_group(self._of_channel, channel, name)
+        self._members.discard(channel, name)
         self._drop_if_empty(group)
         if notify and not group.is_broadcast:
-            self._members_changed(name, group.clients)
+            self._members_changed(name)
         return True
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""
-        for name in list(self._of_channel.get(channel, ())):
+        for _ in self.leave(channel):
+            pass
+
+    def leave(self, channel: Connected) -> Iterator[None]:
+        """The same, one group a step."""
+        for name in self._members.of(channel):
             self.unregister(name, channel)
+            yield
 
     def note_pull(self, name: str, model: str, subscription: SubscriptionData | None, now_ms: int) -> None:
         """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo).
@@ -202,6 +212,25 @@ class ConsumerManager:
             if not group.subscriptions:
                 del self._pulling[group.name]
 
+    def _make_room(self, name: str, size_bytes: int) -> None:
+        """Room for the subscriptions of a group: where there is none, the group that takes most has to go.
+
+        Raises RemotingError where that is this group itself.
+        """
+        group = self._groups.get(name)
+        own_bytes = group.size_bytes if group is not None else 0
+        if size_bytes > MAX_GROUP_BYTES:
+            raise RemotingError(f"the subscriptions of a group have {size_bytes} bytes, more than {MAX_GROUP_BYTES}")
+        while self._held_bytes - own_bytes + size_bytes > MAX_SUBSCRIPTION_BYTES:
+            largest = max(self._groups.values(), key=lambda one: one.size_bytes)
+            if largest is group or largest.size_bytes <= size_bytes:
+                raise RemotingError(
+                    f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, as many as may be"
+                )
+            for channel in list(largest.channels):
+                self._close(channel, f"subscriptions: those of group {largest.name} take the most memory")
+                self.unregister(largest.name, channel)
+
     def _drop_if_empty(self, group: ConsumerGroup) -> None:
         if group.channels:
             return
@@ -220,9 +249,11 @@ class ConsumerManager:
 
 def _size_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
     """About what subscriptions take in memory."""
-    return sum(
-        _SUBSCRIPTION_BYTES
-        + 2 * (len(one.topic) + len(one.sub_string or "") + sum(map(len, one.tags_set)))
-        + _TAG_BYTES * (len(one.tags_set) + len(one.code_set))
-        for one in subscriptions
-    )
+    size_bytes = 0
+    for one in subscriptions:
+        texts = len(one.topic) + len(one.sub_string or "") + len(one.expression_type or "")
+        if one.tags_set or one.code_set:
+            texts += sum(map(len, one.tags_set))
+            size_bytes += _TAG_BYTES * (len(one.tags_set) + len(one.code_set))
+        size_bytes += _SUBSCRIPTION_BYTES + 2 * texts
+    return size_bytes

@@ -15,6 +15,7 @@ Source: PullRequestHoldService, NotifyMessageArrivingListener.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -23,7 +24,7 @@ from typing import Protocol
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
-from gantrymq.remoting.transport.turns import SLICE_S, FairTurns
+from gantrymq.remoting.transport.turns import FairTurns
 
 log = get_logger("gantrymq.broker")
 
@@ -118,8 +119,8 @@ class PullRequestHoldService:
     def forget(self, channel: Asker) -> None:
         """Drop the pulls of a closed connection."""
         holder = self._holders.get(channel)
-        for pull in list(holder.pulls) if holder is not None else ():
-            self._take_out(pull)
+        if holder is not None:
+            self._work_through(list(holder.pulls), self._take_out)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Any thread: a queue has grown up to ``max_offset``."""
@@ -180,16 +181,15 @@ class PullRequestHoldService:
             self._take_out(pull)
         self._work_through(oldest, self._resume)
 
-    def _work_through(self, pulls: list[HeldPull], step: Callable[[HeldPull], None]) -> None:
+    def _work_through(self, pulls: list[HeldPull], step: Callable[[HeldPull], object]) -> None:
         """Take a step with each pull, one of each connection in turn; in slices where there are many."""
         if not pulls:
             return
-        turns = self._turns
-        work = _Slices(_in_turn(pulls), step)
-        if turns is None:
-            work.finish()
-        elif work():
-            turns.add(work)
+        steps = (step(pull) for pull in _in_turn(pulls))
+        if self._turns is None:
+            deque(steps, 0)
+        else:
+            self._turns.work_through(steps)
 
     def _answer(self, pull: HeldPull) -> None:
         if self._take_out(pull):
@@ -220,27 +220,6 @@ class PullRequestHoldService:
             pull.resume()
         except Exception:  # the others have left the table, too, and would never be answered
             log.exception("a pull that waited could not be answered", topic=pull.key[0], queue_id=pull.key[1])
-
-
-class _Slices:
-    """A step for each pull, as many in a slice as fit into it."""
-
-    def __init__(self, pulls: Iterator[HeldPull], step: Callable[[HeldPull], None]) -> None:
-        self._pulls, self._step = pulls, step
-
-    def __call__(self) -> bool:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + SLICE_S
-        for pull in self._pulls:
-            self._step(pull)
-            if loop.time() >= until:
-                return True
-        return False
-
-    def finish(self) -> None:
-        """All that are left."""
-        for pull in self._pulls:
-            self._step(pull)
 
 
 def _in_turn(pulls: list[HeldPull]) -> Iterator[HeldPull]:

@@ -5,6 +5,8 @@ Source: TopicValidator, MixAll, NamespaceUtil, FAQUrl.
 
 import re
 
+from gantrymq.errors import RemotingError
+
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"
@@ -67,6 +69,7 @@ _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 _TOPIC_MAX_LENGTH = 127
 _GROUP_MAX_LENGTH = 120
 _RETRY_OR_DLQ_MAX_LENGTH = 255
+MAX_LENGTH = 512  # of a name that is kept and not checked otherwise: client ids, groups of producers, expression types
 
 
 def retry_topic(group: str) -> str:
@@ -115,3 +118,10 @@ def wrong_group(group: str) -> str | None:
     if len(group) > _GROUP_MAX_LENGTH:
         return f"The specified group: {group}, is longer than group max length: {_GROUP_MAX_LENGTH}"
     return None
+
+
+def require_short(what: str, *texts: str | None) -> None:
+    """Raises RemotingError where a text that a client gives and that is kept is longer than a name may be."""
+    for text in texts:
+        if text is not None and len(text) > MAX_LENGTH:
+            raise RemotingError(f"the {what} has {len(text)} characters, more than {MAX_LENGTH}")

@@ -7,20 +7,23 @@ Source: ProducerManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from gantrymq.broker.clients import ClientChannel, Connected, forget_group, note_group
+from gantrymq.broker.clients import ClientChannel, Connected, Memberships, abort
 
 EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
 
 
 class ProducerManager:
-    """Groups of producers; a group is there as long as a channel of it is."""
+    """Groups of producers; a group is there as long as a channel of it is.
 
-    def __init__(self) -> None:
+    ``close`` ends a connection that takes too much, and is told why.
+    """
+
+    def __init__(self, close: Callable[[Connected, str], None] = abort) -> None:
         self._groups: dict[str, dict[Connected, ClientChannel]] = {}
         self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by id; the newest comes last
-        self._of_channel: dict[Connected, set[str]] = {}
+        self._members = Memberships(self.channel_closed, close)
 
     @property
     def groups(self) -> Mapping[str, Mapping[Connected, ClientChannel]]:
@@ -35,7 +38,7 @@ class ProducerManager:
         """
         known = self._groups.get(group, {}).get(client.channel)
         if known is None:
-            note_group(self._of_channel, client.channel, group)
+            self._members.add(client.channel, group)
             channels = self._groups.setdefault(group, {})
             channels[client.channel] = client
             connections = self._clients.setdefault(client.client_id, {})
@@ -54,7 +57,7 @@ class ProducerManager:
         client = channels.pop(channel, None)
         if client is None:
             return
-        forget_group(self._of_channel, channel, group)
+        self._members.discard(channel, group)
         if not channels:
             del self._groups[group]
         connections = self._clients.get(client.client_id, {})
@@ -64,8 +67,14 @@ class ProducerManager:
 
     def channel_closed(self, channel: Connected) -> None:
         """A connection is gone."""
-        for group in list(self._of_channel.get(channel, ())):
+        for _ in self.leave(channel):
+            pass
+
+    def leave(self, channel: Connected) -> Iterator[None]:
+        """The same, one group a step."""
+        for group in self._members.of(channel):
             self.unregister(group, channel)
+            yield
 
     def expire(self, now_ms: int) -> None:
         """Close the channels of producers that were silent for 120 s (scanNotActiveChannel)."""

@@ -27,7 +27,7 @@ from gantrymq.store.append import PutMessageResult
 
 log = get_logger("gantrymq.broker")
 
-_GROUPS_AN_APPEND = 1024
+_GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the event loop does what else there is
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 _CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
@@ -92,7 +92,8 @@ class PutQueue:
         began = self._loop.time()
         while self._waiting:
             self._drop_late(began)
-            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _GROUPS_AN_APPEND))]
+            if not (taken := self._take()):
+                return
             try:
                 outcomes = self._store.append([one.group for one in taken])
             except Exception:  # whatever it was: nobody waits for ever, and who comes next is served
@@ -105,6 +106,20 @@ class PutQueue:
             self._acknowledge(taken)
             if (self._loop.time() - began) * 1000 > self._config.broker.os_page_cache_busy_timeout_ms:
                 self._refuse_all("PCBUSY")
+            if self._waiting:
+                self._loop.call_soon(self._append)
+                return
+
+    def _take(self) -> list[_Waiting]:
+        """Those that are stored next, the first in any case."""
+        taken: list[_Waiting] = []
+        size_bytes = 0
+        while self._waiting and len(taken) < _GROUPS_AN_APPEND:
+            size_bytes += self._waiting[0].size_bytes
+            if taken and size_bytes > _BYTES_AN_APPEND:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
 
     def _drop_late(self, now: float) -> None:
         broker = self._config.broker

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gantrymq.broker.names import MAX_LENGTH as MAX_NAME_LENGTH
 from gantrymq.model.message_queue import MessageQueue
 
 LOCK_MAX_LIVE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
-
-
 MAX_LOCKS = 100_000  # of all groups; beyond it no further queue is locked
 
 
@@ -31,7 +30,7 @@ class RebalanceLockManager:
             held = locks.get(queue)
             if held is None or held[0] == client_id or self._is_over(held, now_ms):
                 if held is None:
-                    if self._count >= MAX_LOCKS:
+                    if self._count >= MAX_LOCKS or max(len(queue.topic), len(queue.broker_name)) > MAX_NAME_LENGTH:
                         continue
                     self._count += 1
                 locks[queue] = (client_id, now_ms)

@@ -15,10 +15,11 @@ import ssl
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
-from gantrymq.broker.clients import ClientChannel
+from gantrymq.broker.clients import Connected
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.listening import ReservedPorts
 from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
@@ -55,10 +56,11 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
+from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
-from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.remoting.transport.turns import FairTurns, in_slices
 from gantrymq.store.lost_routes import describe, user_topics
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
@@ -158,10 +160,11 @@ class BrokerServer:
             ],
         )
         self.kept.load()
-        self.consumers = ConsumerManager(self._members_changed)
+        self.consumers = ConsumerManager(self._members_changed, self._cut_off)
         self._notices = MemberNotices(lambda name: group.clients if (group := self.consumers.group(name)) else [])
-        self.producers = ProducerManager()
+        self.producers = ProducerManager(self._cut_off)
         self.locks = RebalanceLockManager()
+        self._turns, self._log = FairTurns(), LimitedLog(asyncio.get_running_loop().time)
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
@@ -320,15 +323,18 @@ class BrokerServer:
         self._unsettled.update(made)
         self.outer.register_soon()
 
-    def _members_changed(self, group: str, members: list[ClientChannel]) -> None:
-        if not self.config.broker.notify_consumer_ids_changed_enable:
-            return
-        self._notices.changed(group, members)
+    def _members_changed(self, group: str) -> None:
+        if self.config.broker.notify_consumer_ids_changed_enable:
+            self._notices.changed(group)
 
     def _channel_closed(self, channel: Channel) -> None:
-        self.producers.channel_closed(channel)
-        self.consumers.channel_closed(channel)
         self.holds.forget(channel)
+        self._turns.work_through(chain(self.producers.leave(channel), self.consumers.leave(channel)))
+
+    def _cut_off(self, channel: Connected, reason: str) -> None:
+        """Close a connection that takes what others need."""
+        self._log.warning("connection closed", address=channel.address, reason=reason)
+        channel.abort()
 
     def _answer(self, channel: Channel, frame: bytes, topic: str) -> None:
         """Send an answer; while the new topic it rests on is not yet on the disk and at the name servers, later."""

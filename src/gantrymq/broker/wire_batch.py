@@ -19,7 +19,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model.host import Host
-from gantrymq.model.message import Message, message_id, message_ids
+from gantrymq.model.message import Message, message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.append import PutMessageResult
@@ -206,7 +206,17 @@ class PutRecordsResult(PutMessageResult):
         host, places = self.store_host, self.places
         if host is None:
             return ""
-        return message_id(host, places[0]) if len(places) == 1 else ",".join(message_ids(host, places))
+        return message_id(host, places[0]) if len(places) == 1 else _joined_ids(message_id(host, 0)[:-16], places)
+
+
+def _joined_ids(host_digits: str, places: list[int]) -> str:
+    """Message ids with commas between them: as arrays, for there may be 180,000 in a batch."""
+    ends = np.array(places, ">u8").tobytes().hex().upper().encode()
+    each = np.empty((len(places), len(host_digits) + 17), np.uint8)
+    each[:, :-17] = np.frombuffer(host_digits.encode(), np.uint8)
+    each[:, -17:-1] = np.frombuffer(ends, np.uint8).reshape(-1, 16)
+    each[:, -1] = ord(",")
+    return each.tobytes()[:-1].decode()
 
 
 def messages_in(results: list[PutMessageResult]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -108,12 +107,6 @@ class StoredMessage:
 def message_id(store_host: Host, phy_offset: int) -> str:
     """RocketMQ's createMessageId: the store host's 8 or 20 bytes, then the physical offset in 8."""
     return f"{_digits(store_host)}{phy_offset:016X}"
-
-
-def message_ids(store_host: Host, phy_offsets: Iterable[int]) -> list[str]:
-    """The ids of several messages."""
-    digits = _digits(store_host)
-    return [f"{digits}{phy_offset:016X}" for phy_offset in phy_offsets]
 
 
 @lru_cache(maxsize=64)

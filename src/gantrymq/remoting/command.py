@@ -100,6 +100,12 @@ class RemotingCommand:
         return self.flag & ONEWAY_FLAG != 0
 
     @property
+    def content_bytes(self) -> int:
+        """How many bytes the undecoded fields, the remark and the body of a command that was read have."""
+        raw = self._raw
+        return len(self.body) + len(self.remark or "") + (len(memoryview(raw)) if raw else 0)
+
+    @property
     def ext_fields(self) -> dict[str, str]:
         """The header's fields as texts; changing the dictionary changes the command.
 
@@ -132,7 +138,7 @@ class RemotingCommand:
 
     def drop_content(self) -> None:
         """Give up the fields and the body of a request that is still to be answered, and is done with."""
-        self.body, self._raw, self._ext_fields = b"", b"", {}
+        self.body, self._raw, self._ext_fields, self.remark = b"", b"", {}, None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemotingCommand) and self._key() == other._key()

@@ -198,9 +198,13 @@ class ClientAdminProcessor:
             return request.response(ResponseCode.SYSTEM_ERROR, remark)
         # The signature covers neither code nor time: with it, the client could ask for anything in the asker's name.
         fields = {name: text for name, text in request.ext_fields.items() if name not in CREDENTIALS}
-        question = RemotingCommand(request.code, ext_fields=fields, body=body)
         try:
-            answer = await _invoke(client, question, _CALL_TIMEOUT_MS)
+            asked = client.channel.invoke(
+                RemotingCommand(request.code, ext_fields=fields, body=body), _CALL_TIMEOUT_MS
+            )  # fmt: skip
+            request.drop_content()  # the client may take its time, and a body may have a megabyte
+            del body
+            answer = await asked
         except RemotingTimeoutError as error:
             remark = f"consumer <{name}> <{client_id}> Timeout: {error}"
             return request.response(ResponseCode.CONSUME_MSG_TIMEOUT, remark)

@@ -43,6 +43,7 @@ class ClientManageProcessor:
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
         data = decode_request(HeartbeatData, request.body)
+        names.require_short("client id", data.client_id)
         account = request.ext_fields.get(ACCESS_KEY, "") if self._config.broker.acl_enable else ""
         now_ms = monotonic_ms(self._clock)
         client = ClientChannel(channel, data.client_id, request.language, request.version, now_ms, account)
@@ -50,6 +51,7 @@ class ClientManageProcessor:
         for consumer in data.consumer_data_set:
             changed |= self._consumer(client, consumer, data)
         for producer in data.producer_data_set:
+            names.require_short("group", producer.group_name)
             self._producers.register(producer.group_name, client)
         response = request.response(ResponseCode.SUCCESS)
         response.ext_fields.update({_SUPPORTS_V2: "true", _IS_SUB_CHANGE: "true" if changed else "false"})
@@ -74,6 +76,7 @@ class ClientManageProcessor:
             order=in_order,
             sys_flag=UNIT_SUB_FLAG if consumer.unit_mode else 0,
         )
+        names.require_short("group's type", consumer.consume_type, consumer.message_model, consumer.consume_from_where)
         before = self._consumers.group(name)
         is_other = data.without_sub if before is None else before.fingerprint != data.heartbeat_fingerprint
         self._consumers.register(

@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
+from gantrymq.broker import names
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -23,6 +24,8 @@ class LockProcessor:
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client has now."""
         asked = decode_request(LockBatchRequestBody, request.body)
+        names.require_short("group", asked.consumer_group)
+        names.require_short("client id", asked.client_id)
         locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, monotonic_ms(self._clock))
         return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
 

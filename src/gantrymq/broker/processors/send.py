@@ -57,6 +57,7 @@ from gantrymq.store.append import PutMessageResult
 from gantrymq.store.outgoing import topic_bytes
 
 _DLQ_QUEUES = 1
+_MOST_SINGLE_MESSAGES = 2_000  # of a batch whose records a kernel cannot write: 15 microseconds each
 _WARNING_INTERVAL_MS = 60_000
 _V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
 
@@ -317,7 +318,14 @@ class SendMessageProcessor:
         )
         if not batch.count:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
-        return batch if stays and self._is_plain(header) else batch.messages()
+        if stays and self._is_plain(header):
+            return batch
+        if count > _MOST_SINGLE_MESSAGES:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {count} messages, each of which has to be looked at, is more than {_MOST_SINGLE_MESSAGES}",
+            )
+        return batch.messages()
 
     # Answers (handlePutMessageResult)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol, cast
 
@@ -28,12 +29,14 @@ from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
 from gantrymq.remoting.other_protocols import other_protocol
 from gantrymq.remoting.transport.shared import ServerShared
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
-from gantrymq.remoting.transport.turns import SLICE_S
+from gantrymq.remoting.transport.turns import SLICE_S, TURN_S
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
 MAX_ANSWERS_UNDER_WAY = 256  # of one connection; further requests of it wait
+MAX_UNDER_WAY_BYTES = 8 * 1024 * 1024  # of the requests that these answer
+_LARGE_READ_BYTES = 16 * 1024  # what a larger read holds may take long: it waits for its turn
 _COMMANDS_A_LOOK = 1  # commands taken between two looks at the clock and at their answers
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
@@ -92,7 +95,7 @@ class Channel(asyncio.Protocol):
         else:
             self._connection = Connection(find_run=find_run, max_header_bytes=self._shared.limits.max_header_bytes)
         self._is_greedy = self._is_queued = self._is_paused = self._has_noted = False
-        self._answers_under_way = 0
+        self._answers_under_way = self._under_way_bytes = 0
         self._pending: PendingRequests[_Waiter] = PendingRequests()
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
@@ -108,9 +111,9 @@ class Channel(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much it holds of frames that are not complete or not taken yet, and of a TLS record."""
+        """How much it holds of frames that are not complete, not taken or not answered yet, and of a TLS record."""
         connection = self._connection
-        held = connection.buffered_bytes + connection.left_bytes
+        held = connection.buffered_bytes + connection.left_bytes + self._under_way_bytes
         return held + (self._tls.buffered_bytes if self._tls is not None else 0)
 
     @property
@@ -159,14 +162,11 @@ class Channel(asyncio.Protocol):
         if self._shared is None:
             self._take(data)
             return
-        if self._is_greedy and not self._shared.turns.is_idle:
+        if self._is_greedy or self._connection.buffered_bytes + size_bytes > _LARGE_READ_BYTES:
             self._take(data, 0)
             self._go_on()
         elif self._slice(data):
-            self._is_greedy = True
             self._wait_for_turn()
-        else:
-            self._is_greedy = False
         self._note_buffered(size_bytes)
 
     def eof_received(self) -> bool:
@@ -273,14 +273,20 @@ class Channel(asyncio.Protocol):
             self._transport.abort()
             self._drop_buffers()
 
-    def begin_answer(self) -> None:
-        """Count an answer that is sent later. At ``MAX_ANSWERS_UNDER_WAY`` no further requests are taken."""
-        self._answers_under_way += 1
+    def begin_answer(self, request_bytes: int) -> None:
+        """Count an answer that is sent later, and what its request holds until then.
 
-    def end_answer(self) -> None:
+        At ``MAX_ANSWERS_UNDER_WAY`` or ``MAX_UNDER_WAY_BYTES`` no further requests are taken.
+        """
+        self._answers_under_way += 1
+        self._under_way_bytes += request_bytes
+
+    def end_answer(self, request_bytes: int) -> None:
         """Count such an answer as sent."""
+        was_blocked = self._is_blocked
         self._answers_under_way -= 1
-        if self._answers_under_way == MAX_ANSWERS_UNDER_WAY - 1:
+        self._under_way_bytes -= request_bytes
+        if was_blocked and not self._is_blocked:
             self._go_on()
 
     # Within
@@ -308,11 +314,15 @@ class Channel(asyncio.Protocol):
             self.close()  # what was answered at once still leaves
 
     def _slice(self, data: bytes = b"") -> bool:
-        """Take requests for a slice of time; whether there are more that can be taken now."""
-        until = self._loop.time() + SLICE_S
+        """Take requests for a slice of time; whether there are more that can be taken now.
+
+        A connection whose requests take longer is greedy: what it sends next waits for its turn.
+        """
+        began, until = time.thread_time(), self._loop.time() + SLICE_S
         while True:
             self._take(data, _COMMANDS_A_LOOK)
             data = b""
+            self._is_greedy = time.thread_time() - began >= TURN_S  # other threads and processes do not count
             if self.is_closed or not self._connection.has_more:
                 return False
             if self._out_bytes > WRITE_HIGH_WATER_BYTES:
@@ -326,7 +336,11 @@ class Channel(asyncio.Protocol):
     @property
     def _is_blocked(self) -> bool:
         """Whether no more requests are taken until answers have left."""
-        return self._writable is not None or self._answers_under_way >= MAX_ANSWERS_UNDER_WAY
+        return (
+            self._writable is not None
+            or self._answers_under_way >= MAX_ANSWERS_UNDER_WAY
+            or self._under_way_bytes >= MAX_UNDER_WAY_BYTES
+        )
 
     def _turn(self) -> bool:
         """A slice of what was left over; whether there is more."""

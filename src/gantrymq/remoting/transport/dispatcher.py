@@ -6,6 +6,7 @@ Source: NettyRemotingAbstract.processRequestCommand.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 RequestHook = Callable[[Channel, RemotingCommand], Answer]
 # Takes a run and sees to all its answers; False where its requests have to be answered one by one.
 RunProcessor = Callable[[Channel, CommandRun], bool]
+
+MAX_UNDER_WAY_BYTES = 64 << 20  # of requests whose answers come later, of all connections
+_SMALL_REQUEST_BYTES = 4096
+BUSY = "too many requests that are not answered yet, try again"
 
 log = get_logger("gantrymq.remoting")
 
@@ -65,6 +70,7 @@ class RequestDispatcher:
         self._hooks, self._run_processor = tuple(hooks), run_processor
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way_bytes = 0
 
     def register(self, processor: Processor, *codes: int) -> None:
         """Let ``processor`` answer these codes."""
@@ -91,10 +97,30 @@ class RequestDispatcher:
             if isinstance(answer, RemotingCommand):
                 _reply(channel, request, answer)
             elif answer is not None:
-                channel.begin_answer()
-                task = asyncio.ensure_future(_later(channel, request, answer))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._begin(channel, request, answer)
+
+    def _begin(self, channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
+        """Let an answer come later, unless the requests of such answers hold too much memory already.
+
+        The bound is for all connections, closed ones too: their requests are kept until their answers are made.
+        """
+        size_bytes = request.content_bytes
+        if size_bytes > _SMALL_REQUEST_BYTES and self._under_way_bytes + size_bytes > MAX_UNDER_WAY_BYTES:
+            if inspect.iscoroutine(answer):
+                answer.close()
+            _reply(channel, request, request.response(ResponseCode.SYSTEM_BUSY, BUSY))
+            return
+        self._under_way_bytes += size_bytes
+        channel.begin_answer(size_bytes)
+        task = asyncio.ensure_future(_later(channel, request, answer))
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._under_way_bytes -= size_bytes
+            channel.end_answer(size_bytes)
+
+        task.add_done_callback(done)
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
         """Let all be answered together where nobody looks at each first."""
@@ -125,14 +151,11 @@ class RequestDispatcher:
 
 async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
     try:
-        try:
-            response = await answer
-        except Exception as error:
-            response = failure(request, error)
-        if response is not None:
-            _reply(channel, request, response)
-    finally:
-        channel.end_answer()
+        response = await answer
+    except Exception as error:
+        response = failure(request, error)
+    if response is not None:
+        _reply(channel, request, response)
 
 
 def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
 
 SLICE_S = 0.0005
 TURN_S = 0.002
+REST_TURNS = 4  # a send takes three: it is read, stored, and its answer written
 
 # Does a slice of some work; whether there is more to be done.
 Work = Callable[[], bool]
@@ -40,6 +42,16 @@ class FairTurns:
             self._loop.call_soon(self._run)
         self._waiting.append(work)
 
+    def work_through(self, steps: Iterator[object]) -> None:
+        """Take all steps: a slice of them at once, the others in turns."""
+        work = partial(self._step, steps)
+        if work():
+            self.add(work)
+
+    def _step(self, steps: Iterator[object]) -> bool:
+        until = self._loop.time() + SLICE_S
+        return any(self._loop.time() >= until for _ in steps)
+
     def _run(self) -> None:
         until = self._loop.time() + TURN_S
         while self._waiting:
@@ -52,8 +64,19 @@ class FairTurns:
                 self._waiting.append(work)
             if self._loop.time() >= until:
                 break
-        if self._waiting:
+        if not self._waiting:
+            return
+        if self._loop.time() >= until + TURN_S:
+            self._rest(REST_TURNS)
+        else:
             self._loop.call_soon(self._run)
+
+    def _rest(self, turns: int) -> None:
+        """After work that could not be cut: let what came in meanwhile be read, answered and written, without more."""
+        if turns:
+            self._loop.call_soon(self._rest, turns - 1)
+        else:
+            self._run()
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
