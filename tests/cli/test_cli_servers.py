@@ -203,7 +203,7 @@ def test_an_address_that_is_none_is_a_usage_error(gantrymq: Run, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "right", ["", ";", "127.0.0.1:9876", " ns1:9876; ns2.example:9876 ;", "[::1]:9876", "::1:9876"]
+    "right", ["", ";", "127.0.0.1:9876", " ns1:9876; ns2.example:9876 ;", "[::1]:9876", "[fe80::1%eth0]:9876"]
 )
 def test_an_address_is_a_host_and_a_port(right: str) -> None:
     assert BrokerConfig(namesrv_addr=right).name_servers == [one.strip() for one in right.split(";") if one.strip()]

@@ -262,7 +262,22 @@ def test_many_brokers_have_many_queues() -> None:
 
 def test_settings_are_checked() -> None:
     assert ClientConfig("a:1; b:2").name_server_list == ["a:1", "b:2"]
-    for wrong in (" ; ", "localhost", "a:1;b", "a:1 b:2", "http://a", "http://a:1/path", "a:70000", ":1"):
+    for wrong in (
+        " ; ",
+        "localhost",
+        "a:1;b",
+        "a:1 b:2",
+        "http://a",
+        "http://a:1/path",
+        "a:70000",
+        ":1",
+        "a:0",
+        "::1:9876",
+        "[::1]:0",
+        "[::1:9876",
+        "a]:1",
+        "[]:1",
+    ):
         with pytest.raises(ConfigError, match=r"namesrvAddr=.* is not allowed: host:port"):
             ClientConfig(wrong)
     with pytest.raises(ConfigError, match="accessKey"):

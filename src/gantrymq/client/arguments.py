@@ -16,7 +16,9 @@ from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from gantrymq.client.consumer.subscription import SQL92, TAG
+from gantrymq.config.name_servers import hint, is_address
 from gantrymq.errors import MQClientError
+from gantrymq.model.java import NOT_UTF8, is_utf8
 from gantrymq.model.message_queue import MessageQueue
 
 # Gives the value, made a list where it can be read once alone; raises ValueError saying what is allowed.
@@ -27,7 +29,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _NAME_ALLOWED = "a text of 1 to 255 letters, digits and %|_-"
-_ADDRESS = re.compile(r"[^\s,;/]+:[0-9]{1,5}")
 
 
 def name(value: Any) -> str:
@@ -41,6 +42,8 @@ def text(value: Any) -> str:
     """Any text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text")
+    if not is_utf8(value):
+        raise ValueError(f"a text: {NOT_UTF8}")
     return value
 
 
@@ -69,8 +72,8 @@ def seconds(value: Any) -> float:
 
 def address(value: Any) -> str:
     """The address of a broker."""
-    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
-        raise ValueError("the address of a broker, host:port")
+    if not isinstance(value, str) or not is_address(value):
+        raise ValueError(f"the address of a broker, host:port{hint(str(value))}")
     return value
 
 
@@ -122,6 +125,8 @@ def expression(value: Any) -> str:
     """What a subscription wants; None is all, as in RocketMQ."""
     if value is not None and not isinstance(value, str):
         raise ValueError('a text such as "TagA || TagB", or "*" for all')
+    if value is not None and not is_utf8(value):
+        raise ValueError(f'a text such as "TagA || TagB": {NOT_UTF8}')
     return value or "*"
 
 

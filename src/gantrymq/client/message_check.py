@@ -12,7 +12,7 @@ import re
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.model import flags
-from gantrymq.model.java import INT_MAX
+from gantrymq.model.java import INT_MAX, NOT_UTF8, is_utf8
 from gantrymq.model.message import LOOPBACK, PROPERTY_DELAY, Message, is_of_bytes, is_one_text
 
 TOPIC_MAX_LENGTH = 127
@@ -80,6 +80,11 @@ def _check_body(body: object, config: ProducerConfig) -> None:
 def _check_tags(tags: object) -> None:
     if not isinstance(tags, str):
         raise MQClientError(f"tags={tags!r:.80} is not allowed: a message has one tag, as a text")
+    if "||" in tags:
+        raise MQClientError(f"tags={tags!r:.80} is not allowed: || joins the tags of a subscription, none would match")
+    if tags != tags.strip():
+        raise MQClientError(f"tags={tags!r:.80} is not allowed: a subscription's tags have no blanks around them")
+    _check_text("tags", tags)
 
 
 def _check_keys(keys: object) -> None:
@@ -90,6 +95,7 @@ def _check_keys(keys: object) -> None:
     for key in keys:
         if not isinstance(key, str) or not key or " " in key:
             raise MQClientError(f"keys: {key!r:.80} is not allowed: a text without spaces, which separate keys")
+        _check_text("keys", key)
 
 
 def _check_properties(properties: object, config: ProducerConfig) -> None:
@@ -100,11 +106,19 @@ def _check_properties(properties: object, config: ProducerConfig) -> None:
             raise MQClientError(f"properties: the name {name!r:.80} is not allowed: a text that is not empty")
         if not isinstance(value, str):
             raise MQClientError(f"properties: {name}={value!r:.80} is not allowed: a text")
+        _check_text("properties", name)
+        _check_text(f"properties: {name!r:.80}", value)
     level = properties.get(PROPERTY_DELAY)
     if level is not None and not (level.isascii() and level.isdecimal() and int(level) <= config.max_delay_level):
         raise MQClientError(f"properties: {PROPERTY_DELAY}={level!r:.80} is not allowed: {_levels(config)}")
     if "/" in properties.get(_MULTI_DISPATCH, ""):
         raise MQClientError(f"{_MULTI_DISPATCH} {properties[_MULTI_DISPATCH]} can not contains / character")
+
+
+def _check_text(what: str, text: str) -> None:
+    """Raises MQClientError for a text that would arrive as another one."""
+    if not is_utf8(text):
+        raise MQClientError(f"{what}: {text!r:.80} is not allowed: {NOT_UTF8}")
 
 
 def _check_numbers(message: Message, config: ProducerConfig) -> None:

@@ -9,20 +9,33 @@ from gantrymq.errors import ConfigError
 
 ALLOWED = "host:port, several joined by semicolons"
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)  # of an endpoint; the protocol spoken there is the same
-_ADDRESS = re.compile(r"[^\s,;/]+:([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:[^\s,;/:\[\]]+|\[[0-9a-fA-F:.]+(?:%[^\s,;/\[\]]+)?\]):([0-9]{1,5})")
+_BARE_IPV6 = re.compile(r"[0-9a-fA-F.]*:[0-9a-fA-F:.]*")
 _LAST_PORT = 65_535
 
 
 def name_server_addresses(key: str, text: str) -> list[str]:
     """The addresses in ``host:port;host:port``, one by one, in their order; empty for a blank text.
 
-    A comma separates as a semicolon does. ``http://host:port`` is the endpoint form of ``host:port``. An IPv6 host may
-    stand in brackets. Raises ConfigError under ``key`` for any other text.
+    A comma separates as a semicolon does. ``http://host:port`` is the endpoint form of ``host:port``. An IPv6 host
+    stands in brackets, for ``::1:9876`` is an address of its own without a port. Raises
+    ConfigError under ``key`` for any other text.
     """
     parts = (part.strip() for part in re.split("[;,]", text))
     addresses = [_SCHEME.sub("", part, count=1).removesuffix("/") for part in parts if part]
     for address in addresses:
-        found = _ADDRESS.fullmatch(address)
-        if found is None or int(found[1]) > _LAST_PORT:
-            raise ConfigError(key, text, ALLOWED)
+        if not is_address(address):
+            raise ConfigError(key, text, ALLOWED + hint(address))
     return addresses
+
+
+def is_address(text: str) -> bool:
+    """Whether it is ``host:port`` or ``[ipv6]:port``, with a port that a server can listen on."""
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 1 <= int(found[1]) <= _LAST_PORT
+
+
+def hint(text: str) -> str:
+    """How an IPv6 address without brackets is written; empty for anything else."""
+    host, _, port = text.rpartition(":")
+    return f"; an IPv6 host stands in brackets, as [{host}]:{port}" if _BARE_IPV6.fullmatch(host) else ""

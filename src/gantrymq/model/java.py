@@ -42,3 +42,15 @@ def parse_number(text: str, most: int) -> int:
     if digits.isdecimal() and len(digits) <= _MOST_DIGITS and -most - 1 <= (number := int(text)) <= most:
         return number
     raise ValueError(f'For input string: "{text[:_MOST_DIGITS]}"')
+
+
+NOT_UTF8 = "it holds half a surrogate pair, which UTF-8 does not have"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text arrives as it is: half a surrogate pair would arrive as a question mark (:func:`encode_utf8`)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
