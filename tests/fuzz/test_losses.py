@@ -1,4 +1,4 @@
-"""After random damage salvage and rebuild have every message, or name it; ``losses.py`` tries many more."""
+"""After two random damages a rescue has every message, or names it; ``losses.py`` tries many more."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from losses import A_SEED, KnownStore, try_loss
 
 LOSS = os.environ.get("LOSS")
-A_BATCH = 8
+A_BATCH = 20
 
 
 def test_losses(seed: int, tmp_path: Path) -> None:

@@ -117,14 +117,22 @@ def named(account: LossAccount, store: KnownStore) -> set[Slot]:
     return slots
 
 
+def _shown(slots: set[Slot], result: dict[Slot, bytes]) -> str:
+    """Some slots, and the begin of what is got there."""
+    first = sorted(slots)[:3]
+    return f"{len(slots)}, {[(*slot, result.get(slot, b'nothing')[:12]) for slot in first]}"
+
+
 def assert_told(store: KnownStore, result: dict[Slot, bytes], account: LossAccount) -> set[Slot]:
     """The invariant; returns the slots of the messages that are lost. Nothing that is in the result is called lost."""
     lost = {slot for slot, put in store.puts.items() if result.get(slot) != put.body}
-    assert lost - named(account, store) == set(), "lost and not named"
+    silent = lost - named(account, store)
+    assert not silent, f"lost and not named: {_shown(silent, result)}"
     by_slot = {
         Slot(one.topic, one.queue_id, offset) for one in account.messages for offset in range(one.begin, one.end)
     }
-    assert by_slot - lost == set(), "named as lost, but it is in the result"
+    kept = (by_slot & store.puts.keys()) - lost
+    assert not kept, f"named as lost, but it is in the result: {_shown(kept, result)}"
     assert (account.is_empty and not lost) or not account.is_empty
     return lost
 

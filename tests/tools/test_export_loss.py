@@ -237,9 +237,25 @@ def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(na
     result, _ = exported(store, topics=frozenset({repaired.topic}))
     assert result == {slot: put.body for slot, put in store.puts.items() if slot.topic == repaired.topic}
     shutil.rmtree(store.path / "consumequeue")
-    _, report = exported(store)
-    assert not report.is_whole
-    assert Slot(repaired.topic, repaired.queue_id, repaired.queue_offset) in named(report.account, store)
+    result, report = exported(store)
+    if name == "a queue id to one that is there":
+        assert not report.is_whole
+        assert Slot(repaired.topic, repaired.queue_id, repaired.queue_offset) in named(report.account, store)
+    else:  # the only record of a queue that exactly one other queue lacks
+        assert result == {slot: put.body for slot, put in store.puts.items()}
+        assert [one.phy_offset for one in report.account.repaired] == [repaired.phy_offset]
+
+
+def test_the_last_record_of_a_queue_that_says_another_topic_is_exported_or_named_without_queues(
+    store: KnownStore,
+) -> None:
+    slot, put = max(store.puts.items(), key=lambda item: item[1].phy_offset)
+    store.flip(put.phy_offset + 88 + len(put.body) + 1, 1)
+    shutil.rmtree(store.path / "consumequeue")
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}
+    [repaired] = report.account.repaired
+    assert (repaired.topic, repaired.queue_id, repaired.queue_offset) == slot
 
 
 def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: KnownStore) -> None:

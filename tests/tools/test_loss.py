@@ -228,6 +228,59 @@ def test_a_record_of_a_wrong_queue_is_put_into_its_own_and_told(
 
 
 @both
+@pytest.mark.parametrize("share", [0.3, 0.97, 1.0])
+def test_after_a_kill_a_record_of_a_wrong_queue_is_lost_to_the_next_dispatch_or_kept(
+    tool: Tool, share: float, store: KnownStore
+) -> None:
+    """The next start of a killed store dispatches the newest part of the log again, by what the records say."""
+    slot, put = store.at(share)
+    store.flip(topic_at(store, put) + 2, 1)
+    (store.path / "abort").touch()
+    out, account = tool(store)
+    lost = assert_told(store, read_back(out), account)
+    if tool is rebuilt and share > 0.9:
+        assert lost == {slot}
+        [message] = account.messages
+        assert "the next start, after a kill, dispatches the log again from" in message.reason
+        is_last = all(other.queue_offset <= slot.queue_offset for other in store.puts if other[:2] == slot[:2])
+        assert [one.end for one in account.short_queues] == ([slot.queue_offset] if is_last else [])
+    else:
+        assert lost == set()
+
+
+@both
+def test_two_records_that_changed_places_in_their_queue_are_lost_and_named(tool: Tool, store: KnownStore) -> None:
+    """Each says its own place and its own offset: nothing of them is wrong but where they lie."""
+    by_size: dict[tuple[str, int, int], list[tuple[Slot, Put]]] = {}
+    for slot, put in sorted(store.puts.items()):
+        by_size.setdefault((slot.topic, slot.queue_id, put.size_bytes), []).append((slot, put))
+    (one, at), (other, there) = next(pair for pair in by_size.values() if len(pair) > 1)[:2]
+    raw = store.read(at.phy_offset, at.size_bytes)
+    store.write(at.phy_offset, store.read(there.phy_offset, there.size_bytes))
+    store.write(there.phy_offset, raw)
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == {one, other}
+    assert account.repaired == []
+
+
+@both
+def test_a_copy_whose_record_is_gone_is_no_message_of_the_place_that_it_overwrote(
+    tool: Tool, store: KnownStore
+) -> None:
+    slot, put = store.at(0.8)
+    target = next(
+        (other, there)
+        for other, there in sorted(store.puts.items())
+        if other[:2] == slot[:2] and there.size_bytes == put.size_bytes and other != slot
+    )
+    store.write(target[1].phy_offset, store.read(put.phy_offset, put.size_bytes))
+    store.write(put.phy_offset, bytes(put.size_bytes))
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == {slot, target[0]}
+    assert account.repaired == []
+
+
+@both
 @pytest.mark.parametrize("claimed", [1 << 40, 1 << 62, 0, 3, -1])
 def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int, store: KnownStore) -> None:
     slot, put = store.at(0.5)

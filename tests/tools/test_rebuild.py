@@ -344,6 +344,8 @@ def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> Non
         assert queue_files(store) == before
     (store / "commitlog" / f"{SMALL.mapped_file_size_commit_log:020d}").unlink()
     before_all = tree(store)
-    with pytest.raises(MissingFileError, match="is missing"):
+    missing = store / "commitlog" / f"{SMALL.mapped_file_size_commit_log:020d}"
+    with pytest.raises(MissingFileError, match=rf"^{missing}: is missing.*`gantrymq store salvage`") as refused:
         rebuild(store)
+    assert "--set acceptMissingCommitLog=true" in str(refused.value)
     assert tree(store) == before_all

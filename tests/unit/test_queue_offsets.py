@@ -59,6 +59,14 @@ def test_the_first_of_a_queue_is_wrong_where_so_many_would_not_have_fitted(lost:
     assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000)[0] == lost
 
 
+@pytest.mark.parametrize("wrong", [11, 1, 1 << 40, -1])
+def test_no_record_stands_in_front_of_offset_0(wrong: int) -> None:
+    """A record of another place can lie in front of a queue's first one; that one says 0, and the next one 1."""
+    believed = mended([wrong, 0, 1, 2], None)
+    assert believed[1:] == [0, 1, 2]
+    assert believed[0] == (wrong if 0 < wrong < 1 << 30 else 0)
+
+
 def test_queues_just_go_on_where_nothing_would_be_mended(seed: int) -> None:
     rng, found = np.random.default_rng(seed), set()
     for _ in range(100):

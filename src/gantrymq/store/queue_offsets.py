@@ -66,6 +66,8 @@ def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: 
     if len(origins) == 1 or not possible[1]:
         return own if possible[0] else 0
     after = int(origins[1])
+    if after < 0:  # the queue begins with the second one, anew, and nothing can stand in front of that
+        return own if possible[0] else 0
     is_outvoted = len(origins) > 2 and after == origins[2]
     most_missing = (phy_offsets[1] - phy_offsets[0]) // MIN_RECORD_SIZE - 1
     is_gap = 0 < after - own <= most_missing

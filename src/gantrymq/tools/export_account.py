@@ -18,6 +18,7 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.queue_owner import is_one_damage
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.export_plan import ExportPlan
 from gantrymq.tools.intact_records import FoundRecords
@@ -104,7 +105,24 @@ def misnamed(
             is_it = is_near and (claim.queue_offset, claim.size_bytes) == (queue_offset, size)
             if is_it and _unit_of(fs, plan, said, queue_offset)[0] != place:
                 true_queues[place] = name
+    for said, choice in choices.items():
+        only = choice.only
+        if only is not None and only.phy_offset not in true_queues and _place_of(fs, plan, said, only.begin) < 0:
+            fits = [name for name in choices if is_one_damage(said, name) and _lacks(choices[name], only, lost)]
+            if len(fits) == 1:
+                true_queues[only.phy_offset] = fits[0]
     return true_queues
+
+
+def _lacks(choice: QueueChoice, only: QueueRun, lost: LostPlaces) -> bool:
+    """Whether a queue lacks just the message that a record would be; the log may lack it behind the queue's last one.
+
+    A queue that just ends there proves little where the log has lost records.
+    """
+    before, end = only.begin - 1, choice.covered.upto
+    if end == only.begin:
+        return not lost.has_between(choice.begin, only.phy_offset)
+    return (only.begin, only.end) in choice.covered.gaps(end) and (before < 0 or choice.covered.is_covered(before))
 
 
 def account_of(

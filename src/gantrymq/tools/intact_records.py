@@ -146,7 +146,7 @@ class IntactRecords:
         keep = np.ones(batch.count, np.bool_)
         for run in self._misplaced.runs(batch):
             if run.is_kept:
-                self.found.misplaced.append(LostRange(file.path, run.start, run.end, run.reason))
+                self.found.misplaced.append(LostRange(file.path, run.start, run.end, run.reason, said=run.said))
             else:
                 self.found.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
                 keep[run.first : run.last + 1] = False

@@ -22,7 +22,8 @@ from gantrymq.store.paths import StorePaths
 class LostRange:
     """[start, end) of the log where no whole record lies; ``reason`` is for people.
 
-    ``has_records`` says that whole records lie there, which belong elsewhere: a recovery reads over them.
+    ``has_records`` says that whole records lie there, which belong elsewhere: a recovery reads over them. ``said`` is
+    where they say that they begin, -1 where they do not.
     """
 
     path: Path
@@ -30,6 +31,7 @@ class LostRange:
     end: int
     reason: str
     has_records: bool = False
+    said: int = -1
 
     def as_json(self, store: Path) -> dict[str, Any]:
         """The object that ``--json`` prints; the path is relative to the store."""

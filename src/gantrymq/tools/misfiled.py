@@ -26,6 +26,7 @@ from gantrymq.tools.record_claims import claims_at
 from gantrymq.tools.record_lookup import RecordLookup
 
 _MOST_HOLES = 100_000
+_NEIGHBOURS = 64
 _END_OF_LOG = 1 << 62
 
 
@@ -147,3 +148,17 @@ def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
     single = np.flatnonzero(~real & before & after)[:_MOST_HOLES].tolist()
     holes = [(files.first + row, int(places[row - 1]) if row else -1, int(places[row + 1])) for row in single]
     return [*holes, (files.end, int(places[-1]) if real[-1] else _END_OF_LOG, _END_OF_LOG)]
+
+
+def lies_at(files: QueueFiles, queue_offset: int, place: int) -> bool:
+    """Whether a record at ``place`` would stand in its turn at a queue offset: between the places around it."""
+    begin = max(queue_offset - _NEIGHBOURS, files.first)
+    end = min(queue_offset + _NEIGHBOURS + 1, files.end)
+    if not begin <= queue_offset <= end:
+        return False
+    units = as_units(files.units(begin, end))
+    places = np.where(units["size"] != BLANK_UNIT_SIZE, units["phy_offset"].astype(np.int64), -1)
+    before, after = places[: queue_offset - begin], places[queue_offset - begin + 1 :]
+    before, after = before[before >= 0], after[after >= 0]
+    is_in_turn = (not len(before) or before[-1] < place) and (not len(after) or place < after[0])
+    return bool(is_in_turn and (len(before) or len(after)))

@@ -25,12 +25,13 @@ from gantrymq.tools.log_files import LogFile
 
 
 class MisplacedRun(NamedTuple):
-    """Records ``first`` to ``last`` of a batch, at [start, end) of the log, and what is wrong with them."""
+    """Records ``first`` to ``last`` of a batch, at [start, end) of the log, which say that they begin at ``said``."""
 
     first: int
     last: int
     start: int
     end: int
+    said: int
     reason: str
     is_kept: bool
 
@@ -63,7 +64,8 @@ class MisplacedRecords:
     ) -> Iterator[MisplacedRun]:
         raw = batch.buffer[start - batch.base : end - batch.base]
         if np.array_equal(self._bytes_at(start + distance, end - start), raw):
-            yield MisplacedRun(first, stop - 1, start, end, f"a copy of the records at {start + distance}", False)
+            said = start + distance
+            yield MisplacedRun(first, stop - 1, start, end, said, f"a copy of the records at {said}", False)
         elif stop - first > 1 and self._is_partly_copied(batch, first, stop, distance):
             for row in range(first, stop):  # of a run some records may be lost where they belong
                 at = int(batch.columns[codes.POS, row])
@@ -75,7 +77,7 @@ class MisplacedRecords:
             is_kept = count == 1 or (self._moves_records and not is_foreign)
             text = f"says that it lies at {start + distance}" if count == 1 else f"{count} records say that they lie "
             text += "" if count == 1 else f"{abs(distance)} bytes further {'on' if distance > 0 else 'in front'}"
-            yield MisplacedRun(first, stop - 1, start, end, text, is_kept)
+            yield MisplacedRun(first, stop - 1, start, end, start + distance, text, is_kept)
 
     def _is_partly_copied(self, batch: RecordBatch, first: int, stop: int, distance: int) -> bool:
         """Whether any record of a run lies where it says, too."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
@@ -197,6 +198,17 @@ class ResultQueues:
             place_of_unit(self._fs, root.consume_queue, self._file_size, *queue, queue_offset) for root in self._roots
         )
         return max(places, default=-1)
+
+
+def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConfig, topic: str, queue_id: int) -> int:
+    """Behind the last unit of a queue, which is below one of ``roots`` at most; 0 where it is below none."""
+    end = 0
+    for root in roots:
+        directory = root.consume_queue / topic / str(queue_id)
+        files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
+        files.load()
+        end = max(end, files.end)
+    return end
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:

@@ -58,9 +58,9 @@ from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import take_account
-from gantrymq.tools.next_start import next_start_cuts_at
+from gantrymq.tools.next_start import lose_refiled, next_cut, next_start_begins_at
 from gantrymq.tools.queue_account import LogExtent, Suspect
-from gantrymq.tools.queue_files import begin_of
+from gantrymq.tools.queue_files import begin_of, end_of
 from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.refile import Refiling
 from gantrymq.tools.store_sizes import store_sizes
@@ -309,7 +309,9 @@ class _Rebuild:
             account, suspects = self._account(order, built)
             misplaced = [*built.found.misplaced, *self._misplaced]
             has_found = order.queues and not (account.is_empty and not account.filled and not built.passed_over)
-            if not has_found or not refiling.look(built.roots, suspects, built.passed_over, account.ranges, misplaced):
+            if not has_found or not refiling.look(
+                built.roots, suspects, built.passed_over, built.renumbered, account.ranges, misplaced
+            ):
                 break
             if self._correct is not None:
                 self._correct(refiling)
@@ -318,6 +320,8 @@ class _Rebuild:
         refiling.tell(account)
         account.misfiled = self._queues.misfiled
         self._report.filed_as = self._queues.filed_as
+        if refiling.misfiled and not self._report.last_exit_ok:
+            lose_refiled(account, self._next_begin(order, built), partial(end_of, self._fs, built.roots, order.config))
         self._report.account = account
         return built
 
@@ -368,10 +372,15 @@ class _Rebuild:
 
     def _next_cut(self, order: BuildOrder, built: Built) -> int | None:
         """Where the next start ends the log, if in front of its end."""
+        gaps = built.found.lost()
+        return next_cut(gaps, self._next_begin(order, built)) if gaps else None
+
+    def _next_begin(self, order: BuildOrder, built: Built) -> int:
+        """From where on the next start reads the log."""
         page = self._page(StoreCheckpoint(self._fs, self._paths.checkpoint).page, built)
         reached = built.queued_phy_offset if order.queues else page.logics_physical_offset
-        gaps, is_closed = built.found.lost(), self._report.last_exit_ok
-        return next_start_cuts_at(self._fs, self._paths, order.config, page, reached, gaps, last_exit_ok=is_closed)
+        is_closed = self._report.last_exit_ok
+        return next_start_begins_at(self._fs, self._paths, order.config, page, reached, last_exit_ok=is_closed)
 
     # Into it
 

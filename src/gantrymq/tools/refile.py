@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +23,22 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_owner import QueueName
-from gantrymq.store.queue_units import PassedOver
+from gantrymq.store.queue_units import PassedOver, Renumbered
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
-from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in
+from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in, lies_at
 from gantrymq.tools.queue_account import LostPlaces, Suspect
 from gantrymq.tools.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
+from gantrymq.tools.record_claims import claims_at
 from gantrymq.tools.record_lookup import RecordLookup
+
+
+class Superseded(NamedTuple):
+    """A record that gets no unit, and ``reason`` why."""
+
+    phy_offset: int
+    size_bytes: int
+    reason: str
 
 
 class Refiling:
@@ -42,7 +52,7 @@ class Refiling:
         self._bases = [file.base for file in files]
         self.misfiled: list[Misfiled] = []
         self.corrected: set[int] = set()
-        self.superseded: list[Candidate] = []
+        self.superseded: list[Superseded] = []
 
     @property
     def left_out(self) -> frozenset[int]:
@@ -61,6 +71,7 @@ class Refiling:
         roots: Sequence[StorePaths],
         suspects: Sequence[Suspect],
         passed_over: Iterable[tuple[str, int, PassedOver]],
+        renumbered: Iterable[tuple[str, int, Renumbered]],
         lost: Sequence[LostRange],
         misplaced: Sequence[LostRange],
     ) -> bool:
@@ -92,6 +103,7 @@ class Refiling:
         found |= {one.phy_offset: one for one in self._by_holes(doubted, passed, queues) if one.phy_offset not in found}
         # What is misfiled may be all that was in the way.
         superseded = [] if found else self._superseded(passed, doubted, queues)
+        superseded += [one for one in self._of_other_places(renumbered, misplaced, queues) if one[0] not in known]
         self.misfiled += found.values()
         self.superseded += superseded
         return bool(found or superseded)
@@ -137,8 +149,50 @@ class Refiling:
         size = self._config.mapped_file_size_consume_queue
         return place_of_unit(self._fs, self._old.consume_queue, size, topic, queue_id, queue_offset)
 
-    @staticmethod
+    def _of_other_places(
+        self,
+        renumbered: Iterable[tuple[str, int, Renumbered]],
+        misplaced: Sequence[LostRange],
+        queues: dict[QueueName, QueueFiles],
+    ) -> list[Superseded]:
+        """Records whose place and queue offset fit together, and are not those that they have: others lay here.
+
+        One wrong number is a flipped bit, and the record is what the place and its neighbours say. Two that agree are
+        the truth: the record was written over another one.
+        """
+        said_places = {one.start: one.said for one in misplaced if one.said >= 0}
+        doubted = [(topic, queue_id, one) for topic, queue_id, one in renumbered if one.phy_offset in said_places]
+        lookup = RecordLookup(self._fs, self._file_at)
+        try:
+            claims = claims_at(lookup, (one.phy_offset for _, _, one in doubted))
+        finally:
+            lookup.close()
+        found = []
+        for topic, queue_id, one in doubted:
+            claim, place = claims.get(one.phy_offset), said_places[one.phy_offset]
+            if claim is None or claim.queue_offset < 0:
+                continue
+            is_known = self._old_place(topic, queue_id, claim.queue_offset) == place
+            if is_known or lies_at(queues[topic, queue_id], claim.queue_offset, place):
+                text = f"it is offset {claim.queue_offset} of {topic}/{queue_id}, which lay at {place}"
+                found.append(Superseded(one.phy_offset, one.size_bytes, text))
+        return found
+
+    @classmethod
     def _superseded(
+        cls, passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
+    ) -> list[Superseded]:
+        return [
+            Superseded(
+                one.phy_offset,
+                one.size_bytes,
+                f"another record is offset {one.queue_offset} of {one.topic}/{one.queue_id}",
+            )
+            for one in cls._in_the_way(passed, doubted, queues)
+        ]
+
+    @staticmethod
+    def _in_the_way(
         passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Candidate]:
         """Records that are in the way of others: of those passed over, or of those behind the slots filled for them."""
@@ -210,7 +264,6 @@ class Refiling:
         for other in self.superseded:
             file = self._file_at(other.phy_offset)
             if file is not None:
-                text = f"another record is offset {other.queue_offset} of {other.topic}/{other.queue_id}"
                 path, end = self._old.commit_log / file.path.name, other.phy_offset + other.size_bytes
-                account.ranges.append(LostRange(path, other.phy_offset, end, text, has_records=True))
+                account.ranges.append(LostRange(path, other.phy_offset, end, other.reason, has_records=True))
         account.ranges.sort(key=lambda place: place.start)
