@@ -18,11 +18,15 @@ class Bounds(NamedTuple):
 
     In front of that the log may have the same offsets once more, of a topic of that name that was deleted. Of a queue
     that is wanted as a whole ``high`` is ENDLESS.
+
+    ``end`` is the offset at which the queue ended when this was planned, and ``last`` where its last message lies.
     """
 
     low: int
     high: int
     begin: int
+    end: int = ENDLESS
+    last: int = ENDLESS
 
 
 QueueBounds = dict[tuple[str, int], Bounds]
@@ -45,11 +49,25 @@ class LogPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """How a run is compared with the queues of ``store``, of which it is one part of a stretch of the log.
+
+    ``is_first`` and ``is_last`` say which part.
+    """
+
+    store: Place
+    log_file_size: int
+    is_first: bool
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LogRun:
     """Pieces to be read one after the other, and which of their records are wanted.
 
     Those of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes. Of these, the
-    ones that pass ``rows``. ``log_end`` is where the log ended when the run was planned.
+    ones that pass ``rows``. ``log_end`` is where the log ended when the run was planned. Without an ``audit`` (where
+    only parts of the log are read) the records are not compared with the queues.
     """
 
     pieces: tuple[LogPiece, ...]
@@ -58,3 +76,4 @@ class LogRun:
     bounds: QueueBounds | None = None
     rows: RowFilter | None = None
     log_end: LogEnd | None = None
+    audit: AuditPlan | None = None

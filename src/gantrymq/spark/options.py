@@ -50,7 +50,7 @@ class ReadOptions:
     include_properties: bool | None = None
     decompress: bool = True
     max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE
-    verify_crc: bool = False
+    verify_crc: bool = True
     namespace: str | None = None
     access_key: str | None = None
     secret_key: str | None = None

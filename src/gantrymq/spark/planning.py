@@ -9,14 +9,14 @@ the log as a whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, cut_places
-from gantrymq.spark.log_run import ENDLESS, Bounds, LogRun
+from gantrymq.spark.log_run import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 from gantrymq.spark.store_view import QueueView, StoreView
@@ -50,7 +50,9 @@ def plan_runs(
         else view.begin
         for key, one in wanted.items()
     }
-    bounds = {key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()}
+    bounds = _unread(view, selection, wanted) | {
+        key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()
+    }
     stretches = [Span(view.begin, view.end)]
     if not whole or selection != Selection():
         stretches = [_stretch(view, one, begins[key], whole=whole) for key, one in wanted.items()]
@@ -71,7 +73,23 @@ def plan_runs(
     pieces = [tuple(piece for one in part for piece in view.pieces(*one, losses)) for part in parts]
     report(losses, fail=fail_on_data_loss)
     log_end = view.log_end()
-    return [LogRun(part, view.broker, selection, bounds, rows, log_end) for part in pieces if part]
+    return [
+        LogRun(
+            part,
+            view.broker,
+            selection,
+            bounds,
+            rows,
+            log_end,
+            _audit(view, number, len(cuts)) if spans == [span] else None,
+        )
+        for number, part in enumerate(pieces)
+        if part
+    ]
+
+
+def _audit(view: StoreView, number: int, last: int) -> AuditPlan:
+    return AuditPlan(view.place, view.reader.log.file_size, is_first=number == 0, is_last=number == last)
 
 
 def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
@@ -85,7 +103,25 @@ def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
     Of a whole queue all that the log has, for a damaged unit may be why it seems to end sooner. Where it has lost its
     first messages, the log has lost what was in front of them, too.
     """
-    return Bounds(0, ENDLESS, 0 if one.low else begin) if whole else Bounds(one.low, one.high, begin)
+    if whole:
+        return Bounds(0, ENDLESS, 0 if one.low else begin)
+    return Bounds(one.low, one.high, begin, *_end(one.queue))
+
+
+def _end(queue: QueueView) -> tuple[int, int]:
+    """Where a queue ends, and where its last message lies; what is not known counts as endless."""
+    end = queue.max_offset
+    return (end, queue.phy_offset(end - 1)) if queue.min_offset < end else (ENDLESS, ENDLESS)
+
+
+def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, int]]) -> QueueBounds:
+    """The other queues that are there, of which nothing is read. A record of any further queue is of a lost one."""
+    shown = {key: selection.shown_topic(key[0]) for key in view.queues}
+    return {
+        (topic, key[1]): Bounds(0, 0, 0, *_end(view.queues[key]))
+        for key, topic in shown.items()
+        if topic is not None and (topic, key[1]) not in wanted
+    }
 
 
 def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:

@@ -118,8 +118,8 @@ class _SliceReader:
         batch = LogBatch(path, 0, chunk, self._columns, count, queues, self._topics)
         self._look_for_gaps(batch.row(codes.QUEUE_OFFSET))
         if self._check != codes.CHECK_OFF and not (right := batch.row(codes.CRC_OK) != 0).all():
-            first = int(np.flatnonzero(~right)[0])
-            self._lose(CorruptRecordError(path, int(batch.row(codes.QUEUE_OFFSET)[first]), "its CRC is wrong"))
+            for offset in batch.row(codes.QUEUE_OFFSET)[~right].tolist():
+                self._lose(CorruptRecordError(path, offset, "its CRC is wrong"))
             batch = batch.take(right)
         return batch
 

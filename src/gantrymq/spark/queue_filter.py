@@ -34,14 +34,16 @@ class QueueFilter:
         self._bounds = bounds
         self._broker = broker or ""
         self._table = new_table()
-        self._low = self._high = self._begin = np.zeros(1, np.int64)
+        self._low, self._high, self._begin, self._end, self._last = np.array([_NOTHING], np.int64).T
         given = (bounds or {}).values()
         self._are_whole = all(one.high == ENDLESS for one in given)
         self._last_begin = max((one.begin for one in given), default=0)
         self.keys: list[tuple[str | None, int]] = []
         """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
         self.without_queue: list[tuple[str, int]] = []
-        """Queues that records say they are of, of a read of all queues, and that the store does not have."""
+        """Queues of wanted topics that records say they are of, and that the store does not have."""
+        self.behind_end: dict[int, int] = {}
+        """The numbers of queues that end in front of messages which the log has, and the last offset of those."""
         self.topics = texts_array([])
         """The topic of each number, as rows show it."""
 
@@ -64,13 +66,22 @@ class QueueFilter:
         if not self._are_whole:
             offsets = columns[codes.QUEUE_OFFSET, :count]
             wanted = (self._low[numbers] <= offsets) & (offsets < self._high[numbers])
+            if (behind := self._end[numbers] <= offsets).any():
+                self._note_end(numbers, offsets, behind & (self._last[numbers] < columns[codes.POS, :count] + base))
         if base < self._last_begin:  # most of a log lies behind it
             wanted &= self._begin[numbers] <= columns[codes.POS, :count] + base
         return wanted
 
+    def _note_end(self, numbers: Int64s, offsets: Int64s, behind: NDArray[np.bool_]) -> None:
+        """Take note of records ``behind`` the ends of their queues; older ones are of a topic that was deleted."""
+        for number in np.unique(numbers[behind]).tolist():
+            last = int(offsets[behind & (numbers == number)].max())
+            self.behind_end[number] = max(last, self.behind_end.get(number, last))
+
     def _learn(self) -> None:
         """Take note of the queues that are new in the table."""
-        bounds = np.stack((self._low[:-1], self._high[:-1], self._begin[:-1]), axis=1).tolist()
+        known = (self._low, self._high, self._begin, self._end, self._last)
+        bounds = np.stack([side[:-1] for side in known], axis=1).tolist()
         for number in range(len(self.keys), queue_count(self._table)):
             raw, queue_id = queue_of(self._table, number)
             topic = decode_utf8(raw)
@@ -79,13 +90,13 @@ class QueueFilter:
             self.keys.append((shown, queue_id))
             bounds.append(_NOTHING if shown is None else self._bounds_of(shown, queue_id))
         bounds.append(_NOTHING)  # the last one answers for number -1
-        self._low, self._high, self._begin = (np.array(side, np.int64) for side in zip(*bounds, strict=True))
+        self._low, self._high, self._begin, self._end, self._last = np.array(bounds, np.int64).T
         self.topics = texts_array([topic or "" for topic, _ in self.keys])
 
     def _bounds_of(self, topic: str, queue_id: int) -> Bounds:
         if self._bounds is not None:
             found = self._bounds.get((topic, queue_id))
-            if found is None and self._are_whole and self._takes(topic, queue_id):
+            if found is None and self._takes(topic, queue_id):
                 self.without_queue.append((topic, queue_id))
             return found or _NOTHING
         return _EVERYTHING if self._takes(topic, queue_id) else _NOTHING

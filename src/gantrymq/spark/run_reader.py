@@ -12,17 +12,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import numpy as np
+
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Bytes, new_columns, read_only
+from gantrymq.spark.data_loss import DataLossError, report
 from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError
 from gantrymq.spark.log_mark import LogEnd, require_retention
 from gantrymq.spark.log_run import ENDLESS, LogPiece, LogRun
+from gantrymq.spark.queue_audit import QueueAudit
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
 from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.selection import QueueKey
 from gantrymq.tools.buffers import byte_buffer
 from gantrymq.tools.log_batch import LogBatch
 
@@ -31,6 +36,7 @@ BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
 
 _QUEUES_SHOWN = 3
+_AUDITED = "the log is damaged there: see `gantrymq store verify`; failOnDataLoss=false goes on without them"
 _LOGGER = logging.getLogger(__name__)
 _REASONS = {
     codes.STOP_BLANK: "an impossible size",
@@ -48,10 +54,11 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
     Raises CorruptRecordError, and StoreError where a file is gone.
     """
     queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
+    audit = QueueAudit(run, run.audit) if run.audit is not None else None
     rows = run.rows or RowFilter()
     for piece in run.pieces:
         reading = _PieceReader(
-            piece, queues, room, run.log_end, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss
+            piece, queues, audit, room, run.log_end, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss
         )
         try:
             for batch in map(rows.apply, reading.batches()):
@@ -59,6 +66,23 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
                     yield batch
         except StoreError as error:
             raise _with_queues(error, run) from None
+    if audit is not None and (losses := audit.losses()):
+        if fail_on_data_loss:
+            raise DataLossError(losses, _AUDITED)
+        report(losses, fail=False)
+    _tell_of_queues(queues, run)
+
+
+def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
+    """Log what the log has and the queues of the store do not, so that no consumer sees it either."""
+    for number, last in queues.behind_end.items():
+        topic, queue_id = queues.keys[number]
+        end = (run.bounds or {})[topic or "", queue_id].end
+        _LOGGER.warning(
+            "%s: ends at offset %d, but the log has messages of it up to offset %d, which are left out: "
+            "`gantrymq store rebuild` restores the queue",
+            *(QueueKey(run.broker or "", topic or "", queue_id), end, last),
+        )
     if queues.without_queue:
         shown = "; ".join(
             f"topic {topic}, queue {queue_id}" for topic, queue_id in queues.without_queue[:_QUEUES_SHOWN]
@@ -81,7 +105,7 @@ def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, B
 
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
     """The error with the queues that a part of was being read, for a person who knows these and no physical offsets."""
-    parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.high != ENDLESS)
+    parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.low < one.high != ENDLESS)
     if not parts:
         return error
     shown = [
@@ -115,6 +139,7 @@ class _PieceReader:
         self,
         piece: LogPiece,
         queues: QueueFilter,
+        audit: QueueAudit | None,
         room: _Room,
         log_end: LogEnd | None,
         *,
@@ -124,6 +149,7 @@ class _PieceReader:
         self._piece = piece
         self._log_end = log_end
         self._queues = queues
+        self._audit = audit
         self._room = room
         self._check = codes.CHECK_BODY if verify_crc else codes.CHECK_OFF
         self._fail = fail_on_data_loss
@@ -184,7 +210,16 @@ class _PieceReader:
             wrong = batch.row(codes.POS)[~right] + position
             more = f"; so do {len(wrong) - 1} more, up to offset {int(wrong[-1])}" if len(wrong) > 1 else ""
             self._lose(CorruptRecordError(path, int(wrong[0]), f"it says that it lies elsewhere{more}"))
-        return batch.take(right)
+            batch = batch.take(right)
+        return self._audited(batch) if self._audit is not None and batch.count else batch
+
+    def _audited(self, batch: LogBatch) -> LogBatch:
+        """The records that are the messages that they say."""
+        assert self._audit is not None
+        doubles = self._audit.take(self._queues.keys, batch)
+        for at, why in doubles.items():
+            self._lose(CorruptRecordError(batch.path, int(batch.row(codes.PHY_OFFSET)[at]), why))
+        return batch.take(~np.isin(np.arange(batch.count), list(doubles))) if doubles else batch
 
     def _pass_over(self, error: StoreError, position: int) -> int:
         """Where the next record begins; raises ``error``, or logs it with what is passed over."""
