@@ -89,13 +89,15 @@ STEPS = 9
 close of the store that it looks for unfinished work in first."""
 
 
-def commit_until_killed(path: Path, files: list[Path], kill_at: int, app: str = "q", batch: int = 1) -> bool:
+def commit_until_killed(
+    path: Path, files: list[Path], kill_at: int, app: str = "q", batch: int = 1, query: str | None = None
+) -> bool:
     """Commit in a process of its own, which kills itself with SIGKILL in front of step ``kill_at``."""
     child = os.fork()
     if child == 0:
         try:
             _count_steps(kill_at)
-            sink(path).commit(app, batch, files)
+            sink(path).commit(app, batch, files, query)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)

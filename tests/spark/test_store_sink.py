@@ -122,12 +122,12 @@ def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(
     other_files = staged(path, batch(5, 30), app="other")
     other = Thread(target=lambda: sink(path).commit("other", 0, other_files))
 
-    def slow(ledger: Ledger, app: str, *rest: Any) -> None:
+    def slow(ledger: Ledger, one: Pending, rows: int) -> None:
         if other.ident is None:
             other.start()
             other.join(0.5)  # as long as it would need
-        steps.append(f"commit {app}")
-        real["commit"](ledger, app, *rest)
+        steps.append(f"commit {one.app}")
+        real["commit"](ledger, one, rows)
 
     monkeypatch.setattr(Ledger, "commit", slow)
     monkeypatch.setattr(

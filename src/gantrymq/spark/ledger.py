@@ -29,6 +29,7 @@ class Pending:
     """A batch that is being put, or was when its driver was killed. ``files`` are relative to the store.
 
     ``store_keys`` are the settings that it is put with, so that whoever finishes it has the same; None: not noted.
+    ``query`` is the id of the query that a stream's batch is of.
     """
 
     app: str
@@ -36,6 +37,16 @@ class Pending:
     begin: int
     files: tuple[str, ...]
     store_keys: StoreKeys | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last batch of a writer whose rows are all in the store. ``query`` is None for one of none, or not noted."""
+
+    batch: int = -1
+    rows: int = 0
+    query: str | None = None
 
 
 class Ledger:
@@ -60,14 +71,17 @@ class Ledger:
         finally:
             os.close(fd)
 
-    def committed(self, app: str) -> int:
-        """The last batch of ``app`` whose rows are all in the store; -1 before the first."""
+    def committed(self, app: str) -> Committed:
+        """The last batch of ``app``; number -1 before the first."""
         found = self._read(self._file(app))
-        return -1 if found is None else int(found["batch"])
+        if found is None:
+            return Committed()
+        return Committed(int(found["batch"]), int(found["rows"]), found.get("query"))
 
-    def commit(self, app: str, batch: int, rows: int, end: int) -> None:
+    def commit(self, pending: Pending, rows: int) -> None:
         """Say that a batch is in the store, to the last row and for good."""
-        self._write(self._file(app), {"app": app, "batch": batch, "rows": rows, "endPhyOffset": end})
+        line = {"app": pending.app, "batch": pending.batch, "rows": rows, "endPhyOffset": pending.begin}
+        self._write(self._file(pending.app), line if pending.query is None else line | {"query": pending.query})
 
     def pending(self) -> Pending | None:
         """The batch that was being put when a driver was killed."""
@@ -76,7 +90,8 @@ class Ledger:
             return None
         keys = found.get("store_keys")  # an older version did not write them
         store_keys = None if keys is None else tuple((str(key), str(value)) for key, value in keys)
-        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), tuple(found["files"]), store_keys)
+        files, query = tuple(found["files"]), found.get("query")
+        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), files, store_keys, query)
 
     def begin(self, pending: Pending) -> None:
         """Say that a batch is going to be put."""

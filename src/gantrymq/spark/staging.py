@@ -8,6 +8,7 @@ driver that was killed left here is removed by a later commit, by whomever, when
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,12 +19,14 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from gantrymq.errors import StoreError
+from gantrymq.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.writer_names import file_name
 
 DIRECTORY = "spark"
 _STAGING = "staging"
 _GIVEN_UP = "given-up"
+_OF_A_STORE = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT, LOCK)
 _KEPT_S = 7 * 24 * 3600  # longer than a driver waits for one task, or a task outlives its driver
 
 
@@ -65,8 +68,9 @@ def _batch_of(file: Path) -> tuple[Path, str]:
 def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
     """Write ``tables`` into a new file and return its path; what fails leaves none behind.
 
-    Raises StoreError where the name was given up meanwhile.
+    Raises StoreError where the name was given up meanwhile, and where this host does not have the store.
     """
+    _require_store(store)
     directory = staging_directory(store, app)
     path = directory / f"{batch}-{uuid.uuid4().hex}.arrow"
     try:
@@ -103,11 +107,24 @@ def finished(store: Path, app: str, batch: int) -> list[Path]:
 
 
 def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> None:
-    """Raise StoreError where a file of a batch is not there: what is begun without it could never be ended."""
+    """Raise StoreError where a file of a batch is not whole: what is begun without it could never be ended."""
     for path in files:
         if not path.exists():
-            reason = f"{path.relative_to(store)} is gone: the rows of batch {batch} of {app} cannot be put"
-            raise StoreError(store, reason)
+            raise StoreError(
+                store,
+                f"{path.relative_to(store)} is gone: the rows of batch {batch} of {app} cannot be put. Does the host "
+                "of each executor have this store under this path?",
+            )
+        for _ in staged_tables([path]):
+            pass
+
+
+def _require_store(store: Path) -> None:
+    """Raise StoreError where an executor does not have the store that the driver has made or found."""
+    if not any((store / name).exists() for name in _OF_A_STORE):
+        raise StoreError(
+            store, f"on host {socket.gethostname()} is no store: mount the driver's store there, then write again"
+        )
 
 
 def _require_wanted(directory: Path) -> None:
@@ -116,12 +133,15 @@ def _require_wanted(directory: Path) -> None:
 
 
 def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
-    """The rows of staged files, batch by batch, in order."""
+    """The rows of staged files, batch by batch, in order; raises StoreError where one cannot be read."""
     for path in paths:
-        with pa.memory_map(str(path)) as file:
-            reader = pa.ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                yield pa.Table.from_batches([reader.get_batch(number)])
+        try:
+            with pa.memory_map(str(path)) as file:
+                reader = pa.ipc.open_file(file)
+                for number in range(reader.num_record_batches):
+                    yield pa.Table.from_batches([reader.get_batch(number)])
+        except pa.ArrowInvalid as error:
+            raise StoreError(path, f"cannot be read ({error}): its rows are lost; write them again") from None
 
 
 def remove(paths: Iterable[Path]) -> None:

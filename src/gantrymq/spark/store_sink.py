@@ -10,6 +10,7 @@ files are finished, a repeated batch may even hold its rows in another order.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import Any
 from gantrymq.errors import StoreError, StoreLockedError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.spark.ledger import Ledger, Pending, StoreKeys
+from gantrymq.spark.ledger import Committed, Ledger, Pending, StoreKeys
 from gantrymq.spark.staging import finished, forget_abandoned, give_up, remove, require_staged, staged_tables
 from gantrymq.spark.write_options import WriteOptions
 from gantrymq.store.geometry import require_store
@@ -31,6 +32,7 @@ _LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.1
 _PUT_ROWS = 20_000
 _DELAYED = "delay_level"
+_LOGGER = logging.getLogger(__name__)
 
 
 class StoreSink:
@@ -49,35 +51,69 @@ class StoreSink:
         config, _ = self._options.store_settings()
         require_store(RealFileSystem(), StorePaths.of(self._path, config))
 
-    def commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
+    def commit(self, app: str, batch: int, files: Sequence[Path], query: str | None = None) -> bool:
         """Put the rows of ``files``; False where the batch was in the store already.
 
-        Raises StoreLockedError, DiskFullError: what is there then is finished by the next commit. Raises StoreError
-        where one of ``files`` is gone, and leaves nothing to finish then.
+        ``query`` is the id of the query that a stream's batch is of. Raises StoreLockedError, DiskFullError: what is
+        there then is finished by the next commit. Raises StoreError where one of ``files`` is gone or damaged, or where
+        the batch of a query has the number of another one, and leaves nothing to finish then.
         """
         with self._ledger.alone():
-            is_new = self._commit(app, batch, files)
+            is_new = self._commit(app, batch, files, query)
             forget_abandoned(self._path, time.time())
             return is_new
 
-    def _commit(self, app: str, batch: int, files: Sequence[Path]) -> bool:
+    def _commit(self, app: str, batch: int, files: Sequence[Path], query: str | None) -> bool:
         pending = self._ledger.pending()
         with self._open(None if pending is None else pending.store_keys) as store:
             if pending is not None:
                 self._put_rest(store, pending)
         if pending is not None:
             self._done(pending)
-        if self._ledger.committed(app) >= batch:
+        before = self._ledger.committed(app)
+        if query is not None:
+            self._require_repeat(app, batch, query, before)
+        if before.batch >= batch:
+            self._tell_of_repeat(app, batch, files, before)
             remove([*files, *finished(self._path, app, batch)])
             return False
         require_staged(self._path, app, batch, files)
         with _saying_what_follows(self._ledger, files), self._open() as store:
             names = tuple(str(path.relative_to(self._path)) for path in files)
-            pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys)
+            pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys, query)
             self._ledger.begin(pending)
             self._put(store, staged_tables(files), 0)
         self._done(pending)
         return True
+
+    def _require_repeat(self, app: str, batch: int, query: str, before: Committed) -> None:
+        """Raise StoreError where a stream's batch has the number of another one, so that its rows would be left out.
+
+        A query repeats its last batch at most: where it was not noted in the checkpoint that this one is in.
+        """
+        if before.query not in (None, query):
+            raise StoreError(
+                self._path,
+                f"batches of txnAppId {app} up to {before.batch} are of query {before.query}, and this is batch "
+                f"{batch} of query {query}, which has another checkpoint: give it a txnAppId of its own",
+            )
+        if batch < before.batch:
+            raise StoreError(
+                self._path,
+                f"this is batch {batch} of query {query}, but the store has its batches up to {before.batch}: its "
+                "checkpoint is older than that. Bring back the newer checkpoint, or give a new txnAppId to write these "
+                "rows again",
+            )
+
+    def _tell_of_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
+        """Log that the rows of a batch are not put again, and where they cannot be those that are in the store."""
+        rows = sum(table.num_rows for table in staged_tables(path for path in files if path.exists()))
+        is_same = (batch, rows) == (before.batch, before.rows)
+        _LOGGER.log(
+            logging.INFO if is_same else logging.WARNING,
+            "%s has %d rows of batch %d of %s already: the %d rows of batch %d, which came again, are left out",
+            *(self._path, before.rows, before.batch, app, rows, batch),
+        )
 
     def abort(self, files: Sequence[Path]) -> None:
         """Forget staged files, but for those that a commit has begun to put: the next commit needs them."""
@@ -106,16 +142,15 @@ class StoreSink:
     def _done(self, pending: Pending) -> None:
         """The rows are in the store, which is closed: everything of it is on the disk."""
         files = [self._path / name for name in pending.files]
-        if self._ledger.committed(pending.app) < pending.batch:
-            rows = sum(table.num_rows for table in staged_tables(files))
-            self._ledger.commit(pending.app, pending.batch, rows, pending.begin)
+        if self._ledger.committed(pending.app).batch < pending.batch:
+            self._ledger.commit(pending, sum(table.num_rows for table in staged_tables(files)))
         remove([*files, *finished(self._path, pending.app, pending.batch)])
         self._ledger.end()
         self._ledger.forget_made_up()
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
         """Put what a killed driver had not come to."""
-        if self._ledger.committed(pending.app) >= pending.batch:
+        if self._ledger.committed(pending.app).batch >= pending.batch:
             return
         if pending.begin < store.min_phy_offset:
             reason = f"batch {pending.batch} of {pending.app} was begun at {pending.begin}, which retention has deleted"

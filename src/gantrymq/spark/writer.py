@@ -8,7 +8,7 @@ commit, the number of the batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from gantrymq.errors import ConfigError
+from gantrymq.errors import ConfigError, StoreError
 from gantrymq.spark.outgoing_check import check_rows
 from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write_options import WriteOptions
@@ -38,6 +38,7 @@ class Staged(WriterCommitMessage):
     app: str
     path: str
     rows: int
+    query: str | None = None
 
 
 class StoreBatchWriter(DataSourceArrowWriter):
@@ -58,7 +59,8 @@ class StoreBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Put what was staged; with txnAppId and txnVersion only if that was not done before."""
-        _sink(self._options).commit(self._app, self._version, _files(messages))
+        files = _files(_all_staged(self._options, messages))
+        _sink(self._options).commit(self._app, self._version, files)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Forget what was staged; without a name of its own, also what tasks that are still at work will stage."""
@@ -80,25 +82,28 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        app = self._options.txn_app_id or (context and context.getLocalProperty(_QUERY_ID))
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        app = self._options.txn_app_id or query
         if not app:
             raise ConfigError("txnAppId", "", "a name for this query: Spark does not say which one it is")
         # Without its number a file counts as of the first batch: it is cleared away early, and the batch repeated.
         batch = (context and context.getLocalProperty(_BATCH_ID)) or 0
-        return _stage(self._options, app, int(batch), iterator)
+        return _stage(self._options, app, int(batch), iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Put what was staged, if the ledger does not know this batch of this query."""
-        apps = {message.app for message in messages if isinstance(message, Staged)}
-        for app in apps:
-            _sink(self._options).commit(app, batchId, _files(messages))
+        staged = _all_staged(self._options, messages)
+        for app, query in {(message.app, message.query) for message in staged}:
+            _sink(self._options).commit(app, batchId, _files(staged), query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Forget what was staged."""
         _sink(self._options).abort(_files(messages))
 
 
-def _stage(options: WriteOptions, app: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _stage(
+    options: WriteOptions, app: str, batch: int, batches: Iterator[pa.RecordBatch], query: str | None = None
+) -> Staged:
     from pyspark import TaskContext
 
     from gantrymq.spark.outgoing_rows import STAGED, OutgoingRows
@@ -111,14 +116,26 @@ def _stage(options: WriteOptions, app: str, batch: int, batches: Iterator[pa.Rec
         topic=options.topic, queue_num=options.queue_num, partition=partition, born_ms=time.time_ns() // 1_000_000
     )
     path = stage(options.path, app, batch, check_rows(options, rows.staged(batches)), STAGED)
-    return Staged(app, str(path), rows.count)
+    return Staged(app, str(path), rows.count, query)
 
 
 def _prepare(options: WriteOptions) -> None:
     _sink(options).make_store()
 
 
-def _files(messages: list[WriterCommitMessage | None]) -> list[Path]:
+def _all_staged(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> list[Staged]:
+    """What every task staged; raises StoreError where one has not said."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if len(staged) < len(messages):
+        assert options.path is not None
+        missing = len(messages) - len(staged)
+        raise StoreError(
+            options.path, f"{missing} of {len(messages)} tasks did not say what they staged: nothing is put"
+        )
+    return staged
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Path]:
     return [Path(message.path) for message in messages if isinstance(message, Staged)]
 
 
