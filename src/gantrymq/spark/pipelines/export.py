@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
+from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.export import Exported, RecordExport, export_store
 from gantrymq.tools.export_files import ExportFormat
@@ -65,7 +66,8 @@ def _export(
 ) -> Exported:
     cut = worth_a_task(plan.files, lambda file: file.size_bytes)
     groups = [_Group(number, files) for number, files in enumerate(cut)]
-    done = each(spark, groups, partial(_export_group, root, kind, plan), lambda _: TASK_BYTES)
+    with shared_directory(Mount.of(plan.files), root) as mount:
+        done = each(spark, groups, partial(_export_group, root, kind, plan, mount), lambda _: TASK_BYTES, mount)
     runs = QueueRuns()
     for part, _, found_runs in done:
         runs.join(found_runs)
@@ -85,8 +87,9 @@ def _export(
 
 
 def _export_group(
-    root: Path, kind: ExportFormat, plan: ExportPlan, group: _Group
+    root: Path, kind: ExportFormat, plan: ExportPlan, mount: Mount, group: _Group
 ) -> tuple[ExportReport, list[FoundRecords], dict[QueueName, list[QueueRun]]]:
+    mount.require(group.files)
     report = ExportReport()
     parts = ExportParts(root, kind, report, f"part-{group.number:05d}-")
     try:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from gantrymq.errors import GantrymqError, StoreError
+from gantrymq.spark.pipelines.mounts import Mount
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -69,12 +70,16 @@ def guarded(results: Callable[[], Iterable[Value]], pack: Callable[[Value | _Fai
 
 
 def each(
-    spark: SparkSession, items: Sequence[Item], task: Callable[[Item], Value], size_bytes: Callable[[Item], int]
+    spark: SparkSession,
+    items: Sequence[Item],
+    task: Callable[[Item], Value],
+    size_bytes: Callable[[Item], int],
+    mount: Mount,
 ) -> list[Value]:
     """``task(item)`` of every item, in their order; each runs on some executor, perhaps more than once.
 
-    ``size_bytes(item)`` is how much a task reads or writes. Raises what ``task`` raises of gantrymq's, StoreError where
-    Spark gives up.
+    ``size_bytes(item)`` is how much a task reads or writes, ``mount`` what it requires of its host. Raises what
+    ``task`` raises of gantrymq's, StoreError where a host has other files or where Spark gives up.
     """
     groups = worth_a_task(items, size_bytes)
     if not groups:
@@ -82,12 +87,17 @@ def each(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in item_numbers(batches):
-            values = list(guarded(partial(map, task, groups[number]), packed))
+            values = list(guarded(partial(_mounted, mount, task, groups[number]), packed))
             columns = [pa.array([number] * len(values), pa.int64()), pa.array(values, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, ["number", _RESULT])
 
     found = collected(numbers(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number")
     return [value for _, value in sorted(found, key=itemgetter(0))]
+
+
+def _mounted(mount: Mount, task: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[Value]:
+    mount.require(items)
+    yield from map(task, items)
 
 
 def worth_a_task(items: Sequence[Item], size_bytes: Callable[[Item], int]) -> list[list[Item]]:

@@ -30,6 +30,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.index_runs import EntryStage, StagedEntries, plan_runs, write_index_file
 from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.log_scanner import one_ahead
@@ -88,7 +89,12 @@ def build_on(spark: SparkSession) -> Build:
 
 
 def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
-    results = by_queue(spark, order.files, partial(_read, order), partial(_write, order))
+    with shared_directory(Mount.of(order.files), order.work.root) as mount:
+        return _build_shared(spark, fs, order, mount)
+
+
+def _build_shared(spark: SparkSession, fs: FileSystem, order: BuildOrder, mount: Mount) -> Built:
+    results = by_queue(spark, order.files, partial(_read, order), partial(_write, order), mount)
     read = sorted((one for one in results if isinstance(one, _FileRead)), key=lambda one: one.base)
     written = [one for one in results if isinstance(one, _QueuesWritten) and one.queues]
     built = Built(joined(order.files, [one.found for one in read]), [one.root for one in written])
@@ -99,17 +105,17 @@ def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Pro
         if one.last_record is not None:
             built.queued_timestamp_ms, built.queued_phy_offset = one.last_record
     if order.index:
-        _build_index(spark, fs, order, [one.entries for one in read if one.entries is not None], built)
+        _build_index(spark, fs, order, mount, [one.entries for one in read if one.entries is not None], built)
     return built
 
 
 def _build_index(
-    spark: SparkSession, fs: FileSystem, order: BuildOrder, stages: list[StagedEntries], built: Built
+    spark: SparkSession, fs: FileSystem, order: BuildOrder, mount: Mount, stages: list[StagedEntries], built: Built
 ) -> None:
     config, work = order.config, order.work
     runs = plan_runs(stages, config.max_index_num - 1)
     size_bytes = file_size(config.max_hash_slot_num, config.max_index_num)
-    made = each(spark, runs, partial(write_index_file, directory=work.root, config=config), lambda _: size_bytes)
+    made = each(spark, runs, partial(write_index_file, directory=work.root, config=config), lambda _: size_bytes, mount)
     fs.make_directory(work.index)
     for path, _ in made:
         fs.rename(path, work.index / path.name)

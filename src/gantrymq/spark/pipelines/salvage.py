@@ -21,6 +21,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.rebuild import build_on
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.recovery import Progress
@@ -62,9 +63,10 @@ def salvage_on_spark(
 def _copy(
     spark: SparkSession, fs: FileSystem, order: CopyOrder, progress: Progress | None
 ) -> tuple[FoundRecords, CopiedRecords]:
-    append_crc = order.append_crc or _has_crc(spark, order.files)
-    task = partial(_copy_file, order, append_crc)
-    parts = each(spark, order.files, task, lambda file: file.size_bytes)
+    with shared_directory(Mount.of(order.files), order.target.parent) as mount:
+        append_crc = order.append_crc or _has_crc(spark, order.files, mount)
+        task = partial(_copy_file, order, append_crc)
+        parts = each(spark, order.files, task, lambda file: file.size_bytes, mount)
     found, copied = joined(order.files, [one.found for one in parts]), CopiedRecords()
     for one in parts:
         copied.records += one.copied.records
@@ -87,9 +89,9 @@ def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> 
     fs.sync_directory(order.target)
 
 
-def _has_crc(spark: SparkSession, files: list[LogFile]) -> bool:
+def _has_crc(spark: SparkSession, files: list[LogFile], mount: Mount) -> bool:
     """Whether the first record of the log closes with a CRC of the whole."""
-    said = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES))
+    said = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES), mount)
     return next((one for one in said if one is not None), False)
 
 

@@ -24,6 +24,7 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.pipelines.jobs import collected, guarded, item_numbers, numbers, packed, reduce_tasks, worth_a_task
+from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.queue_numbers import QueueNumbers
@@ -127,8 +128,11 @@ def by_queue(
     files: Sequence[LogFile],
     read: Callable[[LogFile], Iterator[UnitRow | bytes]],
     write: Callable[[Iterator[QueueRows]], Iterator[Any]],
+    mount: Mount,
 ) -> list[Any]:
     """Run ``read(file)`` for every file of the log, shuffle its rows, run ``write`` over the queues of each task.
+
+    ``mount`` is what both require of their host.
 
     Returns the results of both; those of ``read`` are what it yields as :func:`result`, in no order. Raises what they
     raise of gantrymq's, StoreError where Spark gives up.
@@ -138,11 +142,11 @@ def by_queue(
     def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in item_numbers(batches):
             for file in groups[number]:
-                yield from _batches(guarded(partial(read, file), _read_row))
+                yield from _batches(guarded(partial(_read_mounted, mount, read, file), _read_row))
 
     def run_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passed: list[bytes] = []
-        own = list(guarded(lambda: write(_queues(_rows(batches, passed))), packed))
+        own = list(guarded(lambda: _write_mounted(mount, write, _rows(batches, passed)), packed))
         yield pa.RecordBatch.from_arrays([pa.array([*passed, *own], pa.binary())], ["result"])
 
     frame = (
@@ -153,6 +157,20 @@ def by_queue(
         .mapInArrow(run_write, "result binary")
     )
     return [value for (value,) in collected(frame)]
+
+
+def _read_mounted(
+    mount: Mount, read: Callable[[LogFile], Iterator[UnitRow | bytes]], file: LogFile
+) -> Iterator[UnitRow | bytes]:
+    mount.require([file])
+    yield from read(file)
+
+
+def _write_mounted(
+    mount: Mount, write: Callable[[Iterator[QueueRows]], Iterator[Any]], rows: Iterator[UnitRow]
+) -> Iterator[Any]:
+    mount.require()
+    yield from write(_queues(rows))
 
 
 def result(value: object) -> bytes:

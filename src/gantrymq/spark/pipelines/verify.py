@@ -26,6 +26,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.index import file_size
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
+from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.record_batch import RecordBatch
@@ -103,7 +104,7 @@ class _VerifyOnSpark:
         """Each index file in itself."""
         size_bytes = file_size(plan.index_slots, plan.index_entries)
         numbers = range(len(plan.index_paths or ()))
-        seen = each(self._spark, numbers, partial(_see_index_file, plan), lambda _: size_bytes)
+        seen = each(self._spark, numbers, partial(_see_index_file, plan), lambda _: size_bytes, Mount.of(plan.files))
         for one in seen:
             yield from one.findings
         self._begins_ms = index.begins_ms = [one.begin_ms for one in seen]
@@ -118,7 +119,7 @@ class _VerifyOnSpark:
         if not plan.files:
             return
         read = partial(_read, plan, self._starts, self._begins_ms)
-        results = by_queue(self._spark, plan.files, read, partial(_compare, plan))
+        results = by_queue(self._spark, plan.files, read, partial(_compare, plan), Mount.of(plan.files))
         for one in sorted((one for one in results if isinstance(one, _LogFileRead)), key=lambda one: one.base):
             for fact in one.facts:
                 yield from log.take(fact)

@@ -1,0 +1,96 @@
+"""Does the host of an executor show the files and directories that the driver works on?
+
+Paths go to executors, files do not: a disk that is not mounted there, or a mount of something else, would be read as an
+empty or a damaged store, or would take what was written, and nobody would see that it is missing. So a task compares
+the log files that it is about to read with what the driver saw, and one that writes looks for a file that the driver
+has put into the directory for that.
+
+Thread rule: the driver's thread, and a task's own.
+"""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.spark.log_file import LogFile as OpenLogFile
+from gantrymq.spark.log_file import NotThereError
+from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
+from gantrymq.spark.places import Place
+from gantrymq.tools.log_files import LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """What a task requires of its host; picklable.
+
+    ``marks`` are the beginnings of log files, by their paths, where they can be read and are written. ``tokens`` are
+    files that the driver has put into directories that tasks write into.
+    """
+
+    log: Place
+    marks: dict[Path, LogMark]
+    end: LogEnd | None
+    tokens: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, files: Sequence[LogFile]) -> Mount:
+        """The mount of a log with these files, which lie in one directory or several."""
+        directories = tuple(dict.fromkeys(str(file.path.parent) for file in files)) or ("",)
+        marks = {file.path: mark for file in files if (mark := _mark(file)) is not None}
+        named = (file for file in reversed(files) if file.path.name == offset_name(file.base) and file.path in marks)
+        last = next(named, None)
+        end = None if last is None else LogEnd(last.base, marks[last.path])
+        return cls(Place(directories[0], None, directories if len(directories) > 1 else ()), marks, end)
+
+    def require(self, items: Sequence[object] = ()) -> None:
+        """Raise StoreError where this host has another log, or not the directories; of ``items`` log files count."""
+        for token in self.tokens:
+            if not token.exists():
+                raise StoreError(
+                    token.parent,
+                    f"on host {socket.gethostname()} is not the directory that the driver has there; mount it under "
+                    "this path, then run the job again",
+                )
+        if self.end is not None:
+            self._require(self.log / offset_name(self.end.base), self.end.base, self.end.mark, None)
+        for item in items:
+            if isinstance(item, LogFile) and item.path in self.marks:
+                self._require(Place(str(item.path)), item.base, self.marks[item.path], self.end)
+
+    def _require(self, place: Place, base: int, mark: LogMark, end: LogEnd | None) -> None:
+        """Raise StoreError where a file has another beginning, or is missing for another reason than retention."""
+        try:
+            with OpenLogFile(place) as opened:
+                mark.require(opened)
+        except NotThereError as error:
+            require_retention(error, self.log, base, end)
+
+
+def _mark(file: LogFile) -> LogMark | None:
+    """The mark of a file's beginning; None where nothing is written there, or where it cannot be read."""
+    size = min(MARK_BYTES, file.size_bytes)
+    try:
+        with OpenLogFile(Place(str(file.path))) as opened:
+            if any(opened.read_readable(0, size)):
+                return LogMark.read(opened, 0, size)
+    except StoreError:
+        pass  # the task that reads it says so
+    return None
+
+
+@contextmanager
+def shared_directory(mount: Mount, directory: Path) -> Iterator[Mount]:
+    """A mount that also requires ``directory``, which is there, as long as the ``with`` block lasts."""
+    token = directory / f".seen-by-executors-{uuid.uuid4().hex}"
+    token.touch()
+    try:
+        yield Mount(mount.log, mount.marks, mount.end, (*mount.tokens, token))
+    finally:
+        token.unlink(missing_ok=True)
