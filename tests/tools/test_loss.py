@@ -14,12 +14,13 @@ from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, QUEUES, KnownStore,
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.format.record import QUEUE_OFFSET_AT
-from gantrymq.tools.findings import Level
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
-from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS, open_store
 
 
 @pytest.fixture(scope="module")
@@ -365,3 +366,26 @@ def test_recover_of_a_healthy_store_names_nothing(
 ) -> None:
     report = recovered(store, capsysbinary)
     assert [report[key] for key in LossAccount().as_json(store.path)] == [[]] * len(LossAccount().as_json(store.path))
+
+
+STORE_TIMESTAMP_AT = 56
+
+
+@pytest.mark.parametrize(("share", "mask", "is_killed"), [(0.0, 0x40, True), (1.0, 0x80, False), (1.0, 0x40, True)])
+@pytest.mark.parametrize("tool", ["rebuild", "salvage", "recover"])
+def test_a_flipped_store_time_costs_no_message_and_spoils_no_checkpoint(
+    tool: str, share: float, mask: int, is_killed: bool, store: KnownStore
+) -> None:
+    _, put = store.at(share)
+    store.flip(put.phy_offset + STORE_TIMESTAMP_AT + 1, mask)
+    if is_killed:
+        (store.path / "abort").touch()
+    out = store.path
+    if tool == "recover":
+        open_store(RealFileSystem(), out).close()
+    else:
+        out, account = {"rebuild": rebuilt, "salvage": salvaged}[tool](store)
+        assert account == LossAccount()
+    assert read_back(out) == {slot: put.body for slot, put in store.puts.items()}
+    kinds = {one.kind for one in verify_store(out, SMALL, given=GEOMETRY_KEYS)}
+    assert not kinds & {Kind.CHECKPOINT_CORRUPT, Kind.CHECKPOINT_FUTURE}

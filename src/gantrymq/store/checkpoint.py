@@ -11,17 +11,29 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from gantrymq.clock import Clock, SystemClock
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
 
 CLOCKS_DIFFER_MS = 60_000
 
 
+def possible(page: Checkpoint, now_ms: int) -> Checkpoint:
+    """The page without numbers that no store has, negative ones and times in the future: they become 0, unknown."""
+    return Checkpoint(
+        **{
+            key: 0 if number < 0 or (key.endswith("_ms") and number > now_ms + CLOCKS_DIFFER_MS) else number
+            for key, number in asdict(page).items()
+        }
+    )
+
+
 class StoreCheckpoint:
     """The checkpoint of one store. Plain numbers: each is written by one service, any thread may read."""
 
-    def __init__(self, fs: FileSystem, path: Path) -> None:
+    def __init__(self, fs: FileSystem, path: Path, clock: Clock | None = None) -> None:
         self._fs = fs
+        self._clock = clock or SystemClock()
         self._path = path
         self.page = self._read()
         self._is_frozen = False
@@ -43,9 +55,7 @@ class StoreCheckpoint:
 
         A recovery then looks at more than it needs to, and not at less.
         """
-        for key, number in asdict(self.page).items():
-            if number < 0 or (key.endswith("_ms") and number > now_ms + CLOCKS_DIFFER_MS):
-                setattr(self.page, key, 0)
+        self.page = possible(self.page, now_ms)
 
     def note_queue_entry(self, store_timestamp_ms: int, phy_offset: int) -> None:
         """The dispatcher has put the unit of this record into its queue."""
@@ -85,7 +95,11 @@ class StoreCheckpoint:
         self.flush()
 
     def flush(self) -> None:
-        """Write the page and make it durable, unless it is frozen; raises DiskFullError."""
+        """Write the page and make it durable, unless it is frozen; raises DiskFullError.
+
+        Times are those that records say, of which a bit may have flipped: what the next start would not believe is
+        written as 0, unknown.
+        """
         if self._is_frozen:
             return
         is_new = not self._fs.exists(self._path)
@@ -93,7 +107,7 @@ class StoreCheckpoint:
         try:
             if file.size() > CHECKPOINT_SIZE:
                 file.resize(CHECKPOINT_SIZE)
-            file.write_at(0, encode_checkpoint(self.page))
+            file.write_at(0, encode_checkpoint(possible(self.page, self._clock.now_ms())))
             file.sync()
         finally:
             file.close()
