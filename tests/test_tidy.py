@@ -73,9 +73,11 @@ IMPURE_CALLS = {
 }
 PURE_BUT = {
     "gantrymq.remoting.transport": "where bytes meet sockets",
-    "gantrymq.kernels.native": "loads compiled kernels from their files, under a lock",
-    "gantrymq.kernels.machine_code": "puts code into memory that may be executed",
-    "gantrymq.kernels.jit": "keys the cache of compiled kernels by their sources",
+    "gantrymq.kernels.library": "opens the library of compiled kernels, under a lock",
+    "gantrymq.kernels.variants": "asks what the processor is",
+    "gantrymq.kernels.sources": "reads the sources of kernels, to see what has changed",
+    "gantrymq.kernels.compiler": "a program of its own that writes object files",
+    "gantrymq.kernels.build": "compiles and links kernels",
     "gantrymq.kernels.__main__": "a command, which reports what it compiles",
 }
 

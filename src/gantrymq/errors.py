@@ -35,6 +35,10 @@ class ConfigError(GantrymqError):
         self.key, self.value, self.allowed = key, value, allowed
 
 
+class KernelsError(GantrymqError):
+    """The compiled kernels are missing, are for another kind of processor, or cannot be built."""
+
+
 class StoreError(GantrymqError):
     """The root of what can be wrong with a store directory; ``path`` is the file or directory meant."""
 

@@ -102,7 +102,7 @@ def test_the_broker_s_own_port_must_be_had() -> None:
 async def test_nobody_is_answered_before_the_kernels_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a new machine they take half a minute to compile, and a client gives up after three seconds."""
+    """In a checkout that has changed they take half a minute to compile, and a client gives up after three seconds."""
     case = BrokerCase(tmp_path)
     told: list[int] = []
 
@@ -112,7 +112,7 @@ async def test_nobody_is_answered_before_the_kernels_are_loaded(
         told.append(case.server.port)
         return 0
 
-    monkeypatch.setattr("gantrymq.broker.server.load_kernels", load)
+    monkeypatch.setattr("gantrymq.broker.server.library", load)
     await case.start()
     try:
         assert told == [case.server.port]

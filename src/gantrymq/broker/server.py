@@ -51,7 +51,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.kernels.ready import load_kernels
+from gantrymq.kernels.library import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
@@ -172,7 +172,7 @@ class BrokerServer:
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
     def _open_store(self) -> BrokerMessageStore:
-        load_kernels()  # on a new machine the first client would wait until they are compiled, and give up
+        library()  # kernels that are out of date are compiled now, not under the first client's request
         broker = self.config.broker
         config = replace(self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1)
         store = BrokerMessageStore.open(

@@ -32,7 +32,6 @@ from gantrymq.demo.story import Story
 from gantrymq.demo.summary import write_summary
 from gantrymq.demo.writer import write_messages
 from gantrymq.demo.writer_process import Workplace
-from gantrymq.kernels.ready import load_kernels
 
 KILLS = 3
 BATCH = 2000
@@ -86,7 +85,6 @@ def _run(story: Story, rows: int | None, kills: int, flights_path: Path, screen:
     screen.title("gantrymq demo")
     screen.say(f"replay with: {story.replay}")
     flights, messages = _make_messages(story, rows, flights_path, screen)
-    _load_kernels(story, screen)
     _store(story, messages, kills, screen)
     _ask(story, flights, screen)
     _report(story, screen)
@@ -108,13 +106,6 @@ def _make_messages(story: Story, rows: int | None, path: Path, screen: Screen) -
         phase.note = f"{story.rows:,} rows, {story.body_bytes / 1e6:,.1f} MB of JSON"
     screen.done(f"{story.rows:,} flights out of {path.name}, {story.body_bytes / 1e6:,.1f} MB as JSON bodies")
     return flights, messages
-
-
-def _load_kernels(story: Story, screen: Screen) -> None:
-    with story.phase("Kernels loaded") as phase, screen.bar("loading kernels (compiled the first time)", 1) as show:
-        count = load_kernels(show)
-        phase.note = f"{count} of them, compiled by Numba and kept in its cache"
-    screen.done(f"{count} compiled kernels loaded in {phase.took_s:.1f} s")
 
 
 def _store(story: Story, messages: pa.Table, kills: int, screen: Screen) -> None:

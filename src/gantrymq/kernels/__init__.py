@@ -3,22 +3,24 @@
 ``gantrymq.format`` is their authority. A kernel takes arrays and numbers and returns (count, stop code, stop
 position); it never allocates what grows with its input, so its caller decides about memory.
 
-Callers take kernels from ``api``. The first call compiles a kernel with Numba and keeps its machine code on the disk;
-a later process loads that in a few milliseconds and never imports Numba. Arrays must be C-contiguous; bytes are uint8
-(``arrays.read_only`` makes a view of anything with a buffer), other arrays int64 unless a kernel's documentation says
-otherwise, numbers Python ints.
+Callers take kernels from ``api``. They are compiled ahead of time, when the package is built, to one shared library
+with the code for each variant of processors; running them needs neither Numba nor LLVM. A checkout builds its library
+at the first use after a kernel has changed. Arrays must be C-contiguous; bytes are uint8 (``arrays.read_only`` makes a
+view of anything with a buffer), other arrays int64 unless a kernel's documentation says otherwise, numbers Python ints.
 
 ======================  ===============================================================================
 module                  what
 ======================  ===============================================================================
 ``codes``               rows of the column matrix, checks, stop codes (no Numba)
 ``arrays``              views and matrices that obey the typing rule (no Numba)
-``api``, ``native``     kernels as callers see them, loaded from their machine code (no Numba)
+``api``, ``native``     kernels as callers see them, and how they are called (no Numba)
+``library``,            the library of compiled kernels: opening it, and the variant for this processor (no Numba)
+``variants``
 ``queue_table``,        the table that numbers queues, the matrix of sends (no Numba)
 ``send_columns``
-``machine_code``,       machine code put into memory; all kernels there before they are needed (no Numba)
-``ready``
-``compiler``            making that machine code
+``build``, ``sources``  building the library: what has changed, compiling, linking (no Numba)
+``compiler``            one kernel to an object file
+``signatures``          the argument types of each kernel, by example (no Numba)
 ``jit``, ``machine``    how kernels compile; the machine instructions that Python has no words for
 ``crc``                 CRC-32
 ``scan``                records of a commit log into the column matrix
@@ -39,5 +41,5 @@ module                  what
 ``columns``, ``hosts``  records into Arrow's buffers; hosts and message ids as text
 ======================  ===============================================================================
 
-``python -m gantrymq.kernels`` compiles them all; `make setup` does so.
+``python -m gantrymq.kernels`` brings the library of a checkout up to date; `make setup` does so.
 """

@@ -1,23 +1,24 @@
-"""``python -m gantrymq.kernels``: compiles every kernel with the argument types it is used with, or loads it.
+"""``python -m gantrymq.kernels``: bring the library of kernels of this checkout up to date."""
 
-The first run fills the cache (about a minute); later ones show how long loading takes, which is what a command waits
-for when it starts.
-"""
-
+import sys
 import time
 
-from gantrymq.kernels.ready import calls
+from gantrymq.errors import KernelsError
+from gantrymq.kernels.library import FOLDER, library, read_index
 
 
 def main() -> int:
-    """Compile or load, and say how long each took."""
+    """Build what has changed, and say what there is and how long that took."""
     started = time.perf_counter()
-    for kernel, arguments in calls():
-        begun = time.perf_counter()
-        kernel(*arguments)
-        how = "compiled" if kernel.was_compiled else "loaded"
-        print(f"{kernel.name:24}{time.perf_counter() - begun:8.3f} s  {how}", flush=True)
-    print(f"{'all':24}{time.perf_counter() - started:8.3f} s")
+    before = read_index(FOLDER)
+    try:
+        variant = library().variant
+    except KernelsError as error:
+        print(f"gantrymq: {error}", file=sys.stderr)
+        return 1
+    index = read_index(FOLDER) or {}
+    how = "up to date" if before and index["kernels"] == before["kernels"] else "built"
+    print(f"{len(index['kernels'])} kernels for {variant.name}: {how} in {time.perf_counter() - started:.1f} s")
     return 0
 
 

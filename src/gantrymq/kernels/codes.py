@@ -70,13 +70,3 @@ MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hol
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
 
 RESULT_WORDS = 8  # how many numbers a kernel can return
-# What Numba's code would call to raise an exception. Kernels raise nothing, so without Numba they lead to an abort.
-RAISING = (
-    "numba_gil_ensure",
-    "numba_gil_release",
-    "numba_unpickle",
-    "numba_runtime_build_excinfo_struct",
-    "numba_do_raise",
-    "NRT_Free",
-    "NRT_MemInfo_call_dtor",
-)

@@ -1,39 +1,44 @@
-"""Compiling a kernel to code that can be called without Numba; imported only when there is something to compile.
+"""A kernel as an object file for one variant of processors; imported only where kernels are built.
 
-For each kernel and its argument types a small entry function is written that builds the arguments from words (see
-``native``), calls the kernel, and puts its results behind them. Numba compiles both into one object.
+For each kernel and its argument types a small entry function is written that makes the arguments from 64-bit words (see
+``native``), calls the kernel, and puts its results behind them. Numba compiles both into one module of LLVM's
+intermediate language, and LLVM makes position-independent code of it, in which nothing but the entry has a name.
+
+Kernels raise nothing. Numba still emits the code that would hand an exception to the interpreter. Functions of Numba
+and of Python that only this code calls become one that aborts the process, so the object needs only the C library.
+
+``python -m gantrymq.kernels.compiler VARIANT FOLDER KERNEL…`` is what ``build`` starts, once for each variant: Numba
+compiles for one kind of processor in a process, the one that its environment names.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
+import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
 from gantrymq.kernels.codes import RESULT_WORDS
-from gantrymq.kernels.machine_code import outside
+from gantrymq.kernels.native import Kernel, kinds_of
+from gantrymq.kernels.signatures import calls
+from gantrymq.kernels.variants import VARIANTS, Variant
 
 # Numba's own annotations cover a part of what is used here.
 numba: Any = importlib.import_module("numba")
 types: Any = numba.types
+# What code may call: functions of C's library that LLVM brings in by itself. All else belongs to raising.
+_OF_C = frozenset({"memcpy", "memmove", "memset", "memcmp", "abort"})
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)"?\(', re.MULTILINE)
-
-Code = Callable[[Any], None]
-
-
-class Compiled(NamedTuple):
-    """``machine_code`` is None where the code needs something that only a process with Numba in it has."""
-
-    code: Code
-    symbol: str
-    results: int
-    machine_code: bytes | None
+_EXTERNAL_DATA = re.compile(r'^(@"?[^"= ]+"?) = external (?:local_unnamed_addr )?global i8\b.*$', re.MULTILINE)
+_COMMON_DATA = re.compile(r" = common (?:local_unnamed_addr )?global ")
 
 
 @intrinsic
@@ -46,15 +51,36 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-def compile_kernel(module: str, name: str, arguments: tuple[Any, ...]) -> Compiled:
-    """Compile the kernel for arguments of these types."""
-    dispatcher = getattr(importlib.import_module(f"gantrymq.kernels.{module}"), name)
+def main(arguments: list[str]) -> int:
+    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with what ``native`` must know beside them."""
+    variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
+    folder, wanted = Path(arguments[1]), set(arguments[2:])
+    for kernel, example in calls():
+        if kernel.full_name in wanted:
+            code, results = compile_kernel(kernel, example, variant)
+            known = {"kinds": repr(kinds_of(example)), "results": results}
+            (folder / f"{kernel.full_name}.json").write_text(json.dumps(known))
+            (folder / f"{kernel.full_name}.o").write_bytes(code)
+            print(kernel.full_name, flush=True)
+    return 0
+
+
+def compile_kernel(kernel: Kernel, example: tuple[Any, ...], variant: Variant) -> tuple[bytes, int]:
+    """The object file, and the number of results: -1 for a single one that is no tuple."""
+    dispatcher = getattr(importlib.import_module(f"gantrymq.kernels.{kernel.module}"), kernel.name)
+    signature = tuple(_type_of(argument) for argument in example)
+    dispatcher.compile(signature)
+    results = _count_results(dispatcher.overloads[signature])
+    entry = numba.cfunc(types.void(types.CPointer(types.int64)))(_entry(dispatcher, example, results))
+    module = _isolated(entry._library.get_llvm_str(), entry._wrapper_name, kernel.symbol(variant))
+    return _emit(module, variant), results
+
+
+def _entry(dispatcher: Any, example: tuple[Any, ...], results: int) -> Any:
     names: dict[str, Any] = {"carray": numba.carray, "pointer": _pointer, "kernel": dispatcher}
     counter = iter(range(1 << 20))
-    built = [_build(argument, counter, names) for argument in arguments]
+    built = [_build(argument, counter, names) for argument in example]
     at = next(counter)
-    dispatcher.compile(tuple(_type_of(argument) for argument in arguments))
-    results = _count_results(dispatcher.overloads[tuple(_type_of(argument) for argument in arguments)])
     source = [
         "def entry(block):",
         f"    words = carray(block, ({at + RESULT_WORDS},))",
@@ -63,12 +89,7 @@ def compile_kernel(module: str, name: str, arguments: tuple[Any, ...]) -> Compil
         *(f"    words[{at + i}] = result[{i}]" for i in range(results)),
     ]
     exec("\n".join(source), names)
-    compiled = numba.cfunc(types.void(types.CPointer(types.int64)))(names["entry"])
-    library = compiled._library
-    code: Code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(compiled.address)
-    code.keep = compiled  # type: ignore[attr-defined]
-    alone = _stands_alone(library.get_llvm_str())
-    return Compiled(code, compiled._wrapper_name, results, library._get_compiled_object() if alone else None)
+    return names["entry"]
 
 
 def _build(argument: Any, counter: Iterator[int], names: dict[str, Any]) -> str:
@@ -102,12 +123,44 @@ def _count_results(overload: Any) -> int:
     return 0 if isinstance(kind, types.NoneType) else -1
 
 
-def _stands_alone(llvm_text: str) -> bool:
-    """Whether all that the code calls is in every Python process: C's library, Python, and what never runs."""
-    try:
-        for name in _DECLARED.findall(llvm_text):
-            if not name.startswith("llvm."):
-                outside(name)
-    except ValueError:
-        return False
-    return True
+def _isolated(text: str, entry: str, symbol: str) -> Any:
+    """The module with ``entry`` under the name ``symbol`` and without any other name but those of C's library."""
+    text = _EXTERNAL_DATA.sub(r"\1 = internal global i8 0", text)
+    text = _COMMON_DATA.sub(" = internal global ", text)
+    module = llvm.parse_assembly(text)
+    for function in module.functions:
+        if not function.is_declaration:
+            function.linkage = "internal"
+    found = module.get_function(entry)
+    found.linkage, found.name = "external", symbol
+    text = str(module)
+    for name in _DECLARED.findall(text):
+        if not name.startswith("llvm.") and name not in _OF_C:
+            text = _abort_instead(text, name)
+    return llvm.parse_assembly(text)
+
+
+def _abort_instead(text: str, name: str) -> str:
+    """Give the declared function a body that aborts."""
+    line = next(line for line in text.splitlines() if line.startswith("declare") and re.search(rf'@"?{name}"?\(', line))
+    head = re.sub(r"#\d+|local_unnamed_addr|, \.\.\.", "", line.removeprefix("declare")).replace("extern_weak", "")
+    called = "" if "@abort(" in text else "\ndeclare void @abort()"
+    return text.replace(line, f"define internal {head.strip()} {{\n  call void @abort()\n  unreachable\n}}{called}")
+
+
+def _emit(module: Any, variant: Variant) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(module.triple)
+    machine = target.create_target_machine(
+        cpu=variant.cpu, features=variant.features, opt=3, reloc="pic", codemodel="default"
+    )
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

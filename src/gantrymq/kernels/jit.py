@@ -1,7 +1,6 @@
-"""How kernels are compiled: at their first call, without the interpreter's lock, and raising nothing.
+"""How Numba compiles kernels: to run without the interpreter's lock, and to raise nothing.
 
-Only tests and ``compiler`` call what stands here; everybody else calls a kernel through ``api``, which keeps the
-machine code (``native``).
+Only tests and ``compiler`` use this; everything else calls a kernel through ``api``.
 """
 
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def rare_helper(function: Callable[..., Any]) -> Any:
 
 @lru_cache(maxsize=1)
 def cpu_features() -> frozenset[str]:
-    """The instruction sets that Numba compiles for here; part of the key of every kept kernel."""
+    """The instruction sets that Numba compiles for in this process (``compiler`` sets them)."""
     return frozenset(name[1:] for name in told_features() if name.startswith("+"))
 
 

@@ -1,11 +1,8 @@
-"""All kernels in memory before they are needed: a first use waits for what it loads, or for a minute of compiling.
-
-Kernels are called with nothing to do, with arguments of the types they are used with.
-"""
+"""The argument types that each kernel is compiled for, by example: arguments for no records at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,18 +11,6 @@ from gantrymq.kernels import api
 from gantrymq.kernels.arrays import new_columns, new_scratch, read_only
 from gantrymq.kernels.native import Kernel
 from gantrymq.kernels.queue_table import new_table
-
-
-def load_kernels(loaded: Callable[[float], None] = lambda share: None) -> int:
-    """Load every kernel, compiling those that the cache lacks; ``loaded`` hears the share done. Returns how many.
-
-    Afterwards other processes, too, find all of them in the cache.
-    """
-    planned = list(calls())
-    for number, (kernel, arguments) in enumerate(planned, 1):
-        kernel(*arguments)
-        loaded(number / len(planned))
-    return len(planned)
 
 
 def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:

@@ -1,0 +1,54 @@
+"""What hatchling runs when a wheel is built: the kernels are compiled and put into it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_ROOT = Path(__file__).parent
+
+
+class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """A wheel holds the library for every variant of this machine's processors, so it is for this platform.
+
+    An editable install holds none: a checkout builds its own (``gantrymq.kernels.library``).
+    """
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """A packaged linker where the system has none."""
+        have = os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang")))
+        return [] if have else ["ziglang>=0.13"]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the library and name its files and the platform."""
+        if self.target_name != "wheel" or version == "editable":
+            return
+        sys.path.insert(0, str(_ROOT / "src"))
+        from gantrymq.kernels.build import build
+        from gantrymq.kernels.library import INDEX
+        from gantrymq.kernels.variants import variants_of
+
+        folder = _ROOT / "build" / "kernels"
+        index = build(variants_of(platform.machine()), folder, stamped=False)
+        if not index["library"]:
+            raise RuntimeError("no C compiler to link the kernels with: set CC, or install ziglang")
+        for name in (INDEX, index["library"]):
+            build_data["force_include"][str(folder / name)] = f"gantrymq/kernels/built/{name}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{_platform_tag()}"
+
+
+def _platform_tag() -> str:
+    """The library needs nothing but memcpy and its like of a C library: glibc has all of them since 2.14."""
+    machine = platform.machine().lower()
+    if sys.platform == "darwin":
+        return f"macosx_11_0_{machine}"
+    return f"manylinux_2_17_{machine}" if platform.libc_ver()[0] == "glibc" else f"linux_{machine}"

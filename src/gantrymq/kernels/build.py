@@ -1,0 +1,236 @@
+"""Building the library of kernels: compile what has changed, link, write the index.
+
+Each kernel is compiled for each variant to an object file that is named by the digest of its sources, so an edit
+compiles what depends on it again. The system's linker makes one shared library of the objects: ``$CC``, else cc, gcc or
+clang, else Zig's as a Python package (``ziglang``). Where there is none, the objects are what ``library`` loads.
+
+The index is written last, in one step, so a build that ends early leaves what was there before. A lock keeps two builds
+apart. ``python -m gantrymq.kernels.build`` is what ``library`` starts in a checkout.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gantrymq.errors import KernelsError
+from gantrymq.kernels.library import FOLDER, INDEX, object_path, read_index, stamp
+from gantrymq.kernels.native import kinds_of
+from gantrymq.kernels.signatures import calls
+from gantrymq.kernels.sources import kernel_digest, kernel_sources
+from gantrymq.kernels.variants import VARIANTS, Variant, choose, variants_of
+
+_ROOT = Path(__file__).parent.parent
+_KEPT_S = 7 * 24 * 3600
+_TOLD_LINES = 20  # of what a compiler or a linker says when it fails
+
+
+def main() -> int:
+    """Build for this processor, and say in one line what fails."""
+    try:
+        build_here()
+    except KernelsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def build_here() -> dict[str, Any]:
+    """Bring the library of this checkout up to date, for this processor alone. Returns its index.
+
+    Raises KernelsError where that fails.
+    """
+    variant = choose([variant.name for variant in variants_of(os.uname().machine)])
+    if variant is None:
+        raise KernelsError(f"no kernels can be built for {os.uname().machine} processors")
+    return build([variant], FOLDER, stamped=True)
+
+
+def build(variants: Sequence[Variant], folder: Path, *, stamped: bool) -> dict[str, Any]:
+    """Bring the library in ``folder`` up to date for these variants, and return its index.
+
+    ``stamped`` says that its sources may change later and are to be compared with it. Raises KernelsError.
+    """
+    with _locked(folder):
+        digests = _digests()
+        index = read_index(folder)
+        names = [variant.name for variant in variants]
+        old = {} if index is None else {name: known["digest"] for name, known in index["kernels"].items()}
+        if index is None or old != digests or index["variants"] != names:
+            index = _build(variants, folder, digests)
+        index["stamps"] = _stamps() if stamped else {}
+        _write(folder / INDEX, orjson.dumps(index, option=orjson.OPT_INDENT_2))
+        _remove_outdated(folder, index, variants)
+        return index
+
+
+def _build(variants: Sequence[Variant], folder: Path, digests: dict[str, str]) -> dict[str, Any]:
+    missing = [
+        (variant, [name for name in digests if not object_path(folder, variant, name, digests[name]).exists()])
+        for variant in variants
+    ]
+    if any(names for _, names in missing):
+        _say(f"gantrymq compiles its kernels, {max(len(names) for _, names in missing)} of them: up to a minute")
+    _compile_all([(variant, names) for variant, names in missing if names], folder, digests)
+    objects = [object_path(folder, variant, name, digest) for variant in variants for name, digest in digests.items()]
+    kernels = {}
+    for name, digest in digests.items():
+        known = json.loads(object_path(folder, variants[0], name, digest).with_suffix(".json").read_bytes())
+        kernels[name] = {"digest": digest, **known}
+    return {
+        "library": _link(objects, folder),
+        "variants": [variant.name for variant in variants],
+        "kernels": kernels,
+    }
+
+
+def _digests() -> dict[str, str]:
+    """Of each kernel: what it is made of, and by what."""
+    try:
+        made_by = " ".join(f"{package} {version(package)}" for package in ("numba", "llvmlite"))
+    except PackageNotFoundError as error:
+        raise KernelsError(
+            f"{FOLDER}: the kernels are not compiled, and {error.name} is not installed to do so:"
+            " install a built package, or pip install 'gantrymq[jit]'"
+        ) from error
+    processors = [variant[:3] for table in VARIANTS.values() for variant in table]
+    found = {}
+    for kernel, example in calls():
+        text = f"{made_by} {processors} {kinds_of(example)} {kernel_digest(kernel.module)}"
+        found[kernel.full_name] = sha256(text.encode()).hexdigest()[:16]
+    return found
+
+
+def _stamps() -> dict[str, list[int]]:
+    paths = kernel_sources(sorted({kernel.module for kernel, _ in calls()}))
+    return {str(path.relative_to(_ROOT)): stamp(path) for path in paths}
+
+
+def _compile_all(missing: list[tuple[Variant, list[str]]], folder: Path, digests: dict[str, str]) -> None:
+    """Compile in several processes, as many as there are processors."""
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+        shares = max(1, (os.cpu_count() or 1) // max(1, len(missing)))
+        running = []
+        for variant, names in missing:
+            (Path(fresh) / variant.name).mkdir()
+            for share in range(min(shares, len(names))):
+                running.append(_start_compiler(variant, Path(fresh) / variant.name, names[share::shares]))
+        said = [child.communicate()[1] for child in running]
+        if any(child.returncode for child in running):
+            raise KernelsError(f"a kernel cannot be compiled: {_last_lines(''.join(said))}")
+        for variant, names in missing:
+            for name in names:
+                target = object_path(folder, variant, name, digests[name])
+                target.parent.mkdir(parents=True, exist_ok=True)
+                for ending in (".json", ".o"):
+                    (Path(fresh) / variant.name / f"{name}{ending}").replace(target.with_suffix(ending))
+
+
+def _start_compiler(variant: Variant, folder: Path, names: list[str]) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": variant.cpu,
+        "NUMBA_CPU_FEATURES": variant.features,
+        "PYTHONPATH": os.pathsep.join([str(_ROOT.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    command = [sys.executable, "-m", "gantrymq.kernels.compiler", variant.name, str(folder), *names]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _link(objects: list[Path], folder: Path) -> str | None:
+    """Make one shared library, named by the digest of its bytes; None where no linker is found."""
+    command = linker()
+    if command is None:
+        _say("gantrymq found no C compiler to link its kernels with: LLVM links them at each start, which costs 0.1 s")
+        return None
+    fresh = folder / f"fresh-{os.getpid()}.so"
+    try:
+        # With a list in a file the command line stays short.
+        with tempfile.NamedTemporaryFile("w", suffix=".list", dir=folder) as listed:
+            listed.write("\n".join(shlex.quote(str(path)) for path in objects))
+            listed.flush()
+            arguments = [*command, "-shared", "-o", str(fresh), f"@{listed.name}", *_LINKER_ARGUMENTS]
+            done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise KernelsError(f"{command[0]} cannot link the kernels: {_last_lines(done.stderr)}")
+        name = f"kernels-{sha256(fresh.read_bytes()).hexdigest()[:16]}.so"
+        with open(fresh, "rb") as file:
+            os.fsync(file.fileno())  # a library that a power cut has cut short ends each process that loads it
+        fresh.replace(folder / name)
+        return name
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+# Nothing writes into code, and what is no part of an entry's call graph goes.
+_LINKER_ARGUMENTS = ["-nostartfiles", "-Wl,-z,text,-z,noexecstack,--gc-sections,-s"] if sys.platform != "darwin" else []
+
+
+def linker() -> list[str] | None:
+    """The command that links here; None where there is none."""
+    told = os.environ.get("CC")
+    if told:
+        return shlex.split(told)
+    found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if found:
+        return [found]
+    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
+
+
+def _remove_outdated(folder: Path, index: dict[str, Any], variants: Sequence[Variant]) -> None:
+    kept = {object_path(folder, variant, name, known["digest"])
+            for variant in variants for name, known in index["kernels"].items()}  # fmt: skip
+    for path in folder.glob("objects/*/*.o"):
+        if path not in kept and path.stat().st_mtime < time.time() - _KEPT_S:  # another branch may want it again
+            path.unlink()
+            path.with_suffix(".json").unlink(missing_ok=True)
+    for path in folder.glob("kernels-*.so"):
+        if path.name != index["library"]:
+            path.unlink()
+
+
+def _write(path: Path, raw: bytes) -> None:
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(raw)
+    fresh.replace(path)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise KernelsError(f"kernels cannot be built in {folder}: {error}") from error
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-_TOLD_LINES:])
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,163 @@
+"""The library of compiled kernels: finding it, checking that it is not out of date, and the entry of a kernel in it.
+
+``build`` makes the library when the package is built, or in a checkout when something has changed: a shared library
+with every kernel for each variant of processors, and an index beside it, a JSON object:
+
+| key | what |
+|---|---|
+| ``library`` | the shared library's file name; null where no linker was found |
+| ``variants`` | the names of the variants in it |
+| ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments, the number of its results |
+| ``stamps`` | in a checkout, time of change and size of each source; an installed package has none |
+
+Without a linker LLVM, which comes with Numba, links the object files into each process instead: that costs a start
+50 ms, and 2 ms a kernel.
+
+Thread rule: any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gantrymq.errors import KernelsError
+from gantrymq.kernels.variants import Variant, choose
+
+FOLDER = Path(__file__).parent / "built"
+INDEX = "index.json"
+Find = Callable[[str], int]
+_BUILDING = threading.Lock()
+
+
+class Library:
+    """An open library, for the variant that is best on this processor.
+
+    Raises KernelsError where there is none for it.
+    """
+
+    def __init__(self, index: dict[str, Any], folder: Path) -> None:
+        self._kernels: dict[str, dict[str, Any]] = index["kernels"]
+        variant = choose(index["variants"])
+        if variant is None:
+            raise KernelsError(
+                f"{folder / INDEX}: kernels for {', '.join(index['variants'])}, none for this processor;"
+                " build them with: python -m gantrymq.kernels"
+            )
+        self.variant: Variant = variant
+        self._find = _linked(folder / index["library"]) if index["library"] else _linked_by_llvm(index, folder, variant)
+
+    def entry(self, full_name: str, symbol: str) -> tuple[int, int, str]:
+        """Of a kernel: its address, the number of its results, the kinds of its arguments."""
+        known = self._kernels[full_name]
+        return self._find(symbol), known["results"], known["kinds"]
+
+
+@lru_cache(maxsize=1)
+def library() -> Library:
+    """The library of this package; in a checkout whose kernels have changed it is built first.
+
+    Raises KernelsError where there is none and none can be built.
+    """
+    with _BUILDING:
+        index = read_index(FOLDER)
+        if index is None or _is_stale(index):
+            index = _built()
+        return Library(index, FOLDER)
+
+
+def _built() -> dict[str, Any]:
+    """The index after ``build`` has run, in a process of its own: a program did not ask for what compiling imports."""
+    import logging
+    import subprocess
+
+    root = os.fspath(Path(__file__).parents[2])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "gantrymq.kernels.build"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        for line in child.stdout:
+            logging.getLogger(__name__).warning(line.rstrip())
+        reason = child.stderr.read().strip()
+    index = read_index(FOLDER)
+    if child.returncode or index is None:
+        raise KernelsError(reason or f"{' '.join(command)} ended with {child.returncode}")
+    return index
+
+
+def read_index(folder: Path) -> dict[str, Any] | None:
+    """The index of a folder; None where there is none that can be read."""
+    try:
+        index: dict[str, Any] = orjson.loads((folder / INDEX).read_bytes())
+        if index["library"] and not (folder / index["library"]).exists():
+            return None
+    except (OSError, ValueError, KeyError):
+        return None
+    return index
+
+
+def stamp(path: Path) -> list[int]:
+    """What tells that a source has not been written to."""
+    status = path.stat()
+    return [status.st_mtime_ns, status.st_size]
+
+
+def _is_stale(index: dict[str, Any]) -> bool:
+    root = Path(__file__).parent.parent
+    try:
+        return any(stamp(root / path) != told for path, told in index.get("stamps", {}).items())
+    except OSError:
+        return True
+
+
+def _linked(path: Path) -> Find:
+    try:
+        loaded = ctypes.CDLL(os.fspath(path))
+    except OSError as error:
+        raise KernelsError(
+            f"{path} cannot be loaded: {error}; build it again with: python -m gantrymq.kernels"
+        ) from error
+
+    def find(symbol: str) -> int:
+        return ctypes.cast(getattr(loaded, symbol), ctypes.c_void_p).value or 0
+
+    return find
+
+
+def _linked_by_llvm(index: dict[str, Any], folder: Path, variant: Variant) -> Find:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine: Any = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
+    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    for name, known in index["kernels"].items():
+        path = object_path(folder, variant, name, known["digest"])
+        engine.add_object_file(llvm.ObjectFileRef.from_path(os.fspath(path)))
+    engine.finalize_object()
+
+    def find(symbol: str) -> int:
+        return int(engine.get_function_address(symbol))
+
+    return find
+
+
+def object_path(folder: Path, variant: Variant, full_name: str, digest: str) -> Path:
+    """Where the object file of a kernel is kept."""
+    return folder / "objects" / variant.name / f"{full_name}-{digest}.o"

@@ -1,0 +1,78 @@
+"""The processors that kernels are compiled for, and which of them this machine is.
+
+One library holds every kernel once for each variant of its machine's architecture. ``choose`` picks the first variant
+whose features the processor has, so the table lists the fastest first. The last variant of an architecture needs
+nothing: it is the baseline that each of its processors runs.
+
+Source: the levels of the x86-64 psABI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import NamedTuple
+
+_CPUINFO_BYTES = 64 << 10
+_OVERRIDE = "GANTRYMQ_KERNELS"
+
+
+class Variant(NamedTuple):
+    """``cpu`` and ``features`` are LLVM's names; ``flags`` are those of /proc/cpuinfo that the processor must have."""
+
+    name: str
+    cpu: str
+    features: str
+    flags: frozenset[str]
+
+
+_AVX2 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe pclmulqdq".split())
+_AVX512 = _AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl vpclmulqdq".split())
+_V3_FEATURES = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+pclmul"
+VARIANTS = {
+    "x86_64": (
+        Variant(
+            "x86_64_v4",
+            "x86-64-v4",
+            f"{_V3_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+vpclmulqdq",
+            _AVX512,
+        ),
+        Variant("x86_64_v3", "x86-64-v3", _V3_FEATURES, _AVX2),
+        Variant("x86_64_v2", "x86-64-v2", "+sse4.2", frozenset()),
+    ),
+    "aarch64": (Variant("aarch64", "generic", "+neon", frozenset()),),
+}
+_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def variants_of(machine: str) -> tuple[Variant, ...]:
+    """The variants of an architecture, by the name that ``os.uname`` has for it; empty where there are none."""
+    machine = machine.lower()
+    return VARIANTS.get(_SAME.get(machine, machine), ())
+
+
+def choose(offered: Collection[str]) -> Variant | None:
+    """The best of the ``offered`` variants for this processor; None where none of them is for it.
+
+    The environment's ``GANTRYMQ_KERNELS`` names another one, to compare variants on one machine.
+    """
+    told = os.environ.get(_OVERRIDE)
+    here = [variant for variant in variants_of(os.uname().machine) if variant.name in offered]
+    if told:
+        return next((variant for variant in here if variant.name == told), None)
+    flags = _processor_flags()
+    return next((variant for variant in here if variant.flags <= flags), None)
+
+
+def _processor_flags() -> frozenset[str]:
+    """What Linux says that the first processor can do; nothing elsewhere, where the baseline is chosen."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            first = file.read(_CPUINFO_BYTES).partition("\n\n")[0]
+    except OSError:
+        return frozenset()
+    for line in first.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()
