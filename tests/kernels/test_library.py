@@ -24,6 +24,7 @@ from gantrymq.kernels.library import FOLDER, library, read_index
 from gantrymq.kernels.native import Kernel
 from gantrymq.kernels.signatures import calls
 
+needs_linker = pytest.mark.skipif(build.linker() is None, reason="no C compiler here: LLVM links at each start")
 PACKAGE = Path(kernels.__file__).parent.parent
 USE = """
 import sys
@@ -79,6 +80,7 @@ def test_each_kernel_of_the_library_can_be_called() -> None:
         kernel(*arguments)
 
 
+@needs_linker
 def test_running_takes_neither_numba_nor_llvm(checkout: Path) -> None:
     assert run(checkout, "-c", USE) == "[]\n"
 
@@ -88,6 +90,7 @@ def test_arguments_of_other_types_are_refused() -> None:
         Kernel("crc", "crc32")(np.zeros(4, np.int32), 0, 4)
 
 
+@needs_linker
 def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
     before = read_index(checkout / "gantrymq/kernels/built")
     edit(checkout / "gantrymq/kernels/crc.py", '"""', '"""More of it. ')
@@ -101,6 +104,7 @@ def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
     assert run(checkout, "-c", USE) == "[]\n"
 
 
+@needs_linker
 def test_an_edited_kernel_is_compiled_at_the_next_use_and_no_other(checkout: Path) -> None:
     source = checkout / "gantrymq/kernels/units.py"
     source.write_text(source.read_text() + "\n_MORE = 1\n")
@@ -125,6 +129,7 @@ def test_a_linker_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(tmp_path.iterdir())
 
 
+@needs_linker
 def test_a_library_that_cannot_be_loaded_is_named(checkout: Path) -> None:
     (found,) = (checkout / "gantrymq/kernels/built").glob("kernels-*.so")
     found.write_bytes(b"")
@@ -139,6 +144,7 @@ def test_a_library_that_cannot_be_loaded_is_named(checkout: Path) -> None:
     assert str(found) in done.stderr
 
 
+@needs_linker
 @pytest.mark.skipif(not variants.variants_of(os.uname().machine), reason="no variants for this processor")
 def test_each_variant_computes_the_same(tmp_path: Path) -> None:
     """In a process of its own each, as ``build`` starts the compiler."""

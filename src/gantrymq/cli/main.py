@@ -31,6 +31,7 @@ INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
+_EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: what `pip install` calls it
 _UNREADABLE_HELP = (
     "`gantrymq store verify` lists what cannot be read, `gantrymq store salvage` makes a new store of the rest"
 )
@@ -132,6 +133,9 @@ def _parsed(arguments: Sequence[str]) -> int:
 def _other(error: Exception) -> int:
     """What is left is a usage error of the parser, or a fault of ours."""
     describe = getattr(error, "format_message", None)
+    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+        say(f"this needs the module {error.name}: pip install 'gantrymq[{_EXTRAS[error.name]}]'")
+        return CANNOT
     if describe is None:
         if os.environ.get(DEBUG_VARIABLE):
             raise error
