@@ -1,16 +1,19 @@
 """What local files ask of the operating system where Python's own words do not suffice: by descriptor, errors named.
 
 The errors that a person can act on become ours. Functions of Linux that Python has no name for are looked up in the C
-library; where it has none of that name, callers are told so or nothing happens.
+library; where it has none of that name, callers are told so or nothing happens. What Python offers on Linux alone has a
+plain way beside it, which takes longer and promises the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -31,6 +34,8 @@ _WRONG_KIND = {
     errno.EEXIST: "is a file where a directory is needed",
     errno.ENOTDIR: "lies below a file where a directory is needed",
 }
+_ZEROS = bytes(1 << 20)
+_OPENED_FOR_ITS_NAMES = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # macOS has no O_PATH
 _PIPE = "is a pipe where a file is needed"
 _MADV_POPULATE_READ = 22
 _PUNCH_HOLE_KEEP_SIZE = 0x03
@@ -140,7 +145,7 @@ def make_one_directory(path: Path) -> None:
 @contextmanager
 def _directory_of(path: Path) -> Iterator[int]:
     """One directory for all that is done there, whatever its owner puts in its place meanwhile."""
-    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path.parent, _OPENED_FOR_ITS_NAMES | os.O_CLOEXEC)
     try:
         yield fd
     finally:
@@ -182,6 +187,8 @@ def resemble(fd: int, like: Path) -> None:
 
 def direct_descriptor(path: Path, fd: int) -> int:
     """Another descriptor of the file ``fd``, for writing past the cache; -1 where there is none to be had."""
+    if not hasattr(os, "O_DIRECT"):
+        return -1
     try:
         direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
@@ -202,7 +209,12 @@ def data_from(fd: int, position: int) -> int:
 
 @lru_cache
 def _of_libc(takes: tuple[type, ...], *names: str) -> Any:
-    """The first function of these names that the C library has, with these arguments, or None."""
+    """The first function of these names that Linux's C library has, with these arguments, or None.
+
+    Elsewhere a function of that name may be another, or take other numbers.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
     libc = ctypes.CDLL(None, use_errno=True)
     for name in names:
         if (call := getattr(libc, name, None)) is not None:
@@ -229,7 +241,7 @@ def let_go(address: int, length: int) -> None:
 
 def read_nothing_ahead(fd: int, address: int, position: int, length: int) -> None:
     """Read these mapped pages one by one from now on; what the system holds of them is given up first."""
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):
         os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
     _advise(address, length, mmap.MADV_RANDOM)
 
@@ -240,6 +252,31 @@ def _advise(address: int, length: int, advice: int) -> int:
     if call is None:
         return errno.EINVAL
     return ctypes.get_errno() if call(address, length, advice) else 0
+
+
+def take_space(fd: int, position: int, length: int) -> None:
+    """posix_fallocate; where there is none, zeros are written where the file has holes, and behind its end."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, position, length)
+        return
+    size = os.fstat(fd).st_size
+    at = position
+    while at < position + length:
+        hole = os.lseek(fd, at, os.SEEK_HOLE) if at < size else at
+        end = position + length if hole >= size else min(data_from(fd, hole), position + length)
+        for begin in range(hole, end, len(_ZEROS)):
+            os.pwrite(fd, _ZEROS[: end - begin], begin)
+        at = max(end, hole)
+
+
+def sync_data(fd: int) -> None:
+    """fdatasync; macOS has F_FULLFSYNC instead, for its fsync leaves data in the drive's own cache."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    elif hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(fd)
 
 
 def begin_writing(fd: int) -> None:

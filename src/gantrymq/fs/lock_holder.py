@@ -36,6 +36,8 @@ def _device(directory: Path) -> str | None:
 
     A file's own st_dev is another one on btrfs, by its subvolume, and can be on overlayfs, by its layer.
     """
+    if not _DESCRIPTORS.exists():
+        return None
     descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         told = (_DESCRIPTORS / str(descriptor)).read_text("ascii").split()

@@ -37,8 +37,10 @@ from gantrymq.fs.descriptors import (
     open_directory,
     punch_hole,
     resemble,
+    sync_data,
     sync_errors,
     sync_file_systems,
+    take_space,
 )
 from gantrymq.fs.holes import data_end
 
@@ -142,7 +144,7 @@ class RealFile:
                     return
                 # ext4 takes all there is before it fails, and others would find the disk full meanwhile.
                 raise DiskFullError(self._path, length)
-            os.posix_fallocate(self._fd, position, length)
+            take_space(self._fd, position, length)
 
     def _has_space(self, position: int, length: int) -> bool:
         status = os.fstat(self._fd)
@@ -188,7 +190,7 @@ class RealFile:
     def sync(self) -> None:
         """fdatasync."""
         with sync_errors(self._path):
-            os.fdatasync(self._fd)
+            sync_data(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -226,7 +228,7 @@ def _nearest(path: Path) -> Path:
 def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: int) -> None:
     """Let the system read these pages and none behind them; where it will not, nothing is lost but time."""
     begin = position - position % mmap.PAGESIZE
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):
         os.posix_fadvise(descriptor, begin, position + length - begin, os.POSIX_FADV_WILLNEED)
         mapping.madvise(mmap.MADV_RANDOM, begin, position + length - begin)
 

@@ -8,7 +8,6 @@ the log as a whole.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -19,6 +18,7 @@ from gantrymq.spark.log_order import QueueRange, cut_places
 from gantrymq.spark.log_run import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
+from gantrymq.spark.shares import usable_cores
 from gantrymq.spark.store_view import QueueView, StoreView
 
 # A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
@@ -172,7 +172,7 @@ def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
 def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> list[int]:
     """Cuts between which there are about equally many bytes of ``spans``."""
     total = sum(one.end - one.begin for one in spans)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     count = max(min_partitions, -(-total // LARGEST_RUN_BYTES), min(cores, -(-total // SMALLEST_RUN_BYTES)), 1)
     cuts: list[int] = []
     passed = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.shares import usable_cores
 
 # A task costs Spark some 75 ms whatever it does, in which a core pulls some 40,000 small messages.
 LARGEST_RUN_ROWS = 500_000
@@ -43,7 +43,7 @@ def plan_pulls(
     """
     wanted = [one for one in sorted(slices, key=_order) if one.low < one.high]
     total = sum(one.high - one.low for one in wanted)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     count = max(min_partitions, -(-total // LARGEST_RUN_ROWS), min(cores, -(-total // SMALLEST_RUN_ROWS)), 1)
     if max_records is not None:
         count = max(count, -(-total // max_records))

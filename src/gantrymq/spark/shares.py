@@ -1,11 +1,19 @@
-"""A number of messages shared out among those who have some waiting."""
+"""What is shared out: a number of messages among those who have some waiting, work among processors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TypeVar
 
 K = TypeVar("K")
+
+
+def usable_cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def shares(waiting: Mapping[K, int], rows: int) -> dict[K, int]:

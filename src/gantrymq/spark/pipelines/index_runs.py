@@ -151,7 +151,8 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
 def _chunks(run: IndexRun) -> Iterator[Int64s]:
     for path, first, count in run.pieces:
         with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), first * _ENTRY_BYTES, count * _ENTRY_BYTES, os.POSIX_FADV_SEQUENTIAL)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), first * _ENTRY_BYTES, count * _ENTRY_BYTES, os.POSIX_FADV_SEQUENTIAL)
             file.seek(first * _ENTRY_BYTES)
             for done in range(0, count, _AT_ONCE):
                 raw = file.read(min(count - done, _AT_ONCE) * _ENTRY_BYTES)
