@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gantrymq.format.names import offset_name
 from gantrymq.format.record import RecordStop
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
@@ -65,8 +66,9 @@ def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundReco
 
 
 def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
-    """What of the log is missing between ``end``, that of the file before, and ``file``."""
-    return [LostRange(file.path, end, file.base, "missing files")] if end < file.base else []
+    """What is missing between ``end``, that of the file before, and ``file``, under the name of the first such file."""
+    if end < file.base:
+        yield LostRange(file.path.with_name(offset_name(end)), end, file.base, "missing files")
 
 
 class IntactRecords:
