@@ -35,6 +35,7 @@ settings.load_profile("gantrymq")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="replay: the seed that a failed run printed")
+    parser.addoption("--update-transcripts", action="store_true", help="write the outputs of docs/runbook.md anew")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,131 @@
+"""The stores of docs/runbook.md: one healthy store, and what each section does to a copy of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from gantrymq.clock import ManualClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.checkpoint import decode_checkpoint, encode_checkpoint
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.model.message import Message
+from gantrymq.store.message_store import MessageStore
+
+BEGIN_MS = 1_763_712_000_000  # 2025-11-21 08:00 UTC
+CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=65_536,
+    mapped_file_size_consume_queue=4_000,
+    max_hash_slot_num=500,
+    max_index_num=2_000,
+    broker_ip1="10.0.0.1",
+)
+SIZES = frozenset(
+    {"mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "brokerIP1"}
+)
+MESSAGES = 1_000
+CHECKPOINT_S = 600
+MISSING_FROM = 40  # of the newest file of queue 0, which has 50 entries
+TOPIC = {"topicName": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "order": False}
+RECORD_IN_THE_MIDDLE = 400
+
+
+def make(path: Path) -> None:
+    """A thousand orders in four queues, one a second, and the store closed."""
+    clock = ManualClock(BEGIN_MS)
+    with MessageStore.open(path, CONFIG, given=SIZES, clock=clock, housekeeping=False) as store:
+        for number in range(MESSAGES):
+            body = b'{"order":%d,"amount":%d,"currency":"EUR"}' % (number, number * 37 % 1000)
+            tags = "paid" if number % 3 else "refunded"
+            store.put(Message("orders", body, queue_id=number % 4, tags=tags, keys=[f"order-{number}"]))
+            clock.advance(1_000)
+    (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"orders": TOPIC}}))
+
+
+def kill(store: Path) -> None:
+    """What a kill leaves: the mark of a writer, a checkpoint that is behind, a queue that lacks its newest entries."""
+    (store / "abort").touch()
+    checkpoint = decode_checkpoint((store / "checkpoint").read_bytes())
+    for name in ("physic", "logics", "index"):
+        setattr(checkpoint, f"{name}_msg_timestamp_ms", BEGIN_MS + CHECKPOINT_S * 1_000)
+    (store / "checkpoint").write_bytes(encode_checkpoint(checkpoint))
+    newest = sorted((store / "consumequeue" / "orders" / "0").iterdir())[-1]
+    with newest.open("rb+") as file:
+        file.seek(MISSING_FROM * UNIT_SIZE)
+        file.write(bytes(newest.stat().st_size - MISSING_FROM * UNIT_SIZE))
+
+
+def flip_body(store: Path) -> None:
+    """One bit of the body of a message in the middle of the log."""
+    log = sorted((store / "commitlog").iterdir())
+    raw = b"".join(file.read_bytes() for file in log)
+    place = raw.index(b'"order":%d,' % RECORD_IN_THE_MIDDLE)
+    size = log[0].stat().st_size
+    file = bytearray(log[place // size].read_bytes())
+    file[place % size] ^= 1
+    log[place // size].write_bytes(file)
+
+
+def remove_queue(store: Path) -> None:
+    """The directory of queue 2."""
+    shutil.rmtree(store / "consumequeue" / "orders" / "2")
+
+
+def remove_middle_file(store: Path) -> None:
+    """The second file of the log."""
+    sorted((store / "commitlog").iterdir())[1].unlink()
+
+
+def remove_newest_file(store: Path) -> None:
+    """The last file of the log that holds messages."""
+    files = [file for file in sorted((store / "commitlog").iterdir()) if file.read_bytes().strip(b"\0")]
+    for file in sorted((store / "commitlog").iterdir()):
+        if file >= files[-1]:
+            file.unlink()
+
+
+def remove_log(store: Path) -> None:
+    """What a disk leaves that is not mounted."""
+    for file in (store / "commitlog").iterdir():
+        file.unlink()
+
+
+def remove_topics(store: Path) -> None:
+    """The tables of the broker: a store that was copied without its config directory."""
+    (store / "config" / "topics.json").unlink()
+
+
+def swap_queues(store: Path) -> None:
+    """The directories of queues 0 and 1."""
+    queues = store / "consumequeue" / "orders"
+    (queues / "0").rename(queues / "x")
+    (queues / "1").rename(queues / "0")
+    (queues / "x").rename(queues / "1")
+
+
+def cut_index(store: Path) -> None:
+    """Half of the index file."""
+    file = next(iter(sorted((store / "index").iterdir())))
+    with file.open("rb+") as opened:
+        opened.truncate(file.stat().st_size // 2)
+
+
+def nothing(store: Path) -> None:
+    """A healthy store."""
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "healthy": nothing,
+    "killed": kill,
+    "flipped-body": flip_body,
+    "lost-queue": remove_queue,
+    "lost-middle-file": remove_middle_file,
+    "lost-newest-file": remove_newest_file,
+    "lost-log": remove_log,
+    "lost-config": remove_topics,
+    "swapped-queues": swap_queues,
+    "cut-index": cut_index,
+}

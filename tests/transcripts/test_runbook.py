@@ -1,0 +1,92 @@
+"""docs/runbook.md: each command is run on the store of its section, and says what the page says.
+
+``pytest tests/transcripts --update-transcripts`` writes the outputs of the page anew: read the difference before you
+commit it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from runbook_stores import DAMAGES, make
+
+from gantrymq.cli.main import exit_code
+
+PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
+BLOCK = re.compile(r"^```console ?(?P<store>[\w-]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMPT = "$ "
+# What differs from run to run: how long something took, and the rate that follows from it.
+VOLATILE = [
+    (re.compile(r"\b\d[\d.,]* (ms|s|µs)\b"), "… ms"),
+    (re.compile(r"\b[\d.,]+ ([kMGT]?B)/s"), r"… \1/s"),
+    (re.compile(r"\b[\d.,]+ (a second)"), r"… \1"),
+    (re.compile(r"\bpid \d+|process \d+"), "process …"),
+]
+
+
+def blocks() -> list[tuple[str, str]]:
+    return [(match["store"], match["text"]) for match in BLOCK.finditer(PAGE.read_text("utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The healthy store."""
+    path = tmp_path_factory.mktemp("original") / "store"
+    make(path)
+    return path
+
+
+def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says, as the page has it: with ``/data`` for the folder and the exit code where it is not 0."""
+    program, *arguments = shlex.split(command.replace("/data", str(folder)))
+    assert program == "gantrymq", command
+    code = exit_code(arguments)
+    said = "".join(capsys.readouterr())
+    said = "\n".join(line.rstrip() for line in said.splitlines()).replace(str(folder), "/data")
+    for pattern, instead in VOLATILE:
+        said = pattern.sub(instead, said)
+    said = said.strip("\n")
+    return said + (f"\n[exit code {code}]" if code else "")
+
+
+def transcript(store: str, text: str, folder: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The block as its commands say it now. A block without the name of a store goes on with that of the one before."""
+    if store:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(original, folder / "store")
+        DAMAGES[store](folder / "store")
+    said = []
+    for line in text.splitlines():
+        if line.startswith(PROMPT):
+            said.append(f"{line}\n{run(line.removeprefix(PROMPT), folder, capsys)}")
+    return "\n".join(said) + "\n"
+
+
+def test_every_command_says_what_the_page_says(
+    original: Path,
+    tmp_path: Path,
+    utc: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    text = PAGE.read_text("utf-8")
+    fresh = BLOCK.sub(
+        lambda match: (
+            f"```console{' ' * bool(match['store'])}{match['store']}\n"
+            f"{transcript(match['store'], match['text'], tmp_path / 'data', original, capsys)}```"
+        ),
+        text,
+    )
+    if request.config.getoption("--update-transcripts"):
+        PAGE.write_text(fresh, "utf-8")
+    assert fresh.splitlines() == text.splitlines()
+
+
+def test_each_kind_of_store_is_on_the_page() -> None:
+    assert {store for store, _ in blocks() if store} == set(DAMAGES)
