@@ -20,6 +20,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gantrymq.model import message
+
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
 
@@ -87,6 +89,9 @@ EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.rea
 
 # Where log lines go, and the command line, which says so for a program of its own.
 STRUCTLOG_IN = {"gantrymq.logs", "gantrymq.cli.serving"}
+
+# What is spelt like a property and is none.
+NAMES_OF_OTHER_THINGS = {"gantrymq.broker.attributes": "types of messages"}
 
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
 
@@ -410,6 +415,35 @@ def test_no_registry_host_and_no_local_path() -> None:
             findings += [f"{name}:{number}: registry host {match[0]!r}" for match in REGISTRY.finditer(line)]
             findings += [f"{name}:{number}: path of one machine: {line.strip()}" for _ in LOCAL_PATH.finditer(line)]
     tell(findings)
+
+
+def test_property_names_stand_in_one_place() -> None:
+    """A property with a meaning has its name in ``model.message``; others import it."""
+    names = {value for name, value in vars(message).items() if name.startswith("PROPERTY_")}
+    tell(
+        [
+            f"{name}:{node.lineno}: {node.value!r} has a name in gantrymq.model.message"
+            for name, module in modules().items()
+            if name not in {"gantrymq.model.message", *NAMES_OF_OTHER_THINGS} and module.layer not in COMMANDS
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Constant) and node.value in names
+        ]
+    )
+
+
+def test_the_places_that_the_guide_names_exist() -> None:
+    """The table of docs/ARCHITECTURE.md: files, and the names in brackets behind them."""
+    guide = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    table = guide.partition("## Where would I change")[2].partition("\n## ")[0]
+    wrong = []
+    for path, words in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`(?: \(([^)]*)\))?", table):
+        place = ROOT / "src" / "gantrymq" / path
+        text = place.read_text("utf-8") if place.is_file() else ""
+        wrong += [] if place.exists() else [f"{path} does not exist"]
+        wrong += [
+            f"{path} has no {word}" for word in re.findall(r"`(\w+)", words) if place.exists() and word not in text
+        ]
+    tell(wrong)
 
 
 def test_the_lock_answers_pyproject() -> None:

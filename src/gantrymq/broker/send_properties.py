@@ -14,22 +14,35 @@ from gantrymq.errors import RemotingCommandError
 from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from gantrymq.model.flags import INNER_BATCH
 from gantrymq.model.java import INT_MAX, encode_utf8, parse_number
-from gantrymq.model.message import PROPERTY_CRC32, PROPERTY_DELAY, PROPERTY_WAIT
+from gantrymq.model.message import (
+    PROPERTY_CLUSTER,
+    PROPERTY_CRC32,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_NUM,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_PRIORITY,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    TIMER_PROPERTIES,
+)
 
-UNIQ_KEY = "UNIQ_KEY"
-MSG_REGION, TRACE_SWITCH = "MSG_REGION", "TRACE_ON"
-CLUSTER = "CLUSTER"
-TRANSACTION_PREPARED = "TRAN_MSG"
-PRIORITY = "_SYS_MSG_PRIORITY_"
-POP_CK = "POP_CK"
-TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-TIMER_OUT = "TIMER_OUT_MS"
-INNER_NUM = "INNER_NUM"
 # What the broker looks at or writes over; a message without any of these goes into the log as it came.
 ACTED_ON = frozenset(
     {
-        *(PRIORITY, POP_CK, TIMER_OUT, TRANSACTION_PREPARED, PROPERTY_DELAY, PROPERTY_CRC32, INNER_NUM),
-        *(MSG_REGION, TRACE_SWITCH, CLUSTER, *TIMER_PROPERTIES),
+        *(
+            PROPERTY_PRIORITY,
+            PROPERTY_POP_CK,
+            PROPERTY_TIMER_OUT_MS,
+            PROPERTY_TRANSACTION_PREPARED,
+            PROPERTY_DELAY,
+            PROPERTY_CRC32,
+            PROPERTY_INNER_NUM,
+        ),
+        *(PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER, *TIMER_PROPERTIES),
     }
 )
 _NOT_THERE = -1
@@ -68,16 +81,20 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
 @lru_cache(maxsize=1024)  # producers send the same names again and again
 def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
     """Where the values of UNIQ_KEY and WAIT stand among names and values; None where the names are not plain."""
-    if UNIQ_KEY not in names or len(set(names)) != len(names) or not ACTED_ON.isdisjoint(names):
+    if PROPERTY_UNIQ_KEY not in names or len(set(names)) != len(names) or not ACTED_ON.isdisjoint(names):
         return None
     waits = 2 * names.index(PROPERTY_WAIT) + 1 if PROPERTY_WAIT in names else _NOT_THERE
-    return 2 * names.index(UNIQ_KEY) + 1, waits
+    return 2 * names.index(PROPERTY_UNIQ_KEY) + 1, waits
 
 
 @cache
 def broker_marks(region: str, cluster: str, trace_on: bool) -> str:
     """What the broker adds to the properties of each message."""
-    marks = {MSG_REGION: region, TRACE_SWITCH: "true" if trace_on else "false", CLUSTER: cluster}
+    marks = {
+        PROPERTY_MSG_REGION: region,
+        PROPERTY_TRACE_SWITCH: "true" if trace_on else "false",
+        PROPERTY_CLUSTER: cluster,
+    }
     return encode_properties(marks).decode()
 
 
@@ -96,7 +113,7 @@ def is_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_
 
     (HookUtils.checkBeforePutMessage and checkInnerBatch)
     """
-    return not body or INNER_NUM in names or sys_flag & INNER_BATCH != 0
+    return not body or PROPERTY_INNER_NUM in names or sys_flag & INNER_BATCH != 0
 
 
 def delay_level(properties: dict[str, str]) -> int:
@@ -113,6 +130,6 @@ def delay_level(properties: dict[str, str]) -> int:
 def priority(properties: dict[str, str]) -> int:
     """The number of _SYS_MSG_PRIORITY_; -1 where it has none: Message.getPriority."""
     try:
-        return parse_number(properties.get(PRIORITY, ""), INT_MAX)
+        return parse_number(properties.get(PROPERTY_PRIORITY, ""), INT_MAX)
     except ValueError:
         return -1

@@ -1,7 +1,7 @@
 """A subscription out of its text: ``*``, or tags joined by ``||``. Source: FilterAPI, ExpressionType."""
 
 from gantrymq.errors import GantrymqError
-from gantrymq.model.java import string_hash
+from gantrymq.model.message import tag_code
 from gantrymq.remoting.bodies.client import SubscriptionData
 
 SUB_ALL = "*"
@@ -29,7 +29,7 @@ def build_subscription(topic: str, text: str | None, expression_type: str | None
     if not text.replace("|", ""):
         raise SubscriptionError("subString split error")
     found.tags_set = [tag.strip() for tag in text.split("||") if tag.strip()]
-    found.code_set = [string_hash(tag) for tag in found.tags_set]
+    found.code_set = [tag_code(tag) for tag in found.tags_set]
     return found
 
 

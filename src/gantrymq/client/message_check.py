@@ -13,7 +13,14 @@ from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.model import flags
 from gantrymq.model.java import INT_MAX, NOT_UTF8, is_utf8
-from gantrymq.model.message import LOOPBACK, PROPERTY_DELAY, Message, is_of_bytes, is_one_text
+from gantrymq.model.message import (
+    LOOPBACK,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_MULTI_DISPATCH,
+    Message,
+    is_of_bytes,
+    is_one_text,
+)
 
 TOPIC_MAX_LENGTH = 127
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -23,7 +30,6 @@ _FORBIDDEN = frozenset(
     "SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
 )
 _COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
-_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 # By field: its value where it is not set, and what to do instead.
 _OF_A_STORE = {
     "queue_id": (0, "the queue is chosen by the producer, or given beside the message: send(message, queue)"),
@@ -111,8 +117,10 @@ def _check_properties(properties: object, config: ProducerConfig) -> None:
     level = properties.get(PROPERTY_DELAY)
     if level is not None and not (level.isascii() and level.isdecimal() and int(level) <= config.max_delay_level):
         raise MQClientError(f"properties: {PROPERTY_DELAY}={level!r:.80} is not allowed: {_levels(config)}")
-    if "/" in properties.get(_MULTI_DISPATCH, ""):
-        raise MQClientError(f"{_MULTI_DISPATCH} {properties[_MULTI_DISPATCH]} can not contains / character")
+    if "/" in properties.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
+        raise MQClientError(
+            f"{PROPERTY_INNER_MULTI_DISPATCH} {properties[PROPERTY_INNER_MULTI_DISPATCH]} can not contains / character"
+        )
 
 
 def _check_text(what: str, text: str) -> None:

@@ -18,7 +18,10 @@ from gantrymq.model import flags
 from gantrymq.model.java import decode_utf8
 from gantrymq.model.message import (
     PROPERTY_DELAY,
+    PROPERTY_INSTANCE_ID,
     PROPERTY_KEYS,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
@@ -31,9 +34,6 @@ from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 MAX_PROPERTIES_BYTES = 0x7FFF
-PROPERTY_INSTANCE_ID = "INSTANCE_ID"
-PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
-PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 
 
 @dataclass(frozen=True, slots=True)

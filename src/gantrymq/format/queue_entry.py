@@ -17,8 +17,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gantrymq.model.java import string_hash
-from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC, tag_code
 
 UNIT_SIZE = 20
 BLANK_UNIT_SIZE = 0x7FFFFFFF  # what a pre-blank says its record's size is
@@ -63,7 +62,7 @@ def tags_code(
     """
     level = _level(properties.get(PROPERTY_DELAY, "")) if topic == SCHEDULE_TOPIC else 0
     if not level:
-        return string_hash(properties.get(PROPERTY_TAGS, ""))
+        return tag_code(properties.get(PROPERTY_TAGS, ""))
     if not delay_levels_ms:
         return store_timestamp_ms + UNKNOWN_LEVEL_DELAY_MS
     return store_timestamp_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]

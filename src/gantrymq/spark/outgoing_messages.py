@@ -17,11 +17,9 @@ from gantrymq.client.outgoing import prepare
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import string_hash
-from gantrymq.model.message import Message
+from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_SHARDING_KEY, PROPERTY_TIMER_DELIVER_MS, Message
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.spark.outgoing_rows import SHARDING_KEY
 
-DELIVER_MS = "TIMER_DELIVER_MS"
 PARCEL_BYTES = 256 << 10
 PARCEL_ROWS = 500
 _ROW_BYTES = 300  # about what a message has beside its body
@@ -71,8 +69,8 @@ class OutgoingMessages:
         """What brokers take in no batch, and what a producer compresses."""
         return (
             message.delay_level > 0
-            or DELIVER_MS in message.properties
-            or "DELAY" in message.properties
+            or PROPERTY_TIMER_DELIVER_MS in message.properties
+            or PROPERTY_DELAY in message.properties
             or message.topic.startswith("%RETRY%")
             or len(message.body) >= self._config.compress_msg_body_over_howmuch
         )
@@ -91,9 +89,9 @@ class OutgoingMessages:
                 raise ConfigError(f"column {name}", None, f"never null; row {self.count + number} of the partition is")
             found = dict(properties or {})
             if shard is not None:
-                found[SHARDING_KEY] = shard
+                found[PROPERTY_SHARDING_KEY] = shard
             if deliver is not None:
-                found[DELIVER_MS] = str(deliver)
+                found[PROPERTY_TIMER_DELIVER_MS] = str(deliver)
             message = Message(
                 topic, body, tags=tags or "", keys=keys or (), properties=found, delay_level=max(delay or 0, 0)
             )

@@ -17,8 +17,7 @@ from pyspark.sql.types import StructType
 
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, string_hash
-
-SHARDING_KEY = "__SHARDINGKEY"
+from gantrymq.model.message import PROPERTY_SHARDING_KEY
 
 STAGED = pa.schema(
     [
@@ -143,7 +142,7 @@ def _properties(given: dict[str, Any]) -> Any:
         return column
     entries = column.to_pylist() if column is not None else [None] * len(sharding)
     merged = [
-        [*(row or []), *([(SHARDING_KEY, key)] if key is not None else [])]
+        [*(row or []), *([(PROPERTY_SHARDING_KEY, key)] if key is not None else [])]
         for row, key in zip(entries, sharding.to_pylist(), strict=True)
     ]
     return pa.array(merged, STAGED.field("properties").type)

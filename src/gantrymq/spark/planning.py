@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from gantrymq.model.message import StoredMessage
+from gantrymq.model.message import PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER_MULTI_QUEUE_OFFSET, StoredMessage
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, cut_places
@@ -24,7 +24,10 @@ from gantrymq.spark.store_view import QueueView, StoreView
 # A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
 LARGEST_RUN_BYTES = 512 << 20
 SMALLEST_RUN_BYTES = 16 << 20
-_FURTHER_QUEUES = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")  # of a message: their topics, its offsets there
+_FURTHER_QUEUES = (
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+)  # of a message: their topics, its offsets there
 
 
 def plan_runs(

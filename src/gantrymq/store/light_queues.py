@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gantrymq.model.java import LONG_MAX, parse_number
+from gantrymq.model.message import PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER_MULTI_QUEUE_OFFSET
 
 _PREFIX = "%LMQ%"
-_NAMES = "INNER_MULTI_DISPATCH"
-_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
 _SEPARATOR = ","
 
 
@@ -24,7 +23,10 @@ def is_light(topic: str) -> bool:
 
 def light_offset(properties: Mapping[str, str], topic: str) -> int | None:
     """The offset of a record with these properties in the light queue ``topic``; None where it does not name it."""
-    names, offsets = (properties.get(name, "").split(_SEPARATOR) for name in (_NAMES, _OFFSETS))
+    names, offsets = (
+        properties.get(name, "").split(_SEPARATOR)
+        for name in (PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER_MULTI_QUEUE_OFFSET)
+    )
     try:
         return parse_number(dict(zip(names, offsets, strict=True))[topic], LONG_MAX)
     except (KeyError, ValueError):

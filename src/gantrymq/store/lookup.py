@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
-from gantrymq.model.java import string_hash
-from gantrymq.model.message import StoredMessage, parse_message_id
+from gantrymq.model.message import StoredMessage, parse_message_id, tag_code
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import ConsumeQueue
@@ -40,7 +39,7 @@ class TagFilter:
 
     def __init__(self, expression: str) -> None:
         self._tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
-        self.codes = frozenset(string_hash(tag) for tag in self._tags)
+        self.codes = frozenset(tag_code(tag) for tag in self._tags)
         self.matches_all = not self._tags or "*" in self._tags
 
     def matches_tags(self, tags: str) -> bool:

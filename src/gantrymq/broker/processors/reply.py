@@ -11,14 +11,20 @@ from collections.abc import Callable
 from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.send_properties import MSG_REGION, TRACE_SWITCH, is_illegal, read_properties
+from gantrymq.broker.send_properties import is_illegal, read_properties
 from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.format.properties import encode_properties
 from gantrymq.model.host import Host
-from gantrymq.model.message import Message
+from gantrymq.model.message import (
+    PROPERTY_MSG_REGION,
+    PROPERTY_PUSH_REPLY_TIME,
+    PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TRACE_SWITCH,
+    Message,
+)
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -31,8 +37,6 @@ from gantrymq.remoting.headers.send import (
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
 
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
-PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 _CALL_TIMEOUT_MS = 10_000
 
 
@@ -85,14 +89,14 @@ class ReplyMessageProcessor:
 
     async def _push(self, channel: Channel, asked: SendHeader, body: bytes, properties: dict[str, str]) -> str | None:
         """Why the reply did not reach its client; None where it did."""
-        client_id = properties.get(REPLY_TO_CLIENT)
+        client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:
-            return f"reply message properties[{REPLY_TO_CLIENT}] is null"
+            return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
         client = self._producers.find(client_id)
         if client is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         now_ms = self._clock.now_ms()
-        properties[PUSH_REPLY_TIME] = str(now_ms)
+        properties[PROPERTY_PUSH_REPLY_TIME] = str(now_ms)
         header = ReplyMessageRequestHeader(
             producer_group=asked.producer_group,
             topic=asked.topic,
@@ -155,4 +159,7 @@ class ReplyMessageProcessor:
 
     def _mark(self, fields: dict[str, str]) -> None:
         broker = self._config.broker
-        fields[MSG_REGION], fields[TRACE_SWITCH] = broker.region_id, "true" if broker.trace_on else "false"
+        fields[PROPERTY_MSG_REGION], fields[PROPERTY_TRACE_SWITCH] = (
+            broker.region_id,
+            "true" if broker.trace_on else "false",
+        )

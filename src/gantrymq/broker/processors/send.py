@@ -14,14 +14,6 @@ from gantrymq.broker import names
 from gantrymq.broker.put_queue import OVERLOAD, Group, PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.send_properties import (
-    CLUSTER,
-    MSG_REGION,
-    POP_CK,
-    TIMER_OUT,
-    TIMER_PROPERTIES,
-    TRACE_SWITCH,
-    TRANSACTION_PREPARED,
-    UNIQ_KEY,
     broker_marks,
     delay_level,
     is_illegal,
@@ -41,7 +33,19 @@ from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host
-from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_WAIT, Message
+from gantrymq.model.message import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    TIMER_PROPERTIES,
+    Message,
+)
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -180,13 +184,13 @@ class SendMessageProcessor:
         properties = read_properties(header.properties)
         topic_name = sent.topic = self._retry_or_dead(sent, header, properties)
         broker = self._config.broker
-        properties.pop(POP_CK, None)
-        properties[MSG_REGION] = broker.region_id
-        properties[TRACE_SWITCH] = "true" if broker.trace_on else "false"
-        if not properties.get(UNIQ_KEY):
-            properties[UNIQ_KEY] = self._ids.next(self._clock.now_ms())
-        sent.transaction_id = properties[UNIQ_KEY]
-        properties[CLUSTER] = broker.broker_cluster_name
+        properties.pop(PROPERTY_POP_CK, None)
+        properties[PROPERTY_MSG_REGION] = broker.region_id
+        properties[PROPERTY_TRACE_SWITCH] = "true" if broker.trace_on else "false"
+        if not properties.get(PROPERTY_UNIQ_KEY):
+            properties[PROPERTY_UNIQ_KEY] = self._ids.next(self._clock.now_ms())
+        sent.transaction_id = properties[PROPERTY_UNIQ_KEY]
+        properties[PROPERTY_CLUSTER] = broker.broker_cluster_name
         if (wanted := priority(properties)) >= 0:
             sent.queue_id = min(wanted, topic.write_queue_nums - 1)
         level = delay_level(properties)
@@ -279,7 +283,7 @@ class SendMessageProcessor:
 
     def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int, body: bytes) -> None:
         is_back = (header.reconsume_times or 0) > 0 and level > 0
-        if properties.get(TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
+        if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
             ip = self._config.broker.broker_ip1
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")
         if is_illegal(body, properties, header.sys_flag):
@@ -288,14 +292,14 @@ class SendMessageProcessor:
         if timed and level > 0:
             for name in timed:
                 del properties[name]
-        elif timed and TIMER_OUT not in properties:
+        elif timed and PROPERTY_TIMER_OUT_MS not in properties:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
     def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties, raw = read_properties(header.properties), sent.request.body
-        sent.transaction_id = batch_properties.get(UNIQ_KEY)
+        sent.transaction_id = batch_properties.get(PROPERTY_UNIQ_KEY)
         if (
             delay_level(batch_properties) > 0
             or header.sys_flag & TRANSACTION_MASK  # CommitLog.asyncPutMessages takes none of any kind in a batch
@@ -335,7 +339,7 @@ class SendMessageProcessor:
         """Answer one plain send that was put together with others."""
         header = request.read(SendMessageRequestHeaderV2)
         sent = _Sent(channel, request, header.topic, header.queue_id)
-        sent.transaction_id = read_properties(header.properties).get(UNIQ_KEY)
+        sent.transaction_id = read_properties(header.properties).get(PROPERTY_UNIQ_KEY)
         self._stored(sent, results, busy)
 
     def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
@@ -393,7 +397,10 @@ class SendMessageProcessor:
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:
         broker = self._config.broker
         fields = response.ext_fields
-        fields[MSG_REGION], fields[TRACE_SWITCH] = broker.region_id, "true" if broker.trace_on else "false"
+        fields[PROPERTY_MSG_REGION], fields[PROPERTY_TRACE_SWITCH] = (
+            broker.region_id,
+            "true" if broker.trace_on else "false",
+        )
         return response
 
 
@@ -411,4 +418,4 @@ def _local_time(timestamp_ms: int) -> str:
 @cache
 def send_answers(region: str, trace_on: bool) -> SendAnswers:
     """The answers of a broker."""
-    return SendAnswers(((MSG_REGION, region), (TRACE_SWITCH, "true" if trace_on else "false")))
+    return SendAnswers(((PROPERTY_MSG_REGION, region), (PROPERTY_TRACE_SWITCH, "true" if trace_on else "false")))

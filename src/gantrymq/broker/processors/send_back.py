@@ -16,7 +16,14 @@ from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
 from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
-from gantrymq.model.message import PROPERTY_DELAY, Message, StoredMessage
+from gantrymq.model.message import (
+    PROPERTY_DELAY,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_WAIT,
+    Message,
+    StoredMessage,
+)
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
@@ -24,8 +31,6 @@ from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.append import PutMessageResult
 
-RETRY_TOPIC = "RETRY_TOPIC"
-ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 _V3_4_9 = 121
 _FIRST_LEVEL = 3
 
@@ -105,10 +110,10 @@ class ConsumerSendMsgBackProcessor:
 
     def _again(self, message: StoredMessage, topic: str, queue_id: int, delay_level: int) -> Message:
         properties = dict(message.properties)
-        properties.setdefault(RETRY_TOPIC, message.topic)
-        properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
+        properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
         properties[PROPERTY_DELAY] = str(delay_level)
-        properties["WAIT"] = "false"
+        properties[PROPERTY_WAIT] = "false"
         return Message(
             topic,
             message.body,
@@ -135,5 +140,5 @@ class ConsumerSendMsgBackProcessor:
             return request.response(ResponseCode.SYSTEM_BUSY, busy)
         if results[0].status is not PutMessageStatus.PUT_OK:
             return request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
-        self._stats.add(SNDBCK_PUT_NUMS, f"{again.properties[RETRY_TOPIC]}@{group}", 1)
+        self._stats.add(SNDBCK_PUT_NUMS, f"{again.properties[PROPERTY_RETRY_TOPIC]}@{group}", 1)
         return request.response(ResponseCode.SUCCESS)

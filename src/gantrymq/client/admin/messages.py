@@ -8,11 +8,11 @@ from __future__ import annotations
 from gantrymq.client.admin.ground import AdminGround
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
-from gantrymq.client.consumer.received import PROPERTY_RETRY_TOPIC, ReceivedMessage, received
+from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.records import decode_records
 from gantrymq.errors import MQBrokerError, MQClientError
-from gantrymq.model.message import PROPERTY_REAL_TOPIC, parse_message_id
+from gantrymq.model.message import PROPERTY_REAL_TOPIC, PROPERTY_RETRY_TOPIC, parse_message_id
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand

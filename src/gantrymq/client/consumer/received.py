@@ -12,12 +12,9 @@ from dataclasses import dataclass, field, fields
 from gantrymq.client.calls import PullResult
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.records import decode_records
-from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage, message_id
+from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, StoredMessage, message_id
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
-
-PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
-PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 
 @dataclass(slots=True)

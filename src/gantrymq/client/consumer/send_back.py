@@ -11,23 +11,25 @@ from dataclasses import fields
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.member import REQUEST_TIMEOUT_MS, GroupMember
-from gantrymq.client.consumer.received import (
-    PROPERTY_ORIGIN_MESSAGE_ID,
-    PROPERTY_RETRY_TOPIC,
-    ReceivedMessage,
-)
+from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import wrap_namespace
-from gantrymq.client.outgoing import PROPERTY_INSTANCE_ID, PROPERTY_MAX_RECONSUME_TIMES, PROPERTY_RECONSUME_TIME
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
-from gantrymq.model.message import Message
+from gantrymq.model.message import (
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+    Message,
+)
 from gantrymq.model.message_queue import MessageQueue
 
 FIRST_DELAY_LEVEL = 3
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-_PREPARED = "TRAN_MSG"
 _ANY_SIZE = 0x7FFFFFFF
 
 log = get_logger("gantrymq.client.consumer")
@@ -63,7 +65,7 @@ class SendBack:
     async def as_message(self, message: ReceivedMessage) -> bool:
         """As a message of the retry topic, which any broker may take; whether it is there."""
         properties = dict(message.properties)
-        properties.pop(_PREPARED, None)
+        properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
         properties[PROPERTY_RETRY_TOPIC] = self._full(message)
         properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)

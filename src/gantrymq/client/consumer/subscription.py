@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gantrymq.client.calls import SUBSCRIBE_ALL
 from gantrymq.errors import MQClientError
-from gantrymq.model.java import string_hash
+from gantrymq.model.message import tag_code
 from gantrymq.remoting.bodies.client import SubscriptionData
 
 TAG = "TAG"
@@ -28,7 +28,7 @@ def subscription(topic: str, expression: str, expression_type: str, version: int
         return made
     if made.sub_string != SUBSCRIBE_ALL:
         made.tags_set = sorted({tag for tag in map(str.strip, expression.split("||")) if tag})
-        made.code_set = sorted({string_hash(tag) for tag in made.tags_set})
+        made.code_set = sorted({tag_code(tag) for tag in made.tags_set})
         if not expression.strip("|"):
             raise MQClientError(f"subscription {expression!r} of topic {topic}: subString split error")
     return made
