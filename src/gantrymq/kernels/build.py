@@ -159,7 +159,7 @@ def _link(objects: list[Path], folder: Path) -> str | None:
     """Make one shared library, named by the digest of its bytes; None where no linker is found."""
     command = linker()
     if command is None:
-        _say("gantrymq found no C compiler to link its kernels with: LLVM links them at each start, which costs 0.1 s")
+        _say("gantrymq found no C compiler to link its kernels with: LLVM links them at each start, which takes 40 ms")
         return None
     fresh = folder / f"fresh-{os.getpid()}.so"
     try:
