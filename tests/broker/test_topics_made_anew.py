@@ -14,15 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.clock import ManualClock
 from gantrymq.format.queue_entry import PRE_BLANK, encode_entry
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store import recovery
+from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.deleted_topics import DeletedTopics
+from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
+from gantrymq.store.schedule import ScheduleMessageService
 from gantrymq.tools import rebuild
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_plan import ExportSelection
@@ -353,9 +357,66 @@ def test_a_deletion_is_forgotten_when_the_log_has_none_of_its_messages() -> None
     fs.make_directory(paths.config)
     messages = {100: ("orders", 200), 300: ("bills", 400)}
     deletions = DeletedTopics(fs, paths, messages.get, 0)
-    deletions.add("orders", 100, 200, 0)
+    deletions.add("orders", 100, 200, 250, 0)
+    assert DeletedTopics(fs, paths, messages.get, 0).delayed_ends == {"orders": 250}
     assert DeletedTopics(fs, paths, messages.get, 0).ends == {"orders": 200}
     assert DeletedTopics(fs, paths, messages.get, 200).ends == {}
-    deletions.add("bills", 300, 400, 250)
+    deletions.add("bills", 300, 400, 400, 250)
     assert deletions.ends == DeletedTopics(fs, paths, messages.get, 250).ends == {"bills": 400}
     assert DeletedTopics(fs, paths, {300: ("orders", 400)}.get, 250).ends == {}
+
+
+def deliver(store: MessageStore, fs: MemoryFileSystem, clock: ManualClock) -> None:
+    """Deliver all that is delayed and due in a minute."""
+    clock.advance(60_000)
+    service = ScheduleMessageService(
+        store._log, store._queues, store.config, store.put, lambda offset: True, store._is_deleted,
+        ConfigFile(fs, ROOT / "config" / "delayOffset.json"),
+    )  # fmt: skip
+    while service.step(clock.now_ms()):
+        pass
+    service.drain()
+    await_dispatch(store)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("plain", [0, 1])
+def test_what_was_delayed_for_a_deleted_topic_does_not_make_it_again(plain: int, restart: bool) -> None:
+    """Neither the old topic nor a new one of its name gets it; a topic without messages is known until a restart."""
+    fs, clock = MemoryFileSystem(), ManualClock(1_700_000_000_000)
+    options = {"given": GEOMETRY_KEYS, "fs": fs, "clock": clock, "housekeeping": False}
+    store = BrokerMessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
+    assert isinstance(store, BrokerMessageStore)
+    for number in range(plain):
+        store.put(Message("orders", b"%d" % number))
+    store.put(Message("orders", b"old", delay_level=1))
+    store.put(Message("paid", b"later", delay_level=1))
+    await_dispatch(store)
+    store.delete_topic("orders")
+    if restart:
+        store.close()
+        reopened = BrokerMessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
+        assert isinstance(reopened, BrokerMessageStore)
+        store = reopened
+    store.put(Message("orders", b"new", delay_level=1))
+    await_dispatch(store)
+    deliver(store, fs, clock)
+    assert bodies(store) == ([b"old", b"new"] if restart and not plain else [b"new"])
+    assert bodies(store, "paid") == [b"later"]
+    store.close()
+
+
+def test_to_delete_a_topic_without_messages_flushes_nothing() -> None:
+    fs = MemoryFileSystem()
+    store = BrokerMessageStore.open(
+        ROOT, replace(SMALL, flush_interval_commit_log_ms=1 << 30), given=GEOMETRY_KEYS, fs=fs, housekeeping=False
+    )
+    assert isinstance(store, BrokerMessageStore)
+    store.put(Message("orders", b"x"))
+    await_dispatch(store)
+    flushed = store.flushed_offset
+    assert store.delete_topic("unknown") == 0
+    assert store.flushed_offset == flushed < store.max_phy_offset
+    assert store.delete_topic("orders") == 1
+    assert store.flushed_offset == store.max_phy_offset
+    store.close()

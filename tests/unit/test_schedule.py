@@ -36,7 +36,7 @@ class Deliveries:
         store = self.store
         file = ConfigFile(self.fs, OFFSETS)
         return ScheduleMessageService(
-            store._log, store._queues, store.config, self._put, lambda offset: self.is_flushed, file
+            store._log, store._queues, store.config, self._put, lambda offset: self.is_flushed, store._is_deleted, file
         )
 
     def _put(self, message: Message) -> PutMessageResult:

@@ -313,22 +313,24 @@ class BrokerMessageStore(MessageStore):
         """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
 
         Waits until all that was put is dispatched, at last while nobody may put: a unit that came later would begin
-        the queue anew at its old offset. Flushes the log up to the topic's last message before the deletion is
+        the queue anew at its old offset. Flushes the log, where the topic has messages, before the deletion is
         recorded: after a power cut, a deletion whose last message is missing is ignored. Raises StoreBehindError
-        where that takes too long.
+        where that takes too long. What waits to be delivered to the topic is not delivered any more.
         """
         deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
         self._catch_up(deadline_s)
-        self._make_durable(self._reput.queues_end_offset, deadline_s)  # so that little is left to flush under the lock
+        if topic in self.topics_with_messages():
+            self._make_durable(self._reput.queues_end_offset, deadline_s)  # so that little is left under the lock
         with self._put_lock:
             self._catch_up(deadline_s)
             if self.dispatch_behind_bytes:
                 raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
             gone = [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
             if gone:  # first: a kill in between must not leave some of them
-                newest = max(gone, key=lambda queue: queue.max_physic_offset)
-                self._make_durable(newest.max_physic_offset, deadline_s)
-                self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, self._log.min_offset)
+                newest, end = max(gone, key=lambda queue: queue.max_physic_offset), self._log.wrote_offset
+                self._make_durable(end, deadline_s)
+                self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, end, self._log.min_offset)
+            self._delayed_ends[topic] = self._log.wrote_offset
             messages = sum(queue.max_offset - queue.min_offset for queue in gone)
             for queue in gone:
                 queue.destroy()

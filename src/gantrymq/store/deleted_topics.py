@@ -22,7 +22,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.paths import StorePaths
 
-_TABLE, _LAST, _END = "deletedTopics", "lastOffset", "endOffset"
+_TABLE, _LAST, _END, _DELAYED = "deletedTopics", "lastOffset", "endOffset", "delayedOffset"
 _LOGGER = logging.getLogger(__name__)
 
 # The topic of the record at a physical offset, and where it ends; None where no record is.
@@ -32,12 +32,14 @@ RecordAt = Callable[[int], tuple[str, int] | None]
 class _Deletion(NamedTuple):
     last_offset: int
     end_offset: int
+    delayed_end: int
 
 
 class DeletedTopics:
     """The deletions of the store at ``paths``. ``record_at`` reads its log, which begins at ``min_offset``.
 
-    ``ends`` is, by topic, the physical offset in front of which all its messages are deleted.
+    ``ends`` is, by topic, the physical offset in front of which all its messages are deleted; ``delayed_ends`` likewise
+    for messages that were to be delivered to it later.
     """
 
     def __init__(self, fs: FileSystem, paths: StorePaths, record_at: RecordAt, min_offset: int) -> None:
@@ -47,22 +49,27 @@ class DeletedTopics:
             for topic, deletion in _read(self._file.load()).items()
             if deletion.end_offset > min_offset and _is_certain(topic, deletion, record_at)
         }
-        self.ends = self._find_ends()
+        self._find_ends()
 
-    def _find_ends(self) -> Mapping[str, int]:
-        return {topic: deletion.end_offset for topic, deletion in self._deletions.items()}
+    def _find_ends(self) -> None:
+        self.ends: Mapping[str, int] = {topic: one.end_offset for topic, one in self._deletions.items()}
+        self.delayed_ends: Mapping[str, int] = {topic: one.delayed_end for topic, one in self._deletions.items()}
 
-    def add(self, topic: str, last_offset: int, end_offset: int, min_offset: int) -> None:
+    def add(self, topic: str, last_offset: int, end_offset: int, delayed_end: int, min_offset: int) -> None:
         """Note that a topic is deleted; returns when that is durable. Raises DiskFullError, and OSError.
 
-        ``last_offset`` and ``end_offset`` are where its last message lies and ends. What the log, which begins at
-        ``min_offset``, does not have any more is forgotten.
+        ``last_offset`` and ``end_offset`` are where its last message lies and ends, ``delayed_end`` is where the log
+        ends, which must be on the disk up to there. What the log, which begins at ``min_offset``, does not have any
+        more is forgotten.
         """
-        self._deletions[topic] = _Deletion(last_offset, end_offset)
+        self._deletions[topic] = _Deletion(last_offset, end_offset, delayed_end)
         self._deletions = {name: one for name, one in self._deletions.items() if one.end_offset > min_offset}
-        table = {name: {_LAST: one.last_offset, _END: one.end_offset} for name, one in self._deletions.items()}
+        table = {
+            name: {_LAST: one.last_offset, _END: one.end_offset, _DELAYED: one.delayed_end}
+            for name, one in self._deletions.items()
+        }
         self._file.save({_TABLE: table})
-        self.ends = self._find_ends()
+        self._find_ends()
 
 
 def _read(kept: Mapping[str, object]) -> dict[str, _Deletion]:
@@ -71,7 +78,8 @@ def _read(kept: Mapping[str, object]) -> dict[str, _Deletion]:
     for topic, entry in table.items() if isinstance(table, dict) else ():
         last, end = (entry.get(_LAST), entry.get(_END)) if isinstance(entry, dict) else (None, None)
         if isinstance(last, int) and isinstance(end, int):
-            deletions[topic] = _Deletion(last, end)
+            delayed = entry.get(_DELAYED)
+            deletions[topic] = _Deletion(last, end, delayed if isinstance(delayed, int) else end)
     return deletions
 
 

@@ -189,6 +189,7 @@ class MessageStore(WritingStore):
             deleted_ends=lambda: parts.deleted.ends,
         )
         self._deleted = parts.deleted
+        self._delayed_ends: dict[str, int] = {}  # the same for topics deleted since the start, without messages too
         self._index_dispatcher = IndexDispatcher(index, index.end_phy_offset) if index is not None else None
         recovery = Recovery(
             parts.log,
@@ -314,7 +315,9 @@ class MessageStore(WritingStore):
             queue_runner.wake,
             start_ms=self._clock.now_ms(),
         )
-        self._schedule = ScheduleMessageService(log, self._queues, config, self._deliver, self._is_durable, offsets)
+        self._schedule = ScheduleMessageService(
+            log, self._queues, config, self._deliver, self._is_durable, self._is_deleted, offsets
+        )
         self._configured += [self._schedule, self._log_cleaner, queue_cleaner]
         return [
             self._runner(self._schedule, by_calendar=True),
@@ -328,6 +331,10 @@ class MessageStore(WritingStore):
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
         return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE) if self._closed else self.put(message)
+
+    def _is_deleted(self, topic: str, phy_offset: int) -> bool:
+        """Whether a topic was deleted after the delayed message at an offset was put for it."""
+        return phy_offset < max(self._deleted.delayed_ends.get(topic, 0), self._delayed_ends.get(topic, 0))
 
     def _is_durable(self, offset: int) -> bool:
         return self._log.queue.flushed_where >= offset and not self._flush_failed

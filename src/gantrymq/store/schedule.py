@@ -42,7 +42,8 @@ _LOGGER = logging.getLogger(__name__)
 class ScheduleMessageService:
     """Delivers what is due. ``put(message)`` stores it in its real topic; what fails is tried again, unless refused.
 
-    ``is_durable(offset)`` says whether the log is on the disk up to there.
+    ``is_durable(offset)`` says whether the log is on the disk up to there, ``is_deleted(topic, offset)`` whether a
+    topic was deleted after the message at an offset was put for it: it would make the topic's queues again.
     """
 
     name = "ScheduleMessageService"
@@ -55,6 +56,7 @@ class ScheduleMessageService:
         config: MessageStoreConfig,
         put: Callable[[Message], PutMessageResult],
         is_durable: Callable[[int], bool],
+        is_deleted: Callable[[str, int], bool],
         file: ConfigFile,
     ) -> None:
         self._log = log
@@ -63,6 +65,7 @@ class ScheduleMessageService:
         self.config = config
         self._put = put
         self._is_durable = is_durable
+        self._is_deleted = is_deleted
         self._file = file
         self._saved_ms = 0
         self.offsets = self._load()
@@ -126,6 +129,10 @@ class ScheduleMessageService:
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
         if not is_topic_storable(topic) or queue_id < 0:
+            return True
+        if self._is_deleted(topic, message.phy_offset):
+            text = "the delayed message at offset %d is not delivered, for its topic %s was deleted"
+            _LOGGER.info(text, message.phy_offset, topic)
             return True
         due = Message(
             topic=topic,
