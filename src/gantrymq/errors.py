@@ -99,6 +99,10 @@ class MissingLogError(StoreError):
     """
 
 
+class MissingLogBeginError(MissingLogError):
+    """A directory of the commit log holds no file, and the oldest files of the log are missing, by their age."""
+
+
 class MissingLogEndError(MissingLogError):
     """The newest files of the commit log are missing: queues or checkpoint lead behind the end of its last file.
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from spark_cases import rows_of
+from spark_cases import fields, rows_of
 from stream_cases import Stream, bodies
 
 from gantrymq import MessageStore
 from gantrymq.errors import StoreError
+from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.data_loss import DataLossError
 from store_cases import GEOMETRY_KEYS, SMALL, numbered
 
@@ -60,3 +62,59 @@ def test_a_disk_of_the_log_that_is_not_mounted_is_no_silence(
         rows_of(path)
     assert len(rows_of(path, failOnDataLoss=False)) < 600
     assert "is missing: the records at physical offsets" in caplog.text
+
+
+@pytest.fixture
+def front_elsewhere(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A store whose oldest log files lie on one disk, all others on another one."""
+    directories = [tmp_path / "old", tmp_path / "new"]
+    path = tmp_path / "broker-a" / "store"
+    for number, given in enumerate((directories[:1], directories)):
+        read_only = str(directories[0]) if number else ""
+        config = replace(
+            SMALL, store_path_commit_log=",".join(map(str, given)), read_only_commit_log_store_paths=read_only
+        )
+        with MessageStore.open(path, config, given=GEOMETRY_KEYS, housekeeping=False) as store:
+            store.put_batch(numbered(600, first=600 * number))
+    return path, directories
+
+
+def rows_with(path: Path, directories: list[Path]) -> list[Any]:
+    setting = {"store.storePathCommitLog": ",".join(map(str, directories))}
+    return rows_of(path, "queue_offset", failOnDataLoss=False, **setting)
+
+
+@pytest.mark.parametrize("mount", ["removed", "empty"])
+def test_the_disk_of_the_oldest_files_that_is_not_mounted_is_no_retention(
+    front_elsewhere: tuple[Path, list[Path]], mount: str
+) -> None:
+    path, directories = front_elsewhere
+    assert len(rows_with(path, directories)) == 1200
+    shutil.rmtree(directories[0])
+    if mount == "empty":
+        directories[0].mkdir()
+    with pytest.raises(StoreError, match=f"^{directories[0]}: .*the log lacks its begin.*mounted"):
+        rows_with(path, directories)
+
+
+def test_a_directory_of_the_oldest_files_that_is_not_given_is_told(
+    front_elsewhere: tuple[Path, list[Path]], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, directories = front_elsewhere
+    assert 0 < len(rows_with(path, directories[1:])) < 1200
+    assert "not all directories of the log are given" in caplog.text
+
+
+@pytest.mark.parametrize("mount", ["removed", "empty"])
+def test_an_executor_without_the_disk_of_the_oldest_files_reads_nothing_for_retention(
+    front_elsewhere: tuple[Path, list[Path]], mount: str
+) -> None:
+    path, directories = front_elsewhere
+    setting = {"store.storePathCommitLog": ",".join(map(str, directories))}
+    reader = RocketMQDataSource({"path": str(path), "failOnDataLoss": "false", **setting}).reader(fields())
+    parts = list(reader.partitions())
+    shutil.rmtree(directories[0])
+    if mount == "empty":
+        directories[0].mkdir()
+    with pytest.raises(StoreError, match=f"{directories[0]}: on host .* is missing or has no log file"):
+        [batch for part in parts for batch in reader.read(part)]

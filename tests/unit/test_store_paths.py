@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.clock import ManualClock, SystemClock
 from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
@@ -167,3 +170,75 @@ def test_a_path_key_that_5_5_0_does_not_know_is_said_to_have_no_effect(key: str)
     (warning,) = read_settings({key: "/elsewhere"}).warnings
     assert "has no effect" in warning
     assert "5.5.0 does not know it" in warning
+
+
+# The oldest files are missing: what was in front is younger than fileReservedTime
+
+
+@pytest.fixture
+def front_elsewhere(tmp_path: Path) -> tuple[Path, MessageStoreConfig]:
+    """A store whose oldest files lie in the read-only directory ``a``, the others in ``b``."""
+    store = filled(tmp_path, in_directories(tmp_path, "a"))
+    config = in_directories(tmp_path, "a", "b", read_only="a")
+    with open_store(RealFileSystem(), store, config) as again:
+        again.put_batch(numbered(MESSAGES))
+        await_dispatch(again)
+    return store, config
+
+
+@pytest.mark.parametrize("mount", ["removed", "empty", "lost+found"])
+@pytest.mark.parametrize("listed", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
+def test_a_directory_with_the_oldest_files_that_is_not_mounted_is_refused(
+    front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path, mount: str, listed: str
+) -> None:
+    store, config = front_elsewhere
+    if listed == "storePathCommitLog":
+        config = in_directories(tmp_path, "a", "b")
+    (tmp_path / "a").rename(tmp_path / "unmounted")
+    if mount != "removed":
+        (tmp_path / "a").mkdir()
+    if mount == "lost+found":
+        (tmp_path / "a" / "lost+found").mkdir()
+    before = sorted(store.rglob("*")), sorted((tmp_path / "b").iterdir())
+    with pytest.raises(MissingLogError, match=f"^{tmp_path / 'a'}: .*mounted.*acceptMissingCommitLog=true") as refused:
+        open_store(RealFileSystem(), store, config)
+    assert "\n" not in str(refused.value)
+    assert (sorted(store.rglob("*")), sorted((tmp_path / "b").iterdir())) == before
+    with pytest.raises(MissingLogError, match=str(tmp_path / "a")):
+        rebuild_store(store, config, given=GEOMETRY_KEYS)
+    with open_reader(store, config) as reader:
+        assert [one.path for one in reader.problems] == [tmp_path / "a"]
+        assert 0 < len(list(reader.messages())) < 2 * MESSAGES
+    found = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    assert Kind.LOG_MISSING in {one.kind for one in found}
+    with open_store(RealFileSystem(), store, replace(config, accept_missing_commit_log=True)) as opened:
+        assert [one.path for one in opened.accepted] == [tmp_path / "a"]
+    (tmp_path / "a").exists() and shutil.rmtree(tmp_path / "a")
+    (tmp_path / "unmounted").rename(tmp_path / "a")
+    with open_store(RealFileSystem(), store, config) as opened:
+        assert (len(bodies(opened)), opened.notes, opened.accepted) == (2 * MESSAGES, [], [])
+
+
+def test_a_directory_with_the_oldest_files_that_was_not_given_is_told(
+    front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path
+) -> None:
+    """As retention by a full disk leaves it, so the store is opened."""
+    store, config = front_elsewhere
+    config = in_directories(tmp_path, "b")
+    with open_reader(store, config) as reader:
+        (note,) = reader.notes
+        assert reader.problems == []
+    assert "younger than fileReservedTime" in note.reason
+    assert Kind.LOG_MISSING in {one.kind for one in verify_store(store, config, given=GEOMETRY_KEYS)}
+    with open_store(RealFileSystem(), store, config) as opened:
+        assert [str(one) for one in opened.notes] == [str(note)]
+
+
+def test_what_retention_removed_is_not_missed(front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path) -> None:
+    store, _ = front_elsewhere
+    later = ManualClock(SystemClock().now_ms() + 73 * 3_600_000)
+    config = in_directories(tmp_path, "b", "new")
+    with open_store(RealFileSystem(), store, config, clock=later) as opened:
+        assert (opened.notes, opened.accepted) == ([], [])
+    with StoreReader.open(store, config, given=GEOMETRY_KEYS, clock=later) as reader:
+        assert (reader.notes, reader.problems) == ([], [])

@@ -61,6 +61,8 @@ class BrokerMessageStore(MessageStore):
 
     def _start(self, housekeeping: bool) -> None:
         super()._start(housekeeping)
+        for note in [*self.accepted, *self.notes]:
+            log.warning("files of the commit log are missing", path=str(note.path), reason=note.reason)
         report = self.recovery
         cut = {
             "cut_bytes": report.cut_bytes,

@@ -61,4 +61,4 @@ def at(
         behind = found is not None and offset == found.max_offset
         remark = " (the queue's end: nothing was stored then or later)" if behind else ""
         print_line(f"{topic}, queue {queue}, from {time_text(timestamp)}: queue offset {offset}{remark}")
-    end_reading(reader.problems)
+    end_reading(reader.problems, notes=reader.notes)

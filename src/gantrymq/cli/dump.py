@@ -72,7 +72,7 @@ def dump(
             warn(f"there is no topic {topic}" if queue is None else f"topic {topic} has no queue {queue}")
         print_all = _print_json if json else _print_text
         print_all(store, reader, entries)
-        end_reading(reader.problems, FINDINGS if entries.unreadable or entries.wrong_crc else DONE)
+        end_reading(reader.problems, FINDINGS if entries.unreadable or entries.wrong_crc else DONE, reader.notes)
 
 
 class _Wanted(NamedTuple):

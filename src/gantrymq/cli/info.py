@@ -38,7 +38,7 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
                 out.write(_fields(store, look))
         else:
             _print(store, look)
-        end_reading(reader.problems)
+        end_reading(reader.problems, notes=reader.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
         "messages": look.messages,
         "bytes": look.bytes,
         "problems": [
-            *({"path": str(one.path), "text": one.reason} for one in look.reader.problems),
+            *({"path": str(one.path), "text": one.reason} for one in (*look.reader.problems, *look.reader.notes)),
             *({"path": str(store / "config"), "text": text} for text in look.notes),
         ],
     }

@@ -96,6 +96,8 @@ def _open(path: Path, reading: Reading) -> MessageStore:
 
 def _tell_of_recovery(opened: MessageStore) -> None:
     """Queue entries that the recovery cut are messages that the queues had: their offsets are given out again."""
+    for note in opened.notes:
+        warn(str(note))
     report = opened.recovery
     if report.queue_units_cut:
         ended = f"{report.max_phy_offset} ({report.stop_reason})" if report.stop_reason else str(report.max_phy_offset)

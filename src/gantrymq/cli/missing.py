@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from gantrymq.errors import StoreError
 
 
-def end_reading(problems: Sequence[StoreError], code: int = 0) -> None:
+def end_reading(problems: Sequence[StoreError], code: int = 0, notes: Sequence[StoreError] = ()) -> None:
     """End the command with ``code``, or with that of findings where something of the store is missing.
 
-    One line names the first file that is missing or of a wrong length.
+    One line names the first file that is missing or of a wrong length. ``notes`` are told, and change no exit code.
     """
+    for note in notes:
+        warn(str(note))
     if problems:
         more = f" ({len(problems) - 1} more: `gantrymq store verify` names all)" if len(problems) > 1 else ""
         warn(f"{problems[0]}{more}")

@@ -86,7 +86,7 @@ def query(
             _print_json(reader, answers)
         else:
             _print_text(answers)
-        end_reading(reader.problems, FINDINGS if rows.errors else DONE)
+        end_reading(reader.problems, FINDINGS if rows.errors else DONE, reader.notes)
 
 
 def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gantrymq.tools.log_claims import LogClaims
     from gantrymq.tools.loss import LossAccount
 
-    _Outcome = tuple[RecoveryReport, dict[str, float], list[StoreError]]
+    _Outcome = tuple[RecoveryReport, dict[str, float], list[StoreError], list[StoreError]]
 
 _OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
 _SHOWN = 50
@@ -33,7 +33,7 @@ def recover_store(
 
     reading = read_options(config, set_)
     claims = _claims(store, reading)
-    report, steps_ms, missing = (_plan if dry_run else _recover)(store, reading)
+    report, steps_ms, missing, notes = (_plan if dry_run else _recover)(store, reading)
     account = recovery_account(StorePaths.of(store, reading.config), report, claims)
     if json:
         from gantrymq.cli.json_lines import JsonLines
@@ -42,8 +42,8 @@ def recover_store(
             out.write(_fields(store, report, steps_ms, account, dry_run=dry_run))
     else:
         _print(store, report, steps_ms, account, dry_run=dry_run)
-    if missing:
-        warn(str(missing[0]))
+    for problem in [*missing[:1], *notes]:
+        warn(str(problem))
     return FINDINGS if missing else DONE
 
 
@@ -62,7 +62,7 @@ def _claims(path: Path, reading: Reading) -> LogClaims:
 
 
 def _plan(path: Path, reading: Reading) -> _Outcome:
-    """What would be done, how long it took to find out, and what of the log is missing."""
+    """What would be done, how long it took to find out, what of the log is missing, and what to know of it."""
     from gantrymq.cli.opened import open_reader
     from gantrymq.clock import SystemClock
 
@@ -72,11 +72,11 @@ def _plan(path: Path, reading: Reading) -> _Outcome:
         opened_s = clock.monotonic_s()
         report = reader.plan()
     index_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return report, _steps(report, open_ms, {_INDEX: index_ms}), reader.problems
+    return report, _steps(report, open_ms, {_INDEX: index_ms}), reader.problems, reader.notes
 
 
 def _recover(path: Path, reading: Reading) -> _Outcome:
-    """What was done, how long each step took, and what of the log is missing."""
+    """What was done, how long each step took, what of the log is missing, and what to know of it."""
     from gantrymq.cli.progress import progress
     from gantrymq.clock import SystemClock
     from gantrymq.store.message_store import MessageStore
@@ -96,7 +96,7 @@ def _recover(path: Path, reading: Reading) -> _Outcome:
     opened_s = clock.monotonic_s()
     store.close()
     close_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
-    return store.recovery, _steps(store.recovery, open_ms, {_CLOSE: close_ms}), store.accepted
+    return store.recovery, _steps(store.recovery, open_ms, {_CLOSE: close_ms}), store.accepted, store.notes
 
 
 def _steps(report: RecoveryReport, open_ms: float, last: dict[str, float]) -> dict[str, float]:

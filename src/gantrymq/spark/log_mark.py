@@ -5,8 +5,10 @@ disk that is not mounted, a mount of another store, a copy that is behind. Each 
 the CRC of the bytes at its beginning and at its end, which hold times, offsets and CRCs of records and never change.
 An executor compares them before it reads. A difference is an error whatever failOnDataLoss says.
 
-A missing file is retention only where the log begins behind it and still ends as it was planned: retention deletes
-files from the front, and never the last one. Everything else (no directory, an empty one, a hole) is an error.
+A log may lie in several directories. One that has no file here, though the query was planned on a file in it, is an
+error: its disk is not mounted here. Else a missing file is retention only where the log begins behind it and still ends
+as it was planned: retention deletes files from the front, and never the last one. Everything else (no directory, an
+empty one, a hole) is an error.
 """
 
 from __future__ import annotations
@@ -62,13 +64,20 @@ def _crc(file: LogFile, at: int, size: int) -> int:
     return crc32(data)
 
 
-def require_retention(error: NotThereError, log: Place, base: int, end: LogEnd | None) -> None:
-    """Return where retention has deleted the file that begins at ``base``; else raise StoreError.
+def require_retention(error: NotThereError, planned: Place, base: int, end: LogEnd | None) -> None:
+    """Return where retention has deleted the file ``planned``, which begins at ``base``; else raise StoreError.
 
     ``end`` is where the log ended when the query was planned; without it any later first file counts.
     """
+    log, host = planned.parent, socket.gethostname()
+    directory = Place(planned.path.rpartition("/")[0])
+    if len(log.logs) > 1 and not log_files(directory):  # one of several disks, whatever the others hold
+        raise StoreError(
+            str(directory),
+            f"on host {host} is missing or has no log file, but the query was planned on {offset_name(base)} in it; "
+            "mount that disk of the log there, then run the query again",
+        ) from error
     files = log_files(log)
-    host = socket.gethostname()
     if not files:
         raise StoreError(
             str(log),

@@ -169,7 +169,7 @@ class _PieceReader:
         try:
             return LogFile(piece.place)
         except NotThereError as error:
-            require_retention(error, piece.place.parent, piece.base, self._log_end)
+            require_retention(error, piece.place, piece.base, self._log_end)
             self._lose(error)
             return None
 

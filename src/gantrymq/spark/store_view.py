@@ -10,6 +10,7 @@ No lock is taken and nothing is written. Thread rule: one thread.
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.config.settings import PATH_SEPARATOR, MessageStoreConfig
-from gantrymq.errors import StoreError, WrongFileSizeError
+from gantrymq.errors import MissingLogBeginError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
@@ -46,6 +47,7 @@ _GUIDES = 8
 _CLOSE_BEHIND_BYTES = 64 << 10  # what an object store gives as quickly as less
 _NEXT_FILES = 16
 _NEVER_MS = -(1 << 63)
+_LOGGER = logging.getLogger(__name__)
 
 
 class QueueView:
@@ -150,6 +152,7 @@ class StoreView:
         """The same for ``lost_ends``, which need be told once."""
         self._log = store.place / COMMIT_LOG
         self._file_marks: dict[int, LogMark] = {}
+        self._told: set[str] = set()  # of what may be missing in front of the log
         self._files: list[int] = []
         self._open()
 
@@ -227,10 +230,24 @@ class StoreView:
         self._file_marks.clear()
         self.is_new = self.has_lost_ends = True
         self.reader = open_reader(self.place)
+        self._require_begin()
         stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
         self._guides = sorted(stored, key=lambda queue: queue.min_offset - queue.max_offset)[:_GUIDES]
         self._tail = LogTail(self._log, self.reader.log.file_size, max(self.reader.max_phy_offset, 0))
+
+    def _require_begin(self) -> None:
+        """Raise where the disk with the log's begin is not mounted, and tell where it may be another one."""
+        if not isinstance(self.reader, StoreReader):
+            return
+        for problem in self.reader.problems:
+            if isinstance(problem, MissingLogBeginError):
+                self.reader.close()
+                raise problem
+        for note in self.reader.notes:
+            if str(note) not in self._told:
+                _LOGGER.warning("%s", note)
+                self._told.add(str(note))
 
     def _take_tail(self) -> None:
         for key, queue in self._tail.queues.items():
@@ -386,7 +403,7 @@ class StoreView:
                     return [replace(piece, stop=stop)]
         except NotThereError as error:
             if piece.base in self._files:
-                require_retention(error, self._log, piece.base, None)
+                require_retention(error, piece.place, piece.base, None)
             losses.append(f"{piece.place} is missing: {_unread(piece.start, piece)}")
             return []
 

@@ -37,7 +37,7 @@ from gantrymq.store.group_offsets import set_back
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.missing_log import require_whole_log
+from gantrymq.store.missing_log import log_notes, require_whole_log
 from gantrymq.store.opening import load_index, load_parts, require_own_queues
 from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
@@ -168,7 +168,9 @@ class MessageStore(WritingStore):
     ) -> None:
         fs, paths = self._fs, self._paths
         sizes = find_file_sizes(fs, paths, config, given)
-        self.accepted = require_whole_log(fs, paths, sizes, accepts_end=accepts_missing_end)
+        now_ms = self._clock.now_ms()
+        self.accepted = require_whole_log(fs, paths, sizes, now_ms, accepts_end=accepts_missing_end)
+        self.notes = log_notes(fs, paths, sizes, now_ms)
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
             fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()

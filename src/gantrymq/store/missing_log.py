@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import (
     DiskError,
@@ -29,6 +30,7 @@ from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, encode_blank
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.missing_begin import MissingBegin, missing_begin
 from gantrymq.store.missing_end import missing_end, read_checkpoint
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
@@ -39,10 +41,12 @@ _MOST_MISSING_FILES = 4096
 _HEAD_SIZE = PHY_OFFSET_AT + 8
 
 
-def log_problems(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> list[StoreError]:
+def log_problems(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None
+) -> list[StoreError]:
     """What is wrong with the run of the log's files, the gravest first; empty for a healthy or a new store.
 
-    ``config`` has the sizes that the files say.
+    ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime.
     """
     files, size = offset_files(fs, paths.commit_logs), config.mapped_file_size_commit_log
     listed = files.copy()
@@ -63,18 +67,42 @@ def log_problems(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) 
         problems.insert(0, MissingLogError(stray, reason))
     else:
         problems += _missing_end(fs, paths, listed, config)
+    begin = _missing_begin(fs, paths, config, now_ms)
+    problem = begin.problem(exists=fs.exists(begin.directory)) if begin and begin.directory else None
+    if problem is not None and not any(one.path == problem.path for one in problems):
+        problems.append(problem)
     return problems
 
 
+def log_notes(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None
+) -> list[StoreError]:
+    """What people should know of the run of the log's files, though a store with it is opened."""
+    begin = _missing_begin(fs, paths, config, now_ms)
+    return [begin.note()] if begin is not None and begin.directory is None else []
+
+
+def _missing_begin(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None
+) -> MissingBegin | None:
+    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+    return missing_begin(fs, paths, offset_files(fs, paths.commit_logs), config, now_ms)
+
+
 def require_whole_log(
-    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, *, accepts_end: bool = False
+    fs: FileSystem,
+    paths: StorePaths,
+    config: MessageStoreConfig,
+    now_ms: int | None = None,
+    *,
+    accepts_end: bool = False,
 ) -> list[StoreError]:
     """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
 
     With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. Returns what was
     accepted. A file of a wrong length is left to the load, which refuses it.
     """
-    missing = [one for one in log_problems(fs, paths, config) if not isinstance(one, WrongFileSizeError)]
+    missing = [one for one in log_problems(fs, paths, config, now_ms) if not isinstance(one, WrongFileSizeError)]
     for problem in missing:
         if not config.accept_missing_commit_log and not (accepts_end and isinstance(problem, MissingLogEndError)):
             raise problem

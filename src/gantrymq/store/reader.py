@@ -29,7 +29,7 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.log_view import end_short_files, fill_view
 from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.missing_log import log_problems
+from gantrymq.store.missing_log import log_notes, log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
@@ -44,6 +44,7 @@ class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
     problems: list[StoreError]  # files missing or of a wrong length, gravest first: a writer would refuse the store
+    notes: list[StoreError]  # what people should know, though a writer opens the store
 
     def __init__(
         self,
@@ -83,7 +84,8 @@ class StoreReader(ReadingStore):
         if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
-        self.problems = log_problems(self._fs, paths, sizes)
+        self.problems = log_problems(self._fs, paths, sizes, clock.now_ms())
+        self.notes = log_notes(self._fs, paths, sizes, clock.now_ms())
         self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self.problems)
         if config.enable_consume_queue_ext:
             damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)

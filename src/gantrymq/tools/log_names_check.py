@@ -9,7 +9,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MissingLogError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_log import first_record_offset, log_problems
+from gantrymq.store.missing_log import first_record_offset, log_notes, log_problems
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Finding, Kind, Level
 
@@ -31,9 +31,11 @@ def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path],
         yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text, Level.NOTE, phy_offset=place)
 
 
-def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> Iterator[Finding]:
-    """Whether the log is missing as a whole, or its end is, by what the rest of the store knows."""
-    problems: list[StoreError] = log_problems(fs, paths, config)
+def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
+    """Whether the log is missing as a whole, or its end or begin is, by what the rest of the store knows."""
+    problems: list[StoreError] = log_problems(fs, paths, config, now_ms)
     for problem in problems:
         if isinstance(problem, MissingLogError):
             yield Finding(Kind.LOG_MISSING, paths.name_of(problem.path), problem.reason)
+    for note in log_notes(fs, paths, config, now_ms):
+        yield Finding(Kind.LOG_MISSING, paths.name_of(note.path), note.reason, Level.NOTE)

@@ -222,7 +222,7 @@ class Verification:
         yield from see_routes(fs, paths)
         yield from see_foreign_log_files(fs, paths, others, log.file_size)
         sizes = replace(config, mapped_file_size_commit_log=log.file_size, mapped_file_size_consume_queue=queue_size)
-        yield from see_missing_log(fs, paths, sizes)
+        yield from see_missing_log(fs, paths, sizes, self._now_ms)
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
         yield from self._see_index_names(index_files)
