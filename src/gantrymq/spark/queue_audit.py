@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.format.names import COMMIT_LOG, CONSUME_QUEUE
 from gantrymq.kernels import codes
-from gantrymq.model.message import StoredMessage
+from gantrymq.model.message import PROPERTY_INNER_MULTI_DISPATCH, StoredMessage
 from gantrymq.spark.log_file import BadSectorError, NotThereError, message_at
 from gantrymq.spark.log_run import ENDLESS, AuditPlan, Bounds, LogRun
 from gantrymq.spark.queue_units import NOWHERE, QueueUnits
@@ -30,7 +30,6 @@ from gantrymq.spark.selection import QueueKey, with_namespace
 from gantrymq.tools.log_batch import LogBatch
 
 _LOGGER = logging.getLogger(__name__)
-_LIGHT = "INNER_MULTI_DISPATCH"  # of a message: the further queues that it is in
 _NUMBERS_OF_TWO_BYTES = 1 << 15
 Offsets = NDArray[np.int64]
 Keys = list[tuple[str | None, int]]
@@ -191,7 +190,8 @@ class _Queue:
     def _is_light(self, offset: int) -> bool:
         """Whether its messages are those of other topics (a light queue): there are no rows under its name."""
         message = self._record(int(self._units.places(offset, offset + 1)[0]))
-        return message is not None and self._topic in message.properties.get(_LIGHT, "").split(",")
+        further = message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, "") if message is not None else ""
+        return self._topic in further.split(",")
 
     def _has(self, message: StoredMessage) -> bool:
         return (message.topic, message.queue_id) == (self._topic, self._key.queue_id)
