@@ -19,7 +19,7 @@ from gantrymq.format.queue_entry import PRE_BLANK, encode_entry
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store import recovery
+from gantrymq.store import log_passes
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.deleted_topics import DeletedTopics
@@ -88,7 +88,7 @@ def test_queues_that_were_lost_are_those_of_the_topic_that_was_made_last(
     old: int, new: int, batch_records: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log tells, wherever its pieces end: offsets 0 and 1 behind others of their queue begin it anew."""
-    monkeypatch.setattr(recovery, "LARGE_BATCH_RECORDS", batch_records)
+    monkeypatch.setattr(log_passes, "LARGE_BATCH_RECORDS", batch_records)
     fs = MemoryFileSystem()
     with made_anew(fs, old=old, new=new):
         path = to_disk(killed(fs), tmp_path / "store")

@@ -305,6 +305,29 @@ def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: Know
     assert assert_told(store, read_back(out), account) == set()
 
 
+STORE_TIMESTAMP_AT = 56  # of a record whose hosts are IPv4
+
+
+@pytest.mark.parametrize("bit", [38, 45, 62, 63])
+@pytest.mark.parametrize("tool", [rebuilt, salvaged, "recovered after a kill"])
+def test_a_flipped_time_of_the_last_record_gets_into_no_checkpoint(
+    tool: Tool | str, bit: int, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    _, put = store.at(1.0)
+    store.flip(put.phy_offset + STORE_TIMESTAMP_AT + 7 - bit // 8, 1 << bit % 8)
+    if isinstance(tool, str):
+        (store.path / "abort").touch()
+        (store.path / "checkpoint").unlink()
+        shutil.rmtree(store.path / "consumequeue")
+        assert recovered(store, capsysbinary, "--set=acceptMissingCommitLog=true")["lost"] == []
+        out = store.path
+    else:
+        out, account = tool(store)
+        assert assert_told(store, read_back(out), account) == set()
+    found = [one for one in verify_store(out, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    assert [one for one in found if one.kind.value.startswith("checkpoint")] == []
+
+
 # Recovery
 
 
