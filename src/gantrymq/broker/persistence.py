@@ -18,6 +18,7 @@ from gantrymq.errors import GantrymqError, StoreError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_tables import table_problems
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
@@ -106,6 +107,15 @@ def _load(table: Table, file: ConfigFile) -> None:
     def use(value: dict[str, Any]) -> None:
         if value:
             table.load(value)
+            problems = list(table_problems(file.path.name, value))
+            if problems:
+                more = len(problems) - 1
+                log.warning(
+                    "a configuration file holds what cannot be true",
+                    file=file.path.name,
+                    first=str(problems[0]),
+                    more=more,
+                )
 
     try:
         file.read(use, keeps_edits=True)

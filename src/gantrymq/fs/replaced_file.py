@@ -18,6 +18,7 @@ from gantrymq.errors import DiskFullError, GantrymqError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 
 Value = TypeVar("Value")
+MOST_BYTES = 256 << 20  # a table of half a million offsets has a sixth of it
 _BLANKS = b" \t\r\n\v\f\0"  # a power cut leaves zeros, too
 
 
@@ -40,7 +41,7 @@ class ReplacedFile:
         """What there is to read: the file, then what stood in it before. Raises DiskError."""
         for path in (self.path, self._backup):
             try:
-                yield self._read(path)
+                yield self._read(path) or b""
             except FileNotFoundError:
                 continue
 
@@ -52,8 +53,14 @@ class ReplacedFile:
         the first that is not blank.
         """
         first: Exception | None = None
-        for raw in self.versions():
+        for path in (self.path, self._backup):
             try:
+                raw = self._read(path)
+            except FileNotFoundError:
+                continue
+            try:
+                if raw is None:
+                    raise ValueError(f"it is longer than the {MOST_BYTES} bytes that are read")
                 if raw.strip(_BLANKS):
                     return parse(raw)
                 self.refused = self.refused or "it is blank"
@@ -82,10 +89,11 @@ class ReplacedFile:
         self.refused = ""
         self._fs.sync_directory(self.path.parent)
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path) -> bytes | None:
         file = self._fs.open(path)
         try:
-            return file.read_at(0, file.size())
+            size = file.size()
+            return file.read_at(0, size) if size <= MOST_BYTES else None
         finally:
             file.close()
 

@@ -5,7 +5,7 @@ Source: RemotingSerializable, ConfigManager.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -23,15 +23,21 @@ _LENIENT = re.compile(
 )
 
 
-def loads(text: str) -> Any:
-    """Read fastjson's or standard JSON, control characters within strings too; raises ValueError."""
+NoNumber = Callable[[str], float]
+
+
+def loads(text: str, no_number: NoNumber | None = None) -> Any:
+    """Read fastjson's or standard JSON, control characters within strings too; raises ValueError.
+
+    ``no_number`` makes something of NaN and Infinity, or raises ValueError.
+    """
     try:
-        return json.loads(quote_keys(NUMBER_KEY, text), strict=False)
+        return json.loads(quote_keys(NUMBER_KEY, text), strict=False, parse_constant=no_number)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def loads_edited(text: str) -> Any:
+def loads_edited(text: str, no_number: NoNumber | None = None) -> Any:
     """As :func:`loads`, of a file that a person may have edited: what fastjson2 reads beyond JSON is read too.
 
     That is a byte order mark, comments (``//``, ``/* */``), commas in front of a closing bracket, and texts in single
@@ -39,9 +45,26 @@ def loads_edited(text: str) -> Any:
     """
     text = text.removeprefix("\ufeff")
     try:
-        return loads(text)
+        return loads(text, no_number)
     except ValueError:
-        return loads(_LENIENT.sub(_as_json, text))
+        return loads(_LENIENT.sub(_as_json, text), no_number)
+
+
+def repeated_keys(text: str) -> list[str]:
+    """The keys that one object of a JSON text has twice, each once; the last value of a key is the one that counts."""
+    found: dict[str, None] = {}
+
+    def see(pairs: list[tuple[str, Any]]) -> None:
+        if len(keys := {key for key, _ in pairs}) < len(pairs):
+            found.update({key: None for key in keys if sum(other == key for other, _ in pairs) > 1})
+
+    for readable in (text.removeprefix("\ufeff"), _LENIENT.sub(_as_json, text.removeprefix("\ufeff"))):
+        try:
+            json.loads(quote_keys(NUMBER_KEY, readable), strict=False, object_pairs_hook=see)
+        except (ValueError, RecursionError):
+            continue
+        break
+    return list(found)
 
 
 def _as_json(found: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ Source: ConfigManager.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,21 @@ from gantrymq.errors import UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile, Value
 from gantrymq.model import fastjson
+from gantrymq.store.config_tables import wrong_shape
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def parse_config(raw: bytes) -> dict[str, Any]:
     """The JSON object in a file of ``config/``, as fastjson2 reads it; raises ValueError where there is none."""
-    value = fastjson.loads_edited(raw.decode("utf-8"))
+    value = fastjson.loads_edited(raw.decode("utf-8"), no_number=_no_number)
     if not isinstance(value, dict):
         raise ValueError("it holds something else than an object")
     return value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
 
 
 class ConfigFile:
@@ -47,11 +55,25 @@ class ConfigFile:
         return self._file.refused
 
     def load(self) -> dict[str, Any]:
-        """The object; empty where neither the file nor its backup holds one. Raises DiskError."""
+        """The object; empty where neither the file nor its backup holds one. Raises DiskError.
+
+        What is wrong with the file is a warning: what is read so was written by a broker, and a start goes on.
+        """
         try:
-            return self.read(lambda value: value) or {}
-        except UnusableFileError:
+            found = self.read(self._require_tables)
+        except UnusableFileError as error:
+            _LOGGER.warning("%s cannot be used (%s): the store goes on without it", self.path, error.reason)
             return {}
+        if self.refused:
+            instead = "its .bak is taken" if found is not None else "there is no .bak, and the store goes on without it"
+            _LOGGER.warning("%s cannot be used (%s): %s", self.path, self.refused, instead)
+        return found or {}
+
+    def _require_tables(self, value: dict[str, Any]) -> dict[str, Any]:
+        problem = wrong_shape(self.path.name, value)
+        if problem is not None:
+            raise ValueError(str(problem))
+        return value
 
     def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
         """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.

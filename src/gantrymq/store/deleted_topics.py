@@ -20,6 +20,7 @@ from typing import NamedTuple
 from gantrymq.format.names import DELETED_TOPICS
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_tables import table_problems
 from gantrymq.store.paths import StorePaths
 
 _TABLE, _LAST, _END, _DELAYED = "deletedTopics", "lastOffset", "endOffset", "delayedOffset"
@@ -44,9 +45,12 @@ class DeletedTopics:
 
     def __init__(self, fs: FileSystem, paths: StorePaths, record_at: RecordAt, min_offset: int) -> None:
         self._file = ConfigFile(fs, paths.config / DELETED_TOPICS)
+        kept = self._file.load()
+        for problem in table_problems(DELETED_TOPICS, kept):
+            _LOGGER.warning("%s: %s; passed over: messages of that topic may come back", self._file.path, problem)
         self._deletions = {
             topic: deletion
-            for topic, deletion in _read(self._file.load()).items()
+            for topic, deletion in _read(kept).items()
             if deletion.end_offset > min_offset and _is_certain(topic, deletion, record_at)
         }
         self._find_ends()
@@ -77,9 +81,9 @@ def _read(kept: Mapping[str, object]) -> dict[str, _Deletion]:
     deletions = {}
     for topic, entry in table.items() if isinstance(table, dict) else ():
         last, end = (entry.get(_LAST), entry.get(_END)) if isinstance(entry, dict) else (None, None)
-        if isinstance(last, int) and isinstance(end, int):
+        if type(last) is int and type(end) is int and min(last, end) >= 0:
             delayed = entry.get(_DELAYED)
-            deletions[topic] = _Deletion(last, end, delayed if isinstance(delayed, int) else end)
+            deletions[topic] = _Deletion(last, end, delayed if type(delayed) is int and delayed >= 0 else end)
     return deletions
 
 

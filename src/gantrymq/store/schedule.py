@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.names import DELAY_OFFSET
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.queue_ext import is_address
-from gantrymq.model.java import INT_MAX, parse_number
+from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 from gantrymq.model.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -31,6 +32,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.append import PutMessageResult
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_tables import table_problems
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
 
@@ -76,13 +78,15 @@ class ScheduleMessageService:
         """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
         kept = self._file.load()
         self._version: dict[str, Any] | None = kept.get("dataVersion")
+        for problem in table_problems(DELAY_OFFSET, kept):
+            _LOGGER.warning("%s: %s; it is corrected, or passed over", self._file.path, problem)
         table = kept.get("offsetTable", {})
         offsets: dict[int, int] = {}
         for text, offset in table.items() if isinstance(table, dict) else ():
             level = _number(text)
-            if level >= 0 and isinstance(offset, int):
+            if level >= 0 and type(offset) is int:
                 queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
-                bounds = (queue.min_offset, queue.max_offset) if queue else (0, offset)
+                bounds = (queue.min_offset, queue.max_offset) if queue else (0, LONG_MAX)
                 offsets[level] = min(max(offset, bounds[0]), bounds[1])
         return offsets
 

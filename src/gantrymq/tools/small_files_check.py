@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ from gantrymq.errors import DiskError, GantrymqError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.replaced_file import MOST_BYTES
+from gantrymq.model.fastjson import repeated_keys
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_file import parse_config
+from gantrymq.store.config_tables import table_problems
 from gantrymq.store.group_offsets import GroupAhead
 from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
@@ -26,6 +31,7 @@ _KNOWN = {
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
+_CORRECT = "correct it, or move it away"
 _CONFIG_ENDINGS = (".json", ".json.bak")
 
 
@@ -44,24 +50,45 @@ def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> It
     for entry in fs.scan(paths.config):
         if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
             continue
+        path = Path(names.CONFIG) / entry.name
+        if entry.size_bytes > MOST_BYTES:
+            text = f"is {entry.size_bytes} bytes long, more than the {MOST_BYTES} that a broker reads; {_CORRECT}"
+            yield Finding(Kind.CONFIG_JSON, path, text)
+            continue
         try:
             raw = read_small(fs, paths.config / entry.name, entry.size_bytes)
             if not raw.strip(b"\0 \t\r\n"):
                 text = "is blank, as a power cut leaves it; a broker takes its .bak"
-                yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text, Level.NOTE)
+                yield Finding(Kind.CONFIG_JSON, path, text, Level.NOTE)
                 continue
             value = parse_config(raw)
         except (OSError, StoreError, ValueError) as error:
-            text = f"is no JSON object: {error}; correct it, or move it away"
-            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text)
+            yield Finding(Kind.CONFIG_JSON, path, f"is no JSON object: {error}; {_CORRECT}")
             continue
-        decode = decoders.get(entry.name.removesuffix(".bak"))
-        try:
-            if decode is not None and value:
-                decode(value)
-        except (ValueError, GantrymqError) as error:
-            text = f"does not hold its table, a broker does not start with it: {error}; correct it, or move it away"
-            yield Finding(Kind.CONFIG_JSON, Path(names.CONFIG) / entry.name, text)
+        yield from _see_table(path, raw, value, decoders.get(entry.name.removesuffix(".bak")))
+
+
+def _see_table(
+    path: Path, raw: bytes, value: dict[str, Any], decode: Callable[[dict[str, Any]], None] | None
+) -> Iterator[Finding]:
+    """The first thing that is wrong with a table, and how many more there are."""
+    problems = table_problems(path.name, value)
+    found = list(islice(problems, 1))
+    more = sum(1 for _ in problems)
+    told = f"{found[0]}{f' ({more} more like this)' * bool(more)}" if found else ""
+    try:
+        if decode is not None and value:
+            decode(value)
+    except (ValueError, GantrymqError) as error:
+        text = f"does not hold its table, a broker does not start with it: {told or error}; {_CORRECT}"
+        yield Finding(Kind.CONFIG_JSON, path, text, count=1 + more)
+        return
+    repeated = repeated_keys(raw.decode("utf-8"))
+    if repeated:
+        keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in repeated[:3])
+        told = told or f"has a key twice, of which the last value counts ({keys})"
+    if told:
+        yield Finding(Kind.CONFIG_JSON, path, f"holds what cannot be true: {told}; {_CORRECT}", count=1 + more)
 
 
 def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
