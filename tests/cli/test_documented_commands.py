@@ -199,6 +199,7 @@ def test_the_account_of_loss_is_that_of_the_page() -> None:
         [loss.FilledSlots(*place, 0, 1)],
         [loss.NotCompared(path, "why")],
         [GroupAhead(GroupOffset("g", *place, 9), 8)],
+        [loss.MisfiledQueue(path, place, 1)],
     )
     printed = account.as_json(Path("/s"))
     text = section("docs/cli.md", "The account of loss")

@@ -64,9 +64,12 @@ class DoubtfulUnits:
         for base, size in sorted(files.sizes.items()):
             if size != files.file_size and (size or is_closed):  # a kill leaves an empty one
                 yield files.directory / offset_name(base), f"is {size} bytes long, not {files.file_size}"
-        for (base, fault), (count, begin) in sorted(self._units.items()):
-            reason = f"{count} of its entries {fault}, the first at offset {begin}"
-            yield files.directory / offset_name(base), reason
+        for base in sorted({base for base, _ in self._units}):
+            faults = [
+                (fault, self._units[base, fault]) for fault in (_EMPTY, _ELSEWHERE) if (base, fault) in self._units
+            ]
+            texts = [f"{count} of its entries {fault}, the first at offset {begin}" for fault, (count, begin) in faults]
+            yield files.directory / offset_name(base), "; ".join(texts)
 
     def _of_ends(self, first: int, end: int, *, is_closed: bool) -> Iterator[tuple[Path, str]]:
         files = self._files
