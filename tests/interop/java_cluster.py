@@ -10,9 +10,15 @@ import random
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
+
+from gantrymq import PullClient
+from gantrymq.client.send_result import SendResult
+from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
 
 from .java import JavaError, Line, Setting, java_words, run_java, setting_text
 
@@ -45,6 +51,32 @@ def quiet_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def await_dispatch(namesrv: str, results: Iterable[SendResult]) -> None:
+    """Return when what was sent can be read: the real broker acknowledges before it dispatches."""
+    await_ends(namesrv, [(one.queue, one.queue_offset + len(one.msg_id.split(","))) for one in results])
+
+
+def await_ends(namesrv: str, ends: Iterable[tuple[MessageQueue, int]]) -> None:
+    """Return when each queue ends there or behind, as its broker says; fails after ``READY_SECONDS``."""
+    wanted: dict[MessageQueue, int] = {}
+    for queue, end in ends:
+        wanted[queue] = max(end, wanted.get(queue, 0))
+    deadline = time.monotonic() + READY_SECONDS
+    with PullClient(namesrv) as client:
+        for queue, end in wanted.items():
+            while (there := max_offset(client, queue)) < end:
+                assert time.monotonic() < deadline, f"{queue} ends at {there}, not at {end}"
+                time.sleep(0.01)
+
+
+def max_offset(client: PullClient, queue: MessageQueue) -> int:
+    """Where a queue ends; -1 while its topic has no route yet."""
+    try:
+        return client.max_offset(queue)
+    except MQClientError:
+        return -1
 
 
 class JavaCluster:
@@ -114,14 +146,20 @@ class JavaCluster:
             self._reap()
 
     def send(self, messages: Iterable[Line | list[Line]], *, binary: bool = False, **options: Any) -> list[Line]:
-        """What the real producer says to each message, or to a list of them: one batch.
+        """What the real producer says to each message, or to a list of them: one batch; they can be read then.
 
         Options: compression (ZLIB, LZ4, ZSTD), compress_over.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(message) + "\n" for message in messages)
             file.flush()
-            return run_java("send", None, file.name, namesrv=self.namesrv, binary=binary, **options)
+            sent = run_java("send", None, file.name, namesrv=self.namesrv, binary=binary, **options)
+        if "access_key" not in options:
+            ends = [(one["queueOffset"] + len(one["msgId"].split(",")), one) for one in sent]
+            await_ends(
+                self.namesrv, [(MessageQueue(one["topic"], "broker-a", one["queueId"]), end) for end, one in ends]
+            )
+        return sent
 
     def pull(self, topic: str, count: int | None = None, *, binary: bool = False) -> list[Line]:
         """What the real consumer gets of a topic, queue by queue; it waits until ``count`` came, or for silence."""

@@ -45,7 +45,7 @@ from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 from .java import java_words, run_java
-from .java_cluster import JavaCluster
+from .java_cluster import JavaCluster, await_dispatch
 
 FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 
@@ -94,22 +94,33 @@ def consumer(cluster: JavaCluster, group: str, topic: str, inbox: Inbox, **setti
         yield made
 
 
+class Sender(Producer):
+    """A producer that says where its name server is."""
+
+    namesrv = ""
+
+
 @pytest.fixture(scope="module")
-def producer(cluster: JavaCluster) -> Iterator[Producer]:
-    with Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as made:
+def producer(cluster: JavaCluster) -> Iterator[Sender]:
+    with Sender(cluster.namesrv, send_msg_timeout_ms=20_000) as made:
+        made.namesrv = cluster.namesrv
         yield made
 
 
-def send(producer: Producer, topic: str, count: int, **more: Any) -> list[str]:
+def send(producer: Sender, topic: str, count: int, **more: Any) -> list[str]:
     """Messages to all four queues in turn; their bodies differ from those of any other call."""
     bodies = [f"{topic} {time.monotonic_ns()} {number}" for number in range(count)]
-    for number, body in enumerate(bodies):
-        sent = producer.send(Message(topic, body.encode(), **more), lambda queues, at=number: queues[at % 4])
-        assert sent.status is SendStatus.SEND_OK
+    results = [
+        producer.send(Message(topic, body.encode(), **more), lambda queues, at=number: queues[at % 4])
+        for number, body in enumerate(bodies)
+    ]
+    assert {one.status for one in results} == {SendStatus.SEND_OK}
+    if "delay_level" not in more:
+        await_dispatch(producer.namesrv, results)
     return bodies
 
 
-def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Producer) -> None:
+def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushAll", 200, tags="A", keys=("k1", "k2"))
     inbox = Inbox()
     with consumer(cluster, "push-all", "PushAll", inbox, consume_message_batch_max_size=8):
@@ -123,7 +134,7 @@ def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Producer) 
     assert (inbox.messages[0].tags, inbox.messages[0].keys, inbox.messages[0].topic) == ("A", ["k1", "k2"], "PushAll")
 
 
-def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Producer) -> None:
+def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Sender) -> None:
     """``Aa`` and ``BB`` have one hash in Java: the broker gives both, the consumer only what was wanted."""
     for tag in ("Aa", "BB", "C"):
         send(producer, "PushTags", 4, tags=tag)
@@ -134,7 +145,7 @@ def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Producer) 
     assert [message.tags for message in inbox.messages] == ["BB"] * 4
 
 
-def test_two_share_and_one_leaves(cluster: JavaCluster, producer: Producer) -> None:
+def test_two_share_and_one_leaves(cluster: JavaCluster, producer: Sender) -> None:
     send(producer, "PushShared", 4)
     first, second = Inbox(), Inbox()
     told: list[frozenset[str]] = []
@@ -207,7 +218,7 @@ class JavaConsumer:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Producer, orderly: bool) -> None:
+def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Sender, orderly: bool) -> None:
     topic, group = f"PushMixed-{orderly}", f"push-mixed-{orderly}"
     send(producer, topic, 4)
     inbox = Inbox()
@@ -236,7 +247,7 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Pro
             assert len(set(bodies) & set(inbox.bodies)) == 20
 
 
-def test_retries_and_dead_letters(cluster: JavaCluster, producer: Producer) -> None:
+def test_retries_and_dead_letters(cluster: JavaCluster, producer: Sender) -> None:
     """A message that fails comes again under its own topic, and after ``max_reconsume_times`` is a dead letter."""
     bodies = send(producer, "PushRetried", 1, keys=("retried",))
 
@@ -259,7 +270,7 @@ def test_retries_and_dead_letters(cluster: JavaCluster, producer: Producer) -> N
     assert inbox.at[1] - inbox.at[0] >= 0.9  # level 1
 
 
-def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer: Producer) -> None:
+def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer: Sender) -> None:
     producer.send_batch([Message("PushPartly", b"%d" % number) for number in range(4)])
 
     def partly(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -274,7 +285,7 @@ def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer:
     assert sorted(inbox.bodies[4:]) == ["2", "3"]
 
 
-def test_order_holds_through_failures(cluster: JavaCluster, producer: Producer) -> None:
+def test_order_holds_through_failures(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushOrderly", 40)
     failed: set[str] = set()
 
@@ -299,7 +310,7 @@ def test_order_holds_through_failures(cluster: JavaCluster, producer: Producer) 
         assert by_queue[number] == expected
 
 
-def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, producer: Producer) -> None:
+def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, producer: Sender) -> None:
     for number in range(3):
         producer.send(Message("PushStuck", b"%d" % number), min)
 
@@ -315,7 +326,7 @@ def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, produ
     assert inbox.times == [0, 0, 1, 2, 0]
 
 
-def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Producer) -> None:
+def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushAgain", 20)
     first, second = Inbox(), Inbox()
     with consumer(cluster, "push-again", "PushAgain", first):
@@ -327,7 +338,7 @@ def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Producer) -
     assert sorted(second.bodies) == sorted(more)
 
 
-def test_broadcasting_and_its_file_of_offsets(cluster: JavaCluster, producer: Producer, tmp_path: Path) -> None:
+def test_broadcasting_and_its_file_of_offsets(cluster: JavaCluster, producer: Sender, tmp_path: Path) -> None:
     """Each gets all; the file is RocketMQ's: the real consumer goes on where ours stopped, and ours where it did."""
     send(producer, "PushToAll", 8)
     settings = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": tmp_path}
@@ -406,7 +417,7 @@ def committed(admin: AdminClient, group: str, topic: str) -> list[int]:
         return []
 
 
-def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer: Producer) -> None:
+def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer: Sender) -> None:
     """RESET_CONSUMER_CLIENT_OFFSET, as brokers send it that do not move offsets themselves."""
     bodies = send(producer, "PushReset", 8)
     inbox = Inbox()
@@ -443,7 +454,7 @@ def test_a_namespace_is_put_on_and_taken_off(cluster: JavaCluster) -> None:
     ]  # fmt: skip
 
 
-def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Producer) -> None:
+def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Sender) -> None:
     send(producer, "PushSuspended", 4)
     inbox = Inbox()
     with consumer(cluster, "push-suspended", "PushSuspended", inbox) as one:
@@ -458,7 +469,7 @@ def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Prod
         eventually(lambda: set(more) <= set(inbox.bodies), "the rest")
 
 
-def test_coroutines_listen_too(cluster: JavaCluster, producer: Producer) -> None:
+def test_coroutines_listen_too(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushCoroutine", 20)
 
     async def scenario() -> list[str]:

@@ -25,7 +25,7 @@ from gantrymq.spark.data_loss import DataLossError
 from spark_session import spark
 
 from .java import Line
-from .java_cluster import JavaCluster
+from .java_cluster import JavaCluster, await_dispatch, await_ends
 from .spark_reads import Stream, bodies, fields, partitions, rows
 
 if TYPE_CHECKING:
@@ -51,9 +51,14 @@ def topics(cluster: JavaCluster) -> JavaCluster:
         for number in range(5):
             producer.send(Message(ORDERS, b"late %d" % number, delay_level=18, tags="a"))
     with Producer(cluster.namesrv, namespace="ns") as producer:
-        for number in range(7):
-            producer.send(Message(INSIDE, b"inside %d" % number))
+        results = [producer.send(Message(INSIDE, b"inside %d" % number)) for number in range(7)]
+    await_ends(cluster.namesrv, [(spaced(one.queue), one.queue_offset + 1) for one in results])
     return cluster
+
+
+def spaced(queue: MessageQueue) -> MessageQueue:
+    """A queue of the namespace ``ns``, as the broker has it."""
+    return MessageQueue(f"ns%{queue.topic.removeprefix('ns%')}", queue.broker_name, queue.queue_id)
 
 
 def live(cluster: JavaCluster, **options: object) -> dict[str, str]:
@@ -162,18 +167,20 @@ def test_a_broker_that_answers_with_another_offset(
 
 def send(cluster: JavaCluster, topic: str, *texts: str) -> None:
     with Producer(cluster.namesrv) as producer:
-        for text in texts:
-            producer.send(Message(topic, text.encode()))
+        await_dispatch(cluster.namesrv, [producer.send(Message(topic, text.encode())) for text in texts])
 
 
 def test_queues_without_messages_need_no_word(cluster: JavaCluster) -> None:
     """A topic has as many queues as it was made with, and of most of them a store knows nothing."""
     topic = f"{PREFIX}-one-queue"
     with Producer(cluster.namesrv) as producer:
-        for text in "abcd":  # the first of them makes the topic
+        results = [  # the first of them makes the topic
             producer.send(
                 Message(topic, text.encode()), lambda queues: next(one for one in queues if one.queue_id == 2)
             )
+            for text in "abcd"
+        ]
+    await_dispatch(cluster.namesrv, results)
     positions = json.dumps({topic: {"2": 1}})
     for options, wanted in (
         ({"startingOffsets": positions}, "bcd"),
@@ -259,8 +266,7 @@ def test_two_brokers_of_which_one_comes_later(cluster: JavaCluster, tmp_path: Pa
         with JavaCluster(tmp_path / "b", {"brokerName": "broker-b"}, namesrv=cluster.namesrv) as second:
             with Producer(cluster.namesrv) as producer, PullClient(ClientConfig(cluster.namesrv)) as client:
                 new = next(one for one in client.queues("TBW102") if one.broker_name == "broker-b")
-                for text in "de":
-                    producer.send(Message("TBW102", text.encode()), new)
+                await_dispatch(cluster.namesrv, [producer.send(Message("TBW102", text.encode()), new) for text in "de"])
             found = [(row["broker"], row["body"], row["store_host"]) for row in stream.batch()]
             assert found == [("broker-b", b"d", second.broker), ("broker-b", b"e", second.broker)]
             with pytest.raises(ConfigError, match="with the broker, for there are 2: broker-a, broker-b"):
@@ -279,8 +285,8 @@ def test_retention_under_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     with JavaCluster(tmp_path / "store", settings) as own, PullClient(ClientConfig(own.namesrv)) as client:
         with Producer(own.namesrv) as producer:
             queue = producer.queues("TBW102")[0]
-            for number in range(300):
-                producer.send(Message("TBW102", b"%d" % number * 300, tags="t"), queue)
+            results = [producer.send(Message("TBW102", b"%d" % number * 300, tags="t"), queue) for number in range(300)]
+        await_dispatch(own.namesrv, results)
         options = live(own, assign=json.dumps({"TBW102": [queue.queue_id]}), startingOffsets="earliest", **tags)
         with Stream(options | {"maxOffsetsPerTrigger": "50"}) as stream:
             assert len(stream.batch()) == 50
