@@ -166,6 +166,15 @@ def test_what_reads_names_the_missing_end(
         assert [Path(one["path"]).name for one in last["problems"]] == [Path(missing).name]
 
 
+def test_verify_ends_with_what_helps(store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    lose_two(store)
+    assert exit_code(["store", "verify", str(store.path), *SIZES]) == 1
+    _, steps = capsysbinary.readouterr().out.decode().split("  next ")
+    assert [line.split()[0] for line in steps.splitlines()] == ["mount", "gantrymq", "gantrymq"]
+    assert "recover" in steps.splitlines()[2]
+    assert "would cut" in steps.splitlines()[2]
+
+
 def test_ingest_refuses_it_and_an_explicit_setting_opens_it(
     store: KnownStore, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _OF_LOG = ("log-", "length-", "blank-", "record-")
 _OF_QUEUES = ("queue-", "message-", "index-")
+_MISSING = "log-missing"
+_MOUNT = "mount the disk, or give all directories of the log (-c), and verify again; else"
 _OF_CHECKPOINT = ("checkpoint-",)
 _OF_GROUPS = ("consumer-",)
 _OF_FILES = ("file-size", "file-unreadable")
@@ -24,8 +26,11 @@ def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outl
     is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
     is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
     if is_log or (outlook is not None and outlook.lost):
-        steps = [f"gantrymq store salvage {path} OUT{_kept(outlook)}"]
-        steps += _cost_of_recover(path, outlook)
+        is_missing = any(kind.value == _MISSING for kind, _ in damaged)
+        steps = (
+            ["mount the disk, or give all directories of the log (-c), and verify again; else"] if is_missing else []
+        )
+        steps += [f"gantrymq store salvage {path} OUT{_kept(outlook)}", *_cost_of_recover(path, outlook)]
     elif is_queues:
         whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
         steps = [f"gantrymq store rebuild {path} makes queues and index again from the log{whole}"]

@@ -54,7 +54,7 @@ def verify(
     reading = read_options(config, set_)
     took: dict[str, float] = {}
     with _opened(store, reading, engine, spark_conf, shown=not (json and sys.stdout.isatty())) as found:
-        wanted = _outlook(store, reading) if outlook and engine is Engine.LOCAL else None
+        wanted = _outlook(store, reading) if outlook else None
         if json:
             _print_json(store, found, took, wanted)
         else:
