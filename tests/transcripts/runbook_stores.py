@@ -13,6 +13,7 @@ from gantrymq.format.checkpoint import decode_checkpoint, encode_checkpoint
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
+from store_cases import await_dispatch
 
 BEGIN_MS = 1_763_712_000_000  # 2025-11-21 08:00 UTC
 CONFIG = MessageStoreConfig(
@@ -40,6 +41,8 @@ def make(path: Path) -> None:
             body = b'{"order":%d,"amount":%d,"currency":"EUR"}' % (number, number * 37 % 1000)
             tags = "paid" if number % 3 else "refunded"
             store.put(Message("orders", body, queue_id=number % 4, tags=tags, keys=[f"order-{number}"]))
+            if number == 0 or number > MESSAGES - 10:
+                await_dispatch(store)  # an index file has its name from when it is begun
             clock.advance(1_000)
     (path / "config").mkdir(exist_ok=True)
     (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"orders": TOPIC}}))
