@@ -65,16 +65,16 @@ EndOf = Callable[[str, int], int | None]  # where a queue ends, by topic and que
 
 
 def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupOffset]:
-    """Every committed offset, sorted. What the disk does not give back, or is no such table, says nothing."""
+    """Every committed offset. What the disk does not give back, or is no such table, says nothing."""
     static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
     found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
-    return sorted({one for one in found if not is_light(one.topic) and one.topic not in static})
+    return [one for one in found if not is_light(one.topic) and one.topic not in static]
 
 
 def groups_ahead(offsets: Iterable[GroupOffset], end_of: EndOf) -> list[GroupAhead]:
-    """The offsets that are behind the end of their queue."""
+    """The offsets that are behind the end of their queue, sorted."""
     ends = ((one, end_of(one.topic, one.queue_id)) for one in offsets)
-    return [GroupAhead(one, end) for one, end in ends if end is not None and one.offset > end]
+    return sorted({GroupAhead(one, end) for one, end in ends if end is not None and one.offset > end})
 
 
 def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:

@@ -34,6 +34,8 @@ class DoubtfulUnits:
 
     def see(self, first: int, is_false: NDArray[np.bool_], is_contradicted: NDArray[np.bool_]) -> None:
         """Take note of the slots from ``first`` on whose unit says nothing true, or something else than the log."""
+        if not (is_false.any() or is_contradicted.any()):
+            return
         files = self._files
         slots = np.arange(first, first + len(is_false))
         bases = slots * UNIT_SIZE // files.file_size * files.file_size

@@ -22,6 +22,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queue import REBUILD
 from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.group_offsets import EndOf
 from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.queue_units import QueueUnits, queue_units
 from gantrymq.store.record_batch import RecordBatch
@@ -124,12 +125,15 @@ class QueueCheck:
             self._queues[topic, queue_id] = CheckedQueue(files, Coverage(files.first))
             self.entries += files.end - files.first
 
-    def end_of(self, topic: str, queue_id: int) -> int | None:
-        """Where a queue ends; None where there is nothing of its topic."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is not None:
-            return queue.end
-        return 0 if any(name == topic for name, _ in self._queues) else None
+    def ends(self) -> EndOf:
+        """Where the queues end, by now. One that is not there has no message, if its topic has others."""
+        topics = {topic for topic, _ in self._queues}
+
+        def end_of(topic: str, queue_id: int) -> int | None:
+            queue = self._queues.get((topic, queue_id))
+            return queue.end if queue is not None else 0 if topic in topics else None
+
+        return end_of
 
     # Against the log
 

@@ -249,7 +249,7 @@ class Verification:
             queues.look_again()
         yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
-        yield from see_groups(groups_ahead(offsets, queues.end_of), is_closed=is_closed)
+        yield from see_groups(groups_ahead(offsets, queues.ends()), is_closed=is_closed)
         yield from index.finish() if index is not None else ()
         lookup.close()
         self._sum_up(log, queues, index, index_files)
