@@ -12,11 +12,17 @@ from test_broker_limits import give_up, waiting_pull
 
 from gantrymq.broker import clients as clients_module
 from gantrymq.broker import consumers as consumers_module
+from gantrymq.broker import offsets as offsets_module
+from gantrymq.broker import subscription_groups as groups_module
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.member_notices import MemberNotices
+from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.clock import ManualClock
+from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (
@@ -29,6 +35,7 @@ from gantrymq.remoting.bodies.client import (
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.consumer import GetConsumerRunningInfoRequestHeader, HeartbeatRequestHeader
+from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
@@ -195,3 +202,67 @@ async def test_a_batch_whose_messages_are_looked_at_one_by_one_is_bounded(broker
     long = "%DLQ%" + "x" * 150
     assert [await send(count, long) for count in (2000, 2001)] == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL]
     assert await send(5000, "short") == ResponseCode.SUCCESS
+
+
+def test_offsets_that_are_refused_leave_nothing_and_copies_and_resets_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "MAX_ENTRIES", 12)
+    offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
+    for number in range(4):
+        offsets.commit("G", "T", number, 7)  # six entries
+    offsets.clone("G", "H", "T")  # and six
+    for number in range(3):
+        with pytest.raises(RemotingError, match="12 queues of groups have an offset"):
+            offsets.commit(f"I{number}", "T", 0, 7)
+        with pytest.raises(RemotingError, match="no more are taken"):
+            offsets.assign_reset(f"I{number}", "T", 0, 7)
+        with pytest.raises(RemotingError, match="no more are taken"):
+            offsets.clone("G", f"I{number}", "T")
+        offsets.commit_pulled(f"I{number}", "T", 0, 7)
+    assert set(offsets._offsets) == {"T@G", "T@H"}
+    assert (offsets._pulled, offsets._reset) == ({}, {})
+    offsets.clone("G", "H", "T")
+    offsets.remove_group("H")
+    offsets.commit("I", "T", 0, 7)
+    kept = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
+    kept.load(offsets.to_json())
+    kept.commit("I", "T", 1, 7)
+    with pytest.raises(RemotingError):
+        kept.commit("J", "T", 0, 7)
+
+
+def test_resets_of_groups_that_are_gone_at_topics_that_are_gone_are_forgotten() -> None:
+    offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
+    for group in ("here", "gone"):
+        for topic in ("kept", "deleted"):
+            offsets.assign_reset(group, topic, 0, 7)
+    offsets.remove_topic("deleted", ["here", "gone"])
+    offsets.forget_resets(lambda topic, group: topic == "kept" or group == "here")
+    assert set(offsets._reset) == {"kept@here", "kept@gone", "deleted@here"}
+    assert offsets.take_reset("here", "deleted", 0) == 0
+    offsets.forget_resets(lambda topic, group: True)
+    assert "deleted@here" not in offsets._reset
+
+
+@pytest.mark.asyncio
+async def test_no_offset_is_reset_for_a_queue_that_a_topic_does_not_have(broker: BrokerCase) -> None:
+    await broker.send()
+    await broker.pull()
+
+    async def reset(queue_id: int) -> int:
+        header = ResetOffsetRequestHeader(group="G", topic="T", timestamp=0, queue_id=queue_id, offset=0, is_force=True)
+        return (await broker.ask(header)).code
+
+    assert [await reset(number) for number in (0, 3, 4, 1 << 30)] == [0, 0, 29, 29]
+
+
+def test_what_is_forbidden_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "MAX_FORBIDDEN", 2)
+    groups = SubscriptionGroupManager(LiveConfig(), ManualClock(0))
+    for topic in ("T1", "T2", "T1"):
+        groups.set_forbidden("G", topic, FORBIDDEN_READ, forbidden=True)
+    with pytest.raises(RemotingError, match="2 topics are forbidden"):
+        groups.set_forbidden("G", "T3", FORBIDDEN_READ, forbidden=True)
+    groups.set_forbidden("G", "T2", FORBIDDEN_READ, forbidden=False)
+    groups.set_forbidden("G", "T3", FORBIDDEN_READ, forbidden=True)
+    with pytest.raises(RemotingError, match="the group has 513 characters"):
+        groups.set_forbidden("G" * 513, "T3", FORBIDDEN_READ, forbidden=False)

@@ -23,6 +23,7 @@ from gantrymq.remoting.bodies.topic import DataVersion
 
 SEPARATOR = "@"
 MAX_ENTRIES = 500_000
+_ENTRIES_OF_A_KEY = 2  # what a group's place at a topic takes in memory, beside those of its queues
 _PARTS = 2
 # The rooms of the hash maps that RocketMQ writes groupTopicMap from: their order follows from them.
 _GROUPS_AT_FIRST, _TOPICS_AT_FIRST = 128, 8
@@ -49,7 +50,7 @@ class ConsumerOffsetManager:
         self._pulled: _Table = {}
         self._reset: _Table = {}
         self.edits = self._commits = 0
-        self._entries = 0  # that have come; what was removed is left out when there are too many
+        self._entries, self._has_removed = 0, False  # what was removed is left out when there are too many
 
     def __len__(self) -> int:
         """How many queues have an offset."""
@@ -70,21 +71,29 @@ class ConsumerOffsetManager:
         """Note how far the group has consumed. Raises RemotingError where there are too many queues with an offset."""
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
-        if queue_id not in queues and not self._has_room():
-            raise RemotingError(f"{MAX_ENTRIES} queues of groups have an offset, and no more are taken")
+        if queues is None or queue_id not in queues:
+            self._require_room(self._offsets, key)
+            queues = self._offsets.setdefault(key, {})
         queues[queue_id] = offset
         self._committed()
 
-    def _has_room(self) -> bool:
-        """Whether another queue may have an offset."""
-        if self._entries >= MAX_ENTRIES:
-            self._entries = sum(len(queues) for table in (self._offsets, self._pulled) for queues in table.values())
-        if self._entries >= MAX_ENTRIES:
+    def _has_room(self, table: _Table, key: str, queues: int = 1) -> bool:
+        """Whether so many more queues may have an offset, which then count."""
+        wanted = queues + (0 if key in table else _ENTRIES_OF_A_KEY)
+        if self._entries + wanted > MAX_ENTRIES and self._has_removed:
+            self._entries, self._has_removed = self._count(), False
+        if self._entries + wanted > MAX_ENTRIES:
             return False
-        self._entries += 1
+        self._entries += wanted
         return True
+
+    def _require_room(self, table: _Table, key: str, queues: int = 1) -> None:
+        if not self._has_room(table, key, queues):
+            raise RemotingError(f"{MAX_ENTRIES} queues of groups have an offset, and no more are taken")
+
+    def _count(self) -> int:
+        tables = (self._offsets, self._pulled)
+        return sum(len(queues) + _ENTRIES_OF_A_KEY for table in tables for queues in table.values())
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group has pulled; the committed offset where it never did."""
@@ -95,20 +104,23 @@ class ConsumerOffsetManager:
         """Note how far the group has pulled."""
         key = offset_key(topic, group)
         queues = self._pulled.get(key)
-        if queues is None:
-            queues = self._pulled[key] = {}
-        if queue_id not in queues and not self._has_room():
-            return  # only tools look at it
+        if queues is None or queue_id not in queues:
+            if not self._has_room(self._pulled, key):
+                return  # only tools look at it
+            queues = self._pulled.setdefault(key, {})
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.edits += 1
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Send the group's next pull of this queue to ``offset``."""
+        """Send the group's next pull of this queue to ``offset``. Raises RemotingError as :meth:`commit` does."""
         if not topic or not group or queue_id < 0 or offset < 0:
             return
-        self._reset.setdefault(offset_key(topic, group), {})[queue_id] = offset
-        self._offsets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        key = offset_key(topic, group)
+        if queue_id not in self._offsets.get(key, ()):
+            self._require_room(self._offsets, key)
+        self._reset.setdefault(key, {})[queue_id] = offset
+        self._offsets.setdefault(key, {})[queue_id] = offset
         self.edits += 1
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -163,9 +175,10 @@ class ConsumerOffsetManager:
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let one group begin where another is."""
-        offsets = self._offsets.get(offset_key(topic, source))
+        offsets, key = self._offsets.get(offset_key(topic, source)), offset_key(topic, target)
         if offsets is not None:
-            self._offsets[offset_key(topic, target)] = dict(offsets)
+            self._require_room(self._offsets, key, max(len(offsets) - len(self._offsets.get(key, ())), 0))
+            self._offsets[key] = dict(offsets)
             self._committed()
 
     def remove_group(self, group: str) -> None:
@@ -210,7 +223,14 @@ class ConsumerOffsetManager:
             parts = key.split(SEPARATOR)
             if len(parts) == 2 and matches(parts[0], parts[1]):
                 del table[key]
+                self._has_removed = True
                 self.edits += 1
+
+    def forget_resets(self, is_needed: Callable[[str, str], bool]) -> None:
+        """Drop what waits for the next pull of groups that will not pull: ``is_needed(topic, group)`` says which do."""
+        self._remove(self._reset, lambda topic, group: not is_needed(topic, group))
+        for key in [key for key, queues in self._reset.items() if not queues]:
+            del self._reset[key]
 
     def _committed(self) -> None:
         self.edits += 1
@@ -242,6 +262,7 @@ class ConsumerOffsetManager:
         self._offsets = kept.offset_table
         self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
         self._reset = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
+        self._entries = self._count()
         if kept.data_version is not None:
             self._version.value = kept.data_version
 

@@ -164,6 +164,7 @@ class BrokerServer:
         self._notices = MemberNotices(lambda name: group.clients if (group := self.consumers.group(name)) else [])
         self.producers = ProducerManager(self._cut_off)
         self.locks = RebalanceLockManager()
+        self._began_ms = monotonic_ms(clock)
         self._turns, self._log = FairTurns(), LimitedLog(asyncio.get_running_loop().time)
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
@@ -275,6 +276,10 @@ class BrokerServer:
         self.producers.expire(now_ms)
         self.locks.expire(now_ms)
         self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)
+        if now_ms - self._began_ms > broker.channel_expired_timeout_ms:  # who was connected is so again
+            self.offsets.forget_resets(
+                lambda topic, group: topic in self.topics or self.consumers.group(group) is not None
+            )
 
     # Stop
 

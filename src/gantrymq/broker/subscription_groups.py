@@ -24,6 +24,7 @@ from gantrymq.remoting.bodies.group import SubscriptionGroupConfig, Subscription
 from gantrymq.remoting.bodies.topic import DataVersion
 
 FORBIDDEN_READ = 2  # PermName.INDEX_PERM_READ
+MAX_FORBIDDEN = 50_000  # topics of all groups together
 
 
 class SubscriptionGroupManager:
@@ -93,7 +94,15 @@ class SubscriptionGroupManager:
         return bool(self._forbidden.get(group, {}).get(topic, 0) >> index & 1)
 
     def set_forbidden(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
-        """Set or clear that bit. What else is forbidden to the group stays, where RocketMQ clears all of it."""
+        """Set or clear that bit. What else is forbidden to the group stays, where RocketMQ clears all of it.
+
+        Raises RemotingError where too much is forbidden.
+        """
+        names.require_short("group", group)
+        names.require_short("topic", topic)
+        is_new = forbidden and topic not in self._forbidden.get(group, ())
+        if is_new and sum(map(len, self._forbidden.values())) >= MAX_FORBIDDEN:
+            raise RemotingError(f"{MAX_FORBIDDEN} topics are forbidden to groups, and no more may be")
         topics = self._forbidden.setdefault(group, {})
         old = topics.pop(topic, 0)
         new = old | 1 << index if forbidden else old & ~(1 << index)

@@ -5,13 +5,14 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 
 from __future__ import annotations
 
+from gantrymq.broker import names
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.persistence import ConfigPersistence
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.topics import TopicConfigManager, describe, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.logs import get_logger
@@ -83,6 +84,10 @@ class OffsetAdminProcessor:
             queues = queue_ids(topic, config.read_queue_nums)
             async with self._long.turn(channel, len(queues)):
                 to = {one: self._at(topic, one, asked.timestamp) async for one in in_slices(queues)}
+        elif queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            return request.response(
+                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, {describe(config)}"
+            )
         elif asked.offset is None or asked.offset == -1:
             to = {queue_id: self._at(topic, queue_id, asked.timestamp)}
         else:
@@ -144,6 +149,7 @@ class OffsetAdminProcessor:
     async def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET; the answer comes when the offsets are on the disk."""
         asked = request.read(CloneGroupOffsetRequestHeader)
+        names.require_short("group", asked.dest_group)
         given = (asked.topic or "").strip()
         source = self._consumers.group(asked.src_group)
         for topic in [given] if given else sorted(self._offsets.topics_of(asked.src_group)):
