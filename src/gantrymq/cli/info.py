@@ -71,11 +71,16 @@ def _lock_holder(store: Path) -> int | None:
 
 def _index_sizes(store: Path) -> list[int]:
     """As they are: to know what a recovery would drop of them takes reading them."""
+    from gantrymq.errors import StoreError
     from gantrymq.format.names import is_index_name
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
 
-    return [entry.size_bytes for entry in RealFileSystem().scan(StorePaths(store).index) if is_index_name(entry.name)]
+    try:
+        entries = RealFileSystem().scan(StorePaths(store).index)
+    except StoreError:
+        return []  # verify reports a directory that is not listed
+    return [entry.size_bytes for entry in entries if is_index_name(entry.name)]
 
 
 def _notes(store: Path) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS
 from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 
@@ -20,16 +19,28 @@ if TYPE_CHECKING:
     from gantrymq.cli.record_rows import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import DiskError, StoreError
+    from gantrymq.fs.lost_pages import LostPages
     from gantrymq.store.commit_log import CommitLog
+    from gantrymq.store.lost_records import LostRecords
     from gantrymq.store.mapped_file import MappedFile
-
-    Item = tuple[int, Record | int | str]  # a physical offset, and a record there, a blank's size, or the end's reason
 
 _RECORDS_A_SCAN = 4096
 _WINDOW_BYTES = 8 << 20
-_UNREADABLE = "unreadable"
+_UNREADABLE_END = "unreadable"
 _MAX_REACHED = "--max"
 _HEAD = struct.Struct(">iI")
+
+
+class Lost(NamedTuple):
+    """Bytes of the log up to the next whole record, of which the disk does not give back all."""
+
+    size: int
+    error: DiskError
+
+
+if TYPE_CHECKING:
+    # A physical offset, and a record there, a blank's size, lost bytes, or the end's reason.
+    Item = tuple[int, Record | int | Lost | str]
 
 
 def log(
@@ -47,8 +58,9 @@ def log(
 ) -> None:
     """Print the commit log record by record, as it is before any recovery.
 
-    A wrong CRC is told and does not end it; the first thing that is no
-    record does, and the last line says what that is. Nothing is written.
+    A wrong CRC is told and does not end it, nor do bytes that the disk does
+    not give back; the first other thing that is no record does, and the last
+    line says what that is. Nothing is written.
 
     Examples of use:
 
@@ -56,18 +68,29 @@ def log(
         gantrymq store log /data/store --from 1073741824 --max 20
         gantrymq store log /data/store --json | jq -c 'select(.crcOk == false)'
     """
-    commit_log, problems = open_log(store, read_options(config, set_))
-    with closing(commit_log):
-        items = _first(_items(commit_log, commit_log.min_offset if from_ is None else from_), most)
-        is_unreadable = (_print_json if json else _print_text)(items)
-    end_reading(problems, FINDINGS if is_unreadable else DONE)
+    opened = open_log(store, read_options(config, set_))
+    with closing(opened.log):
+        items = _first(_items(opened, opened.log.min_offset if from_ is None else from_), most)
+        (_print_json if json else _print_text)(items)
+    end_reading(opened.problems)
 
 
-def open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]:
-    """The log as its files are, and what is missing of it; a blank stands for that.
+class OpenedLog(NamedTuple):
+    """The log as its files are. A blank stands for what is ``missing``, zeros for what is ``lost``."""
 
-    The view is private: loading must not even remove an empty file.
-    """
+    log: CommitLog
+    missing: list[StoreError]
+    lost: LostPages
+
+    @property
+    def problems(self) -> list[StoreError]:
+        """What is missing, and what the disk did not give back so far."""
+        return [*self.missing, *self.lost.errors()]
+
+
+def open_log(path: Path, reading: Reading) -> OpenedLog:
+    """The log of the store at ``path``. The view is private: loading must not even remove an empty file."""
+    from gantrymq.fs.lost_pages import LostPages
     from gantrymq.fs.overlay import OverlayFileSystem
     from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.geometry import find_file_sizes, require_store
@@ -75,7 +98,9 @@ def open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]
     from gantrymq.store.missing_log import log_problems
     from gantrymq.store.paths import StorePaths
 
-    fs, paths = OverlayFileSystem(), StorePaths.of(path, reading.config)
+    paths = StorePaths.of(path, reading.config)
+    lost = LostPages((paths.root, *paths.commit_logs))
+    fs = OverlayFileSystem(lost)
     require_store(fs, paths)
     sizes = find_file_sizes(fs, paths, reading.config, reading.given)
     commit_log = CommitLog(fs, paths, sizes.mapped_file_size_commit_log)
@@ -83,7 +108,7 @@ def open_log(path: Path, reading: Reading) -> tuple[CommitLog, list[StoreError]]
     fill_view(fs, paths, sizes, problems)
     commit_log.load()
     end_short_files(commit_log, problems)
-    return commit_log, problems
+    return OpenedLog(commit_log, problems, lost)
 
 
 def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
@@ -100,11 +125,13 @@ def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
         yield offset, item
 
 
-def _items(commit_log: CommitLog, offset: int) -> Iterator[Item]:
+def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
     """Everything from ``offset`` on; the last item is the end's reason. Raises StoreError for an offset outside."""
     from gantrymq.errors import StoreError
+    from gantrymq.store.lost_records import LostRecords
 
-    files = commit_log.queue.files
+    commit_log = opened.log
+    lost, files = LostRecords(commit_log, opened.lost), commit_log.queue.files
     if not files:
         yield 0, "end of log"
         return
@@ -112,15 +139,20 @@ def _items(commit_log: CommitLog, offset: int) -> Iterator[Item]:
         limits = f"{commit_log.min_offset} to {commit_log.max_offset}"
         raise StoreError(commit_log.queue.directory, f"offset {offset} is outside of the log, which spans {limits}")
     while (file := commit_log.queue.find(offset)) is not None:
-        reason = yield from _items_of_file(file, offset - file.file_from_offset)
+        end, reason = yield from _items_of_file(file, offset - file.file_from_offset, lost)
+        if reason and (error := lost.first_at(end)) is not None:
+            following = lost.behind(end)
+            yield end, Lost((file.file_from_offset + file.size if following is None else following) - end, error)
+            reason, end = ("", following) if following is not None else (_UNREADABLE_END, end)
         if reason:
+            yield end, reason
             return
-        offset = file.file_from_offset + file.size
+        offset = end
     yield offset, "end of log"
 
 
-def _items_of_file(file: MappedFile, position: int) -> Generator[Item, None, bool]:
-    """The records of one file; returns whether the log ends in it, which then was said."""
+def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Generator[Item, None, tuple[int, str]]:
+    """The records of one file; returns where they end, and why the log ends there: "" where it goes on."""
     from gantrymq.cli.record_rows import Record
     from gantrymq.kernels import codes
     from gantrymq.kernels.api import scan
@@ -130,36 +162,21 @@ def _items_of_file(file: MappedFile, position: int) -> Generator[Item, None, boo
     buffer, columns = array.data, new_columns(_RECORDS_A_SCAN)
     code, window = codes.STOP_FULL, _WINDOW_BYTES
     while code == codes.STOP_FULL:
-        limit, error = _readable_end(file, position, window)
+        limit = min(position + window, size)
+        file.fetch(position, limit - position)
         # The end is sought behind the file, so that a file without a blank is told.
         stop = size + 1 if limit == size else limit
         count, code, position = scan(array, position, stop, limit, codes.CHECK_MARK, columns)
         for row in columns[:, :count].T.tolist():
+            if file.file.lost_in(row[codes.POS], row[codes.SIZE]) is not None:
+                return base + row[codes.POS], _UNREADABLE_END
             yield base + row[codes.POS], Record(buffer, row)
-        if limit == size or code == codes.STOP_FULL:
-            continue
-        if count or error is None:  # the next record goes on behind the window
+        if limit < size and code != codes.STOP_FULL:  # the next record goes on behind the window
             code, window = codes.STOP_FULL, _WINDOW_BYTES if count else 2 * window
-            continue
-        yield base + position, f"{_UNREADABLE}: {error}"
-        return True
     if code == codes.STOP_BLANK:
         yield base + position, _HEAD.unpack_from(buffer, position)[0]
-        return False
-    yield base + position, _reason(buffer, position, size - position, code)
-    return True
-
-
-def _readable_end(file: MappedFile, position: int, length: int) -> tuple[int, DiskError | None]:
-    """Where bytes from ``position`` on end that are in memory by now; and what the disk says of those behind them."""
-    from gantrymq.errors import DiskError
-
-    end = min(position + length, file.size)
-    try:
-        file.fetch(position, end - position)
-    except DiskError as error:
-        return max(error.position or position, position), error
-    return end, None
+        return base + size, ""
+    return base + position, _reason(buffer, position, size - position, code)
 
 
 def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
@@ -179,16 +196,17 @@ def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
     return "half a record" if 0 < size <= rest else f"size {size}"
 
 
-def _print_json(items: Iterator[Item]) -> bool:
-    """Returns whether the disk did not give back all of the log."""
+def _print_json(items: Iterator[Item]) -> None:
     from gantrymq.cli.json_lines import JsonLines
     from gantrymq.kernels import codes
 
-    is_unreadable = False
     with JsonLines() as out:
         for offset, item in items:
-            if isinstance(item, str):
-                is_unreadable = item.startswith(_UNREADABLE)
+            if isinstance(item, Lost):
+                error = item.error
+                place = {"path": str(error.path), "position": error.position, "reason": error.cause}
+                out.write({"kind": "unreadable", "phyOffset": offset, "bytes": item.size, **place})
+            elif isinstance(item, str):
                 out.write({"kind": "end", "phyOffset": offset, "reason": item})
             elif isinstance(item, int):
                 out.write({"kind": "blank", "phyOffset": offset, "size": item})
@@ -198,11 +216,9 @@ def _print_json(items: Iterator[Item]) -> bool:
                 state = {"version": row[codes.VERSION], "crcOk": row[codes.CRC_OK] == 1}
                 head = {**place, "phyOffset": offset, "size": row[codes.SIZE], **state}
                 out.write({"kind": "message", **head, **item.fields()})
-    return is_unreadable
 
 
-def _print_text(items: Iterator[Item]) -> bool:
-    """Returns whether the disk did not give back all of the log."""
+def _print_text(items: Iterator[Item]) -> None:
     from gantrymq.cli.lines import print_line
     from gantrymq.cli.record_text import heading, record_text
     from gantrymq.cli.text import count_text
@@ -210,10 +226,10 @@ def _print_text(items: Iterator[Item]) -> bool:
 
     print(heading("topic/queue@offset"))
     records = bad = 0
-    is_unreadable = False
     for offset, item in items:
-        if isinstance(item, str):
-            is_unreadable = item.startswith(_UNREADABLE)
+        if isinstance(item, Lost):
+            print_line(f"{offset:>14}  {item.size:>8}  unreadable: {item.error}")
+        elif isinstance(item, str):
             print(f"{offset:>14}  end of the records: {item}")
         elif isinstance(item, int):
             print(f"{offset:>14}  {item:>8}  blank: the rest of the file")
@@ -224,4 +240,3 @@ def _print_text(items: Iterator[Item]) -> bool:
             place = f"{item.topic}/{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"
             print_line(f"{record_text(item, place)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
     print(f"{count_text(records, 'record')}, {count_text(bad, 'wrong CRC')}" if bad else count_text(records, "record"))
-    return is_unreadable

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from gantrymq.cli.messages import CANNOT, DONE, USAGE, say
+from gantrymq.cli.messages import CANNOT, DONE, UNREADABLE_HELP, USAGE, say
 from gantrymq.cli.plain_line import plain_command
 from gantrymq.errors import ConfigError, DiskError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
@@ -32,9 +32,6 @@ NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
 _EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: what `pip install` calls it
-_UNREADABLE_HELP = (
-    "`gantrymq store verify` lists what cannot be read, `gantrymq store salvage` makes a new store of the rest"
-)
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -102,7 +99,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except GantrymqError as error:
         is_unreadable = isinstance(error, DiskError) and error.position is not None
-        say(f"{error}; {_UNREADABLE_HELP}" if is_unreadable else str(error))
+        say(f"{error}; {UNREADABLE_HELP}" if is_unreadable else str(error))
         return CANNOT
     except OSError as error:
         say(f"{error.filename}: {error.strerror}" if error.filename else str(error))

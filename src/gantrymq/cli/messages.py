@@ -10,6 +10,9 @@ DONE = 0
 FINDINGS = 1
 USAGE = 2
 CANNOT = 3
+UNREADABLE_HELP = (
+    "`gantrymq store verify` lists what cannot be read, `gantrymq store salvage` makes a new store of the rest"
+)
 
 
 def say(text: str) -> None:

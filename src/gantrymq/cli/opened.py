@@ -9,11 +9,13 @@ from gantrymq.config.properties import Reading
 from gantrymq.store.reader import StoreReader
 
 
-def open_reader(path: Path, reading: Reading, *, trusts_writer: bool = False) -> StoreReader:
+def open_reader(path: Path, reading: Reading, *, trusts_writer: bool = False, skips_lost: bool = True) -> StoreReader:
     """The reader of the store at ``path``; takes and raises what ``StoreReader.open`` does.
 
     What is missing of the store is told at the end of the command, by ``missing.end_reading(reader.problems)``.
     """
     with progress() as report:
         given, config = reading.given, reading.config
-        return StoreReader.open(path, config, given=given, progress=report, trusts_writer=trusts_writer)
+        return StoreReader.open(
+            path, config, given=given, progress=report, trusts_writer=trusts_writer, skips_lost=skips_lost
+        )

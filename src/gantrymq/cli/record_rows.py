@@ -140,10 +140,13 @@ class RecordRows:
         if not 0 <= position < file.wrote_position:
             return -1
         try:
-            fetch_record(file, position)
+            length = fetch_record(file, position)
         except DiskError as error:
             if str(error) not in self.errors:
                 self.errors[str(error)] = None
                 say(str(error))
+            return -1
+        if (lost := file.file.lost_in(position, length)) is not None:  # the view says it, at the end
+            self.errors[str(lost)] = None
             return -1
         return position

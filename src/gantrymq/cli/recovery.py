@@ -29,6 +29,7 @@ def recover_store(
 ) -> int:
     """Recover the store, say what was done, and return the exit code. Raises GantrymqError, OSError."""
     from gantrymq.store.paths import StorePaths
+    from gantrymq.tools.findings import REBUILD_INDEX
     from gantrymq.tools.recovery_account import recovery_account
 
     reading = read_options(config, set_)
@@ -44,7 +45,9 @@ def recover_store(
         _print(store, report, steps_ms, account, dry_run=dry_run)
     for problem in [*missing[:1], *notes]:
         warn(str(problem))
-    return FINDINGS if missing else DONE
+    if report.index_behind is not None:
+        warn(f"{report.index_behind}: the index lacks messages; {REBUILD_INDEX}")
+    return FINDINGS if missing or report.index_behind is not None else DONE
 
 
 def _claims(path: Path, reading: Reading) -> LogClaims:
@@ -68,7 +71,7 @@ def _plan(path: Path, reading: Reading) -> _Outcome:
 
     clock = SystemClock()
     began_s = clock.monotonic_s()
-    with closing(open_reader(path, reading)) as reader:
+    with closing(open_reader(path, reading, skips_lost=False)) as reader:
         opened_s = clock.monotonic_s()
         report = reader.plan()
     index_ms, open_ms = (clock.monotonic_s() - opened_s) * 1000, (opened_s - began_s) * 1000
@@ -127,6 +130,7 @@ def _fields(
         "indexFilesDropped": _names(path, report.index_files_dropped),
         "indexEntriesAdded": report.index_entries_added,
         "scannedBytes": report.scanned_bytes,
+        "problems": [{"path": str(one.path), "text": one.reason} for one in (report.index_behind,) if one is not None],
         **account.as_json(path),
         "stepsMs": steps_ms,
         "totalMs": round(sum(steps_ms.values()), 3),

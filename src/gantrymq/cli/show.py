@@ -82,9 +82,10 @@ def _by_place(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[
     from gantrymq.cli.log import open_log
 
     offset, host = _place(what[0])
-    commit_log, problems = open_log(store, reading)
-    with closing(commit_log):
-        yield _at(store, commit_log, offset, host), problems
+    opened = open_log(store, reading)
+    with closing(opened.log):
+        found = _at(store, opened.log, offset, host)
+        yield found, opened.problems
 
 
 def _place(word: str) -> tuple[int, str | None]:
@@ -118,7 +119,8 @@ def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_F
     from gantrymq.cli.opened import open_reader
 
     with closing(open_reader(store, reading, trusts_writer=True)) as reader:
-        yield _newest(store, reader, *what), reader.problems
+        found = _newest(store, reader, *what)
+        yield found, reader.problems
 
 
 def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:

@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.errors import DiskError
+
 Bytes = NDArray[np.uint8]
 
 
@@ -112,6 +114,13 @@ class File(Protocol):
         """Bring these bytes of the array that :meth:`map` made into memory; raises DiskError with its position.
 
         A look at a mapped page that the disk does not give back ends the process (SIGBUS). Call this first.
+        """
+        ...
+
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """The error of the first of these bytes that read as zeros because the disk does not give them back.
+
+        None for every file but those of a view that goes on without such bytes; other files raise it on a read.
         """
         ...
 

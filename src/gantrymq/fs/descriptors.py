@@ -41,6 +41,8 @@ _MADV_POPULATE_READ = 22
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _SYNC_FILE_RANGE_WRITE = 0x02
 _PUNCH_HOLE_TAKES = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_MMAP_TAKES = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_MAP_FIXED = 0x10
 _MADVISE_TAKES = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
@@ -237,6 +239,19 @@ def bring_in(address: int, length: int) -> int:
 def let_go(address: int, length: int) -> None:
     """Take the pages of a shared mapping out of it, if that can be; the system brings them back for who asks."""
     _advise(address, length, mmap.MADV_DONTNEED)
+
+
+def put_zeros(address: int, length: int) -> bool:
+    """Put private memory of zeros in the place of these mapped pages; False where the system cannot.
+
+    Arrays over the mapping stay as they are, and the end of the mapping takes this memory along.
+    """
+    call = _of_libc(_MMAP_TAKES, "mmap64", "mmap")
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+    if call is None:
+        return False
+    call.restype = ctypes.c_void_p
+    return bool(call(address, length, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0) == address)
 
 
 def read_nothing_ahead(fd: int, address: int, position: int, length: int) -> None:

@@ -99,6 +99,10 @@ class FaultyFile:
         self._count("read_at", self.path)
         self._inner.fetch(position, length)
 
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """As the inner file."""
+        return self._inner.lost_in(position, length)
+
     def let_go(self, position: int, length: int) -> None:
         """As the inner file: the disk is not asked."""
         self._inner.let_go(position, length)

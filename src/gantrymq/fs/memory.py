@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import DiskFullError, StoreLockedError
+from gantrymq.errors import DiskError, DiskFullError, StoreLockedError
 from gantrymq.fs.api import Bytes, Entry, Identity
 from gantrymq.fs.memory_inode import PAGE_SIZE, MemoryInode, in_units, resized
 
@@ -105,6 +105,10 @@ class MemoryFile:
 
     def fetch(self, position: int, length: int) -> None:
         """Nothing: it is memory."""
+
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """None: nothing is."""
+        return None
 
     def let_go(self, position: int, length: int) -> None:
         """Nothing to do."""

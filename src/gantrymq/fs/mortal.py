@@ -78,6 +78,10 @@ class MortalFile:
         """As the inner file."""
         self._inner.fetch(position, length)
 
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """As the inner file."""
+        return self._inner.lost_in(position, length)
+
     def let_go(self, position: int, length: int) -> None:
         """As the inner file."""
         self._inner.let_go(position, length)

@@ -3,6 +3,9 @@
 This is how ``info``, ``dump``, ``query``, ``at`` and ``recover --dry-run`` show what a recovery would leave: the very
 code that recovers runs over this view. Existing files are opened for reading only and mapped copy-on-write, so the
 kernel keeps the changed pages to this process; new files are anonymous memory that costs nothing until it is touched.
+
+A view that was given :class:`LostPages` goes on where the disk does not give back a page: zeros are put in its place
+and it is noted there. Whoever shows records has to ask :meth:`OverlayFile.lost_in`.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from gantrymq.errors import DiskError, StorePermissionError
 from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
 from gantrymq.fs.descriptors import data_from, identity_of, named_errors, open_descriptor
 from gantrymq.fs.holes import data_end
+from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.real import RealFileSystem
 
 _ZERO_STRETCH = 1 << 16
@@ -26,11 +31,13 @@ _ZERO_STRETCH = 1 << 16
 class OverlayFile:
     """A file of the view; see :class:`gantrymq.fs.api.File`. Its bytes are an array from the first write on."""
 
-    def __init__(self, path: Path, source: int | None) -> None:
+    def __init__(self, path: Path, source: int | None, lost: LostPages | None = None) -> None:
         self._path = path
         self._source = source
+        self._lost = lost
         self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
         self._mapping: pages.Mapping | None = None  # what the array is, unless it is of memory alone
+        self._replaced: set[int] = set()  # where the pages of the mapping begin that are zeros in place of lost ones
         self._guard = threading.RLock()
 
     @property
@@ -54,9 +61,14 @@ class OverlayFile:
     def read_at(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position``; fewer only where the file ends."""
         if self._array is None:
-            return pages.read_at(self._source_fd(), self._path, position, length)
+            try:
+                return pages.read_at(self._source_fd(), self._path, position, length)
+            except DiskError:
+                if self._lost is None:
+                    raise
+        array = self.map()
         self.fetch(position, length)
-        return self._array[position : position + length].tobytes()
+        return array[position : position + length].tobytes()
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A copy."""
@@ -119,8 +131,31 @@ class OverlayFile:
 
     def fetch(self, position: int, length: int) -> None:
         """Bring mapped bytes into memory; bytes that are only in memory are there."""
-        if self._mapping is not None:
-            pages.fetch(self._mapping, self._source_fd, self._path, position, length)
+        end = position + length
+        while self._mapping is not None and position < end:
+            try:
+                return pages.fetch(self._mapping, self._source_fd, self._path, position, end - position)
+            except DiskError as error:
+                if self._lost is None or error.position is None:
+                    raise
+                position = self._go_without(self._lost, self._mapping, error, error.position)
+        return None
+
+    def _go_without(self, lost: LostPages, mapping: pages.Mapping, error: DiskError, position: int) -> int:
+        """Put zeros in the place of the page at ``position``; returns where the next one begins. Raises ``error``."""
+        begin = position - position % pages.PAGE_BYTES
+        end = min(begin + pages.PAGE_BYTES, mapping.size_bytes)
+        with self._guard:
+            if begin not in self._replaced:  # by another thread, and perhaps written to since
+                if not pages.replace_by_zeros(mapping, begin):
+                    raise error
+                self._replaced.add(begin)
+        lost.add(self._path, begin, end, error.cause)
+        return end
+
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """The error of the first of these bytes that the disk does not give back and that read as zeros."""
+        return self._lost.first(self._path, position, length) if self._lost is not None else None
 
     def let_go(self, position: int, length: int) -> None:
         """Nothing: what was changed is in the mapping alone."""
@@ -167,9 +202,11 @@ class OverlayFileSystem:
     """A view of the local file system; see :class:`gantrymq.fs.api.FileSystem`.
 
     Files opened for writing, and new ones, are remembered here; names that were removed are remembered as removed.
+    With ``lost`` it goes on without what the disk does not give back, which is noted there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lost: LostPages | None = None) -> None:
+        self.lost = lost
         self._real = RealFileSystem()
         self._changed: dict[Path, OverlayFile] = {}
         self._removed: set[Path] = set()
@@ -188,18 +225,33 @@ class OverlayFileSystem:
     def _open_source(self, path: Path, *, create: bool) -> OverlayFile:
         if path not in self._removed:
             try:
-                return OverlayFile(path, open_descriptor(path, os.O_RDONLY))
+                return OverlayFile(path, open_descriptor(path, os.O_RDONLY), self.lost)
             except FileNotFoundError:
                 if not create:
                     raise
+            except DiskError as error:
+                return self._open_lost(path, error)
         elif not create:
             raise FileNotFoundError(path)
         self._removed.discard(path)
-        return OverlayFile(path, None)
+        return OverlayFile(path, None, self.lost)
+
+    def _open_lost(self, path: Path, error: DiskError) -> OverlayFile:
+        """A file of zeros in place of one that the disk does not open; raises ``error``."""
+        if self.lost is None:
+            raise error
+        try:
+            size_bytes = os.stat(path).st_size
+        except OSError:
+            raise error from None
+        file = OverlayFile(path, None, self.lost)
+        file.resize(size_bytes)
+        self.lost.add(path, 0, size_bytes, error.cause)
+        return file
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory of the view."""
-        entries = {entry.name: entry for entry in self._real.scan(path) if path / entry.name not in self._removed}
+        entries = {entry.name: entry for entry in self._scan_source(path) if path / entry.name not in self._removed}
         for changed, file in list(self._changed.items()):  # any thread may open one meanwhile
             if changed.parent == path:
                 entries[changed.name] = Entry(changed.name, file.size(), False, 0)
@@ -207,6 +259,15 @@ class OverlayFileSystem:
             if directory.parent == path and directory.name not in entries:
                 entries[directory.name] = Entry(directory.name, 0, True, 0)
         return sorted(entries.values(), key=lambda entry: entry.name)
+
+    def _scan_source(self, path: Path) -> list[Entry]:
+        try:
+            return self._real.scan(path)
+        except (DiskError, StorePermissionError) as error:
+            if self.lost is None:
+                raise
+            self.lost.add_directory(path, error)
+            return []
 
     def exists(self, path: Path) -> bool:
         """Whether the view has a file or a directory of this name."""

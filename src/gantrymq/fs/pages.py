@@ -22,7 +22,7 @@ import numpy as np
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.api import Bytes
-from gantrymq.fs.descriptors import bring_in, named_errors, read_nothing_ahead
+from gantrymq.fs.descriptors import bring_in, named_errors, put_zeros, read_nothing_ahead
 
 PAGE_BYTES = mmap.PAGESIZE
 _PROBE_BYTES = 1 << 20
@@ -61,6 +61,11 @@ class Mapping:
         """A mapping that lives as long as this, or a view of its array, does."""
         array = np.frombuffer(mapped, np.uint8)
         return cls(mapped, array, array.ctypes.data, len(array))
+
+
+def replace_by_zeros(mapping: Mapping, position: int) -> bool:
+    """Let the page of a private mapping that holds this byte be zeros, without a look at it; False where it cannot."""
+    return put_zeros(mapping.address + position - position % PAGE_BYTES, PAGE_BYTES)
 
 
 def are_there(mapping: Mapping, position: int, length: int) -> bool:

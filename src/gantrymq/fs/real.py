@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gantrymq.errors import DiskFullError, NotAStoreError, StoreError, StoreLockedError, StorePermissionError
+from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
 from gantrymq.fs.descriptors import (
@@ -174,6 +174,10 @@ class RealFile:
 
     def _descriptor(self) -> int:
         return self._fd
+
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        """None: a read raises it."""
+        return None
 
     def let_go(self, position: int, length: int) -> None:
         """The pages of the shared mapping that lie in there whole."""

@@ -117,6 +117,8 @@ class CommitLog:
             layout = record.read_layout(buffer, position, file.committed_position)
             if not isinstance(layout, Layout) or (size is not None and layout.size != size):
                 return None
+            if file.file.lost_in(position, layout.size) is not None:
+                return None
             message = record.decode_record(buffer, position, layout)
             return message if message.phy_offset == offset else None
         finally:
@@ -170,10 +172,12 @@ class CommitLog:
         self.queue.close()
 
 
-def fetch_record(file: MappedFile, position: int) -> None:
-    """Bring what seems to be a record at ``position`` of ``file`` into memory. Raises DiskError."""
+def fetch_record(file: MappedFile, position: int) -> int:
+    """Bring what seems to be a record at ``position`` of ``file`` into memory; returns its length. Raises DiskError."""
     file.fetch(position, record.BLANK_SIZE)
     if file.size - position >= record.BLANK_SIZE:
         size, magic = _HEAD.unpack_from(file.array.data, position)
         if magic in (record.MAGIC_V1, record.MAGIC_V2):
             file.fetch(position, size)
+            return max(int(size), record.BLANK_SIZE)
+    return record.BLANK_SIZE

@@ -163,6 +163,8 @@ def _pairs_of(
         if len(array) < HEADER_SIZE:
             return []
         file.fetch(0, HEADER_SIZE)
+        if file.lost_in(0, HEADER_SIZE) is not None:  # zeros in its place would fit every geometry
+            return []
         usual = (config.max_hash_slot_num, config.max_index_num)
         if pairs is None:
             first = _sample(array, _SAMPLED_FIRST)

@@ -19,6 +19,7 @@ from gantrymq.format.record import CheckCRC
 from gantrymq.kernels import codes
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.lost_records import LostRecords
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, SETS, DigestScan, Scan, check_code
 from gantrymq.store.scan_ahead import ScanAhead
@@ -41,19 +42,39 @@ def forward_scanner(
 
 
 def unjudged(
-    log: CommitLog, config: MessageStoreConfig, begin: int, end: int, progress: Callable[[int, int], None]
+    log: CommitLog,
+    config: MessageStoreConfig,
+    begin: int,
+    end: int,
+    progress: Callable[[int, int], None],
+    lost: LostRecords | None = None,
 ) -> Iterator[RecordBatch]:
-    """The records of whole files from ``begin`` to ``end``; damage is passed over, file by file."""
+    """The records of whole files from ``begin`` to ``end``; damage is passed over file by file, ``lost`` bytes alone."""
     if begin >= end:
         return
     with _scanner(log, config, begin, end, CheckCRC.OFF) as scanner:
         while True:
-            for batch in scanner:
-                if (own := batch.without_copied()).count:
+            for batch in behind_lost(scanner, lost, end):
+                if (own := (batch if lost is None else lost.whole_of(batch)).without_copied()).count:
                     yield own
                 progress(batch.end_offset - begin, end - begin)
             if scanner.stop is None or not scanner.skip_file():
                 return
+
+
+def behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) -> Iterator[RecordBatch]:
+    """What a reader's scanner gives, up to ``end``, also behind what the disk does not give back."""
+    yield from scanner
+    while goes_on_behind_lost(scanner, lost, end):
+        yield from scanner
+
+
+def goes_on_behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
+    """Let a reader's scanner go on behind what the disk does not give back; False where that is not why it stopped."""
+    if lost is None or scanner.stop is None or (following := lost.behind(scanner.offset)) is None:
+        return False
+    scanner.aim(following, end)
+    return True
 
 
 @contextmanager

@@ -131,9 +131,18 @@ def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFile
 
 def _has_record(fs: FileSystem, file: OffsetFile) -> bool:
     try:
-        return any(_head(fs, file.path)[:BLANK_SIZE])
+        return any(_head(fs, file.path)[:BLANK_SIZE]) or _is_lost(fs, file.path)
     except DiskError:  # something is there, which the disk does not give back
         return True
+
+
+def _is_lost(fs: FileSystem, path: Path) -> bool:
+    """Whether a view shows zeros because the disk does not give back what is there."""
+    file = fs.open(path)
+    try:
+        return file.lost_in(0, BLANK_SIZE) is not None
+    finally:
+        file.close()
 
 
 def _head(fs: FileSystem, path: Path) -> bytes:

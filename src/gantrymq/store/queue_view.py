@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from gantrymq.errors import MissingFileError, StoreError, WrongFileSizeError
@@ -9,19 +10,24 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import is_address
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.overlay import OverlayFileSystem
-from gantrymq.store.consume_queue import REBUILD
+from gantrymq.store.consume_queue import REBUILD, ConsumeQueue
 from gantrymq.store.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_names import is_topic_name, queue_directories
 from gantrymq.store.queue_owner import SlotAt, misfiled_queues
 
+_READ_BYTES = 1 << 20
 
-def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int) -> tuple[list[StoreError], int]:
-    """Take the files from the first missing or wrong one of each queue out of the view.
 
-    Returns what is wrong, and from which record on the log must be read for the units that went.
+def cut_damaged_queues(
+    fs: OverlayFileSystem, paths: StorePaths, file_size: int, lost: Collection[Path] = ()
+) -> tuple[list[StoreError], int]:
+    """Take the files from the first missing, wrong or ``lost`` one of each queue out of the view.
+
+    Returns what is missing or wrong, and from which record on the log must be read for the units that went.
     """
     problems, begin = [], 1 << 62
     for topic, queue_id in queue_directories(fs, paths.consume_queue):
@@ -31,9 +37,10 @@ def cut_damaged_queues(fs: OverlayFileSystem, paths: StorePaths, file_size: int)
             files.pop()
         for number, file in enumerate(files):
             problem = _problem(directory, files[:number], file, file_size)
-            if problem is None:
+            if problem is not None:
+                problems.append(problem)
+            elif file.path not in lost:
                 continue
-            problems.append(problem)
             begin = min(begin, _last_phy_offset(fs, files[:number]))
             for later in offset_files(fs, [directory]):
                 if later.offset >= file.offset:
@@ -62,6 +69,21 @@ def cut_misfiled_queues(
         fs.remove_directory(directory)
         fs.remove_directory(directory.parent)
     return problems, begin
+
+
+def read_queues(queues: Iterable[ConsumeQueue]) -> None:
+    """Read every file of the queues once, so that the view knows what the disk does not give back of them."""
+    for queue in queues:
+        for file in queue.files.files:
+            for position in range(0, file.wrote_position, _READ_BYTES):
+                file.file.read_at(position, min(_READ_BYTES, file.wrote_position - position))
+            file.rest()
+
+
+def told_errors(lost: LostPages) -> Iterator[StoreError]:
+    """What is lost, but for directories below consumequeue/ that are no topic's: they are other programs'."""
+    foreign = {error.path for error in lost.directories.values() if not is_topic_name(error.path.name)}
+    return (error for error in lost.errors() if error.path not in foreign)
 
 
 def _problem(

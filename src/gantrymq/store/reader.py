@@ -17,10 +17,19 @@ from types import TracebackType
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingFileError, MissingLogEndError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import (
+    DiskError,
+    DiskFullError,
+    MissingFileError,
+    MissingLogEndError,
+    MissingLogError,
+    StoreError,
+    WrongFileSizeError,
+)
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.commit_log import CommitLog
@@ -29,11 +38,18 @@ from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.log_view import end_short_files, fill_view
 from gantrymq.store.lookup import MessageLookup
+from gantrymq.store.lost_records import LostRecords
 from gantrymq.store.missing_log import log_notes, log_problems
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.queue_view import cut_damaged_queues, cut_misfiled_queues, damaged_ext_files
+from gantrymq.store.queue_view import (
+    cut_damaged_queues,
+    cut_misfiled_queues,
+    damaged_ext_files,
+    read_queues,
+    told_errors,
+)
 from gantrymq.store.reading import ReadingStore
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovered_index import RecoveredIndex
@@ -43,7 +59,6 @@ from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
-    problems: list[StoreError]  # files missing or of a wrong length, gravest first: a writer would refuse the store
     notes: list[StoreError]  # what people should know, though a writer opens the store
 
     def __init__(
@@ -55,16 +70,22 @@ class StoreReader(ReadingStore):
         progress: Progress | None,
         *,
         trusts_writer: bool,
+        skips_lost: bool,
     ) -> None:
         self._paths = paths = StorePaths.of(path, config)
         require_store(OverlayFileSystem(), paths)
+        self._lost = LostPages((paths.root, *paths.commit_logs)) if skips_lost else None
         try:
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         except FileNotFoundError:  # a writer's retention removed it just when it had been listed
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
+        if lost_files := self._lost_queue_files():
+            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer, lost_files=lost_files)
         parts = self._parts
         is_whole = not self._shows_queues_alone
-        self._index = RecoveredIndex(self._fs, paths, parts, given, self.recovery, keeps_files=not is_whole)
+        self._index = RecoveredIndex(
+            self._fs, paths, parts, given, self.recovery, keeps_files=not is_whole, lost=self._lost_records()
+        )
         self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     def _look(
@@ -76,35 +97,40 @@ class StoreReader(ReadingStore):
         progress: Progress | None,
         *,
         trusts_writer: bool,
+        lost_files: Collection[Path] = (),
     ) -> None:
-        """Load the parts, and recover a private view of them."""
-        self._fs = OverlayFileSystem()
+        """Load the parts, and recover a private view of them. ``lost_files`` are files of queues that are not whole."""
+        self._fs = OverlayFileSystem(self._lost)
         is_written = trusts_writer and lock_holder(paths.lock) is not None
         ready = ReadySwap(self._fs, paths)
         if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
-        self.problems = log_problems(self._fs, paths, sizes, clock.now_ms())
+        self._problems = log_problems(self._fs, paths, sizes, clock.now_ms())
         self.notes = log_notes(self._fs, paths, sizes, clock.now_ms())
-        self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self.problems)
+        self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self._problems)
         if config.enable_consume_queue_ext:
             damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)
-            self.problems += damaged_ext
+            self._problems += damaged_ext
             # They hold only tags codes, which the records have too.
             config = replace(config, enable_consume_queue_ext=not damaged_ext)
         queues_from = None
+        queue_size = sizes.mapped_file_size_consume_queue
+        if lost_files:
+            damaged, queues_from = cut_damaged_queues(self._fs, paths, queue_size, lost_files)
+            self._problems += damaged
         try:
             self._parts: StoreParts = load_parts(self._fs, paths, config, given, clock.now_ms())
         except (MissingFileError, WrongFileSizeError):  # of a queue: the log's have been filled up
-            damaged, queues_from = cut_damaged_queues(self._fs, paths, sizes.mapped_file_size_consume_queue)
-            self.problems += damaged
+            damaged, queues_from = cut_damaged_queues(self._fs, paths, queue_size)
+            self._problems += damaged
             self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
         if not self._shows_queues_alone and (begin := self._without_misfiled_queues()) is not None:
             queues_from = begin if queues_from is None else min(begin, queues_from)
             self._parts.close()
             self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
         parts = self._parts
-        end_short_files(parts.log, self.problems)
+        end_short_files(parts.log, self._problems)
         dispatcher = QueueDispatcher(
             parts.queues, parts.config.delay_levels_ms, parts.checkpoint, deleted_ends=lambda: parts.deleted.ends
         )
@@ -123,14 +149,34 @@ class StoreReader(ReadingStore):
             trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
             keeps_queues=self._shows_queues_alone,
             queues_from=queues_from,
+            lost=self._lost_records(),
         )
         self.recovery: RecoveryReport = recovery.run()
+        if self._lost is not None and not (trusts_writer or lost_files):
+            read_queues(parts.queues)
+
+    def _lost_records(self) -> LostRecords | None:
+        return LostRecords(self._parts.log, self._lost) if self._lost is not None else None
+
+    def _lost_queue_files(self) -> list[Path]:
+        """The files of queues that the disk does not give back whole: their entries are put again from the log."""
+        if self._lost is None:
+            return []
+        return [path for path in self._lost.paths if path.is_relative_to(self._paths.consume_queue)]
+
+    @property
+    def problems(self) -> list[StoreError]:
+        """What a writer would refuse the store for, so far as it was met: the gravest first.
+
+        Files that are missing or of a wrong length, and with ``skips_lost`` what the disk does not give back.
+        """
+        return [*self._problems, *(told_errors(self._lost) if self._lost is not None else ())]
 
     def _without_misfiled_queues(self) -> int | None:
         """Take what is of other queues out of the view; from which record on the log must be read, None where not."""
         log = self._parts.log
         errors, begin = cut_misfiled_queues(self._fs, self._paths, log.slot_at, log.min_offset, log.max_offset)
-        self.problems += errors
+        self._problems += errors
         return begin if errors else None
 
     @classmethod
@@ -143,6 +189,7 @@ class StoreReader(ReadingStore):
         clock: Clock | None = None,
         progress: Progress | None = None,
         trusts_writer: bool = False,
+        skips_lost: bool = False,
     ) -> StoreReader:
         """Open the store at ``path`` for reading; the arguments are those of ``MessageStore.open``.
 
@@ -150,7 +197,10 @@ class StoreReader(ReadingStore):
         queue, if the store was closed or a writer has it open: quick however large the files are, and damage there
         shows when somebody reads the record, not as the end of the log. After a crash it changes nothing.
 
-        Raises NotAStoreError, WrongFileSizeError, StorePermissionError.
+        With ``skips_lost`` what the disk does not give back (pages, files, directories) is passed over where it can be,
+        and is among the :attr:`problems`; no message is shown of which a byte is lost. A writer refuses such a store.
+
+        Raises NotAStoreError, WrongFileSizeError, StorePermissionError; DiskError without ``skips_lost``.
         """
         return cls(
             Path(path),
@@ -159,6 +209,7 @@ class StoreReader(ReadingStore):
             clock or SystemClock(),
             progress,
             trusts_writer=trusts_writer,
+            skips_lost=skips_lost,
         )
 
     @property
@@ -199,7 +250,11 @@ class StoreReader(ReadingStore):
             )
             if not (is_of_log and self.config.accept_missing_commit_log):
                 raise problem
-        self._index.get()
+        try:
+            self._index.get()
+        except (DiskError, DiskFullError) as error:
+            if self.recovery.index_behind is not error:  # then a recovery is refused
+                raise
         if not self.config.duplication_enable:
             self.recovery.find_groups_ahead(self._fs, self._paths, self.consume_queues)
         return self.recovery

@@ -11,7 +11,8 @@ from collections.abc import Collection
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_passes import dispatched, forward_scanner, unjudged
+from gantrymq.store.log_passes import behind_lost, dispatched, forward_scanner, unjudged
+from gantrymq.store.lost_records import LostRecords
 from gantrymq.store.opening import StoreParts, load_index
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import RecoveryReport, index_begin
@@ -20,7 +21,7 @@ from gantrymq.store.recovery import RecoveryReport, index_begin
 class RecoveredIndex:
     """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index.
 
-    ``keeps_files`` although there is no log: they are shown as they are.
+    ``keeps_files`` although there is no log: they are shown as they are. ``lost`` records do not end the log.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class RecoveredIndex:
         report: RecoveryReport,
         *,
         keeps_files: bool,
+        lost: LostRecords | None = None,
     ) -> None:
         self._fs = fs
         self._paths = paths
@@ -39,6 +41,7 @@ class RecoveredIndex:
         self._given = given
         self._report = report
         self._keeps_files = keeps_files
+        self._lost = lost
         self._guard = threading.Lock()
         self._index: IndexService | None = None
 
@@ -61,15 +64,17 @@ class RecoveredIndex:
         begin = index_begin(report, index, dropped, log)
         dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
         first = max(begin - begin % log.file_size, log.min_offset)
-        for batch in unjudged(log, parts.config, first, report.start_offset, lambda _done, _total: None):
+        for batch in unjudged(log, parts.config, first, report.start_offset, lambda _done, _total: None, self._lost):
             dispatcher.dispatch(batch, None)
         start = max(report.start_offset, log.min_offset)
         with forward_scanner(log, parts.config, start, log.max_offset) as scanner:
-            for batch in scanner:
-                dispatcher.dispatch(dispatched(batch, parts.config, parts.checkpoint.page), None)
-        if (failure := dispatcher.disk_full()) is not None:
-            raise failure
+            for batch in behind_lost(scanner, self._lost, log.max_offset):
+                whole = batch if self._lost is None else self._lost.whole_of(batch)
+                dispatcher.dispatch(dispatched(whole, parts.config, parts.checkpoint.page), None)
         report.index_entries_added = dispatcher.added
+        if (failure := dispatcher.disk_full()) is not None:
+            report.index_behind = failure
+            raise failure
         index.end_rewriting()
         return index
 

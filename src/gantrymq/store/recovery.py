@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
@@ -33,7 +34,8 @@ from gantrymq.store.group_offsets import GroupAhead, end_in, groups_ahead, read_
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
-from gantrymq.store.log_passes import dispatched, forward_scanner, recovery_check, unjudged
+from gantrymq.store.log_passes import dispatched, forward_scanner, goes_on_behind_lost, recovery_check, unjudged
+from gantrymq.store.lost_records import LostRecords
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher, QueueGapError
@@ -60,6 +62,7 @@ class RecoveryReport:
 
     Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
     are those that are shorter now; ``groups_ahead`` had committed more than their queue has now, and are set back.
+    ``index_behind`` is why the index lacks entries.
     """
 
     last_exit_ok: bool
@@ -78,6 +81,7 @@ class RecoveryReport:
     groups_ahead: list[GroupAhead] = field(default_factory=list)
     index_files_dropped: list[Path] = field(default_factory=list)
     index_entries_added: int = 0
+    index_behind: DiskFullError | DiskError | None = None
     scanned_bytes: int = 0
     steps_ms: dict[str, float] = field(default_factory=dict)
 
@@ -96,7 +100,8 @@ class Recovery:
     ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
     exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
     are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics. What queues miss of the
-    records from ``queues_from`` on is put too.
+    records from ``queues_from`` on is put too. ``lost`` is for readers as well: what the disk does not give back does
+    not end the log.
     """
 
     log: CommitLog
@@ -113,6 +118,7 @@ class Recovery:
     trusts_writer: bool = False
     keeps_queues: bool = False
     queues_from: int | None = None
+    lost: LostRecords | None = None
 
     def run(self) -> RecoveryReport:
         """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
@@ -147,7 +153,9 @@ class Recovery:
         report.queue_units_added = sum(count for count in grown if count > 0)
         report.queue_units_cut = -sum(count for count in grown if count < 0)
         report.cut_queues = self._cut_queues(held)
-        report.index_entries_added = self.index_dispatcher.added if self.index_dispatcher else 0
+        if self.index_dispatcher is not None:
+            report.index_entries_added = self.index_dispatcher.added
+            report.index_behind = self.index_dispatcher.disk_full()
         return report
 
     def _cut_queues(self, held: dict[tuple[str, int], int]) -> list[CutQueue]:
@@ -244,20 +252,23 @@ class Recovery:
 
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
-        stray = None
         with forward_scanner(self.log, self.config, start) as scanner, IndexBeside(self.index_dispatcher) as index:
-            for batch in scanner:
-                right = self._leading_right(batch)
-                own = dispatched(right, self.config, self.checkpoint.page)
-                if own.count:
-                    index.dispatch(own)
-                    self.queue_dispatcher.dispatch(own, fill_gaps=fill_gaps)
-                if right.count < batch.count:
-                    stray = right.end_offset if right.count else batch.start_offset
+            while True:
+                stray = None
+                for batch in scanner:
+                    right = self._leading_right(batch)
+                    own = dispatched(right, self.config, self.checkpoint.page)
+                    if own.count:
+                        index.dispatch(own)
+                        self.queue_dispatcher.dispatch(own, fill_gaps=fill_gaps)
+                    if right.count < batch.count:
+                        stray = right.end_offset if right.count else batch.start_offset
+                        break
+                    self._report_progress(batch.end_offset - start, total)
+                if stray is not None:
+                    scanner.offset, scanner.stop = stray, RecordStop.HALF
+                if not goes_on_behind_lost(scanner, self.lost):
                     break
-                self._report_progress(batch.end_offset - start, total)
-        if stray is not None:
-            scanner.offset, scanner.stop = stray, RecordStop.HALF
         report.stop_reason = scanner.stop.value if scanner.stop else ""
         report.scanned_bytes = scanner.offset - start
         return scanner.offset
@@ -270,11 +281,13 @@ class Recovery:
         if self.config.check_commit_log_offset_on_recover:
             assert batch.digest is not None, "recovery's scans tell where records say they lie"
             count = min(count, batch.digest.placed)
+        if self.lost is not None:
+            count = min(count, self.lost.leading_whole(batch))
         return batch.head(count)
 
     def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
         """Put what the queues miss of [begin, end)."""
-        for batch in unjudged(self.log, self.config, begin, end, self._report_progress):
+        for batch in unjudged(self.log, self.config, begin, end, self._report_progress, self.lost):
             self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
 
     def _begin_index(self, report: RecoveryReport, start: int) -> None:

@@ -30,9 +30,10 @@ from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index_entries import index_entries
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.tools.bad_pages import ReadableBytes, joined
-from gantrymq.tools.findings import REBUILD_INDEX, Finding, Kind, Level
+from gantrymq.tools.bad_pages import ReadableBytes
+from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison
+from gantrymq.tools.index_files import unreadable_findings
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.record_lookup import RecordLookup
 
@@ -57,6 +58,11 @@ class CheckedIndexFile:
     header: IndexHeader
     begin_ms: int
     next_entry: int = 1
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the disk does not give back all of what was looked at: zeros contradict the rest."""
+        return bool(self.data.unreadable)
 
     def at(self, number: int) -> int:
         """Where an entry stands in the file."""
@@ -119,10 +125,9 @@ class IndexCheck:
     def see_file(self, number: int) -> Iterator[Finding]:
         """The header and the chains of one file."""
         file = self._files[number]
-        file.data.bring_in(0, len(file.data.array))
-        for (_, begin, end), reason in joined(file.data.unreadable):
-            text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
-            yield replace(self._finding(Kind.FILE_UNREADABLE, file, text), length_bytes=end - begin)
+        yield from unreadable_findings(self._root, file.path, file.data)
+        if file.is_lost:
+            return
         newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
         wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, found)
         for entry, code in found[:, : min(wrong, SHOWN)].T.tolist():
@@ -244,9 +249,12 @@ class IndexCheck:
         while file.next_entry < file.header.index_count:
             count = min(file.header.index_count - file.next_entry, _ENTRIES_AHEAD)
             found = np.zeros((2, count), np.int64)
-            start = file.at(file.next_entry)
+            start, array = file.at(file.next_entry), file.array(file.next_entry, count)
+            if file.is_lost:
+                file.next_entry = file.header.index_count
+                return False
             used, wrong = index_compare(
-                file.array(file.next_entry, count), start, start + count * ENTRY_SIZE,
+                array, start, start + count * ENTRY_SIZE,
                 hashes, phy_offsets, stored, len(hashes),
                 end_offset, file.begin_ms, seen, found,
             )  # fmt: skip
@@ -298,7 +306,8 @@ class IndexCheck:
     def finish(self) -> Iterator[Finding]:
         """Entries that did not fit where they stood, and keys without an entry."""
         for number, file in enumerate(self._files):
-            self.compared.strays.add(number, list(range(file.next_entry, file.header.index_count)))
+            rest = range(0) if file.is_lost else range(file.next_entry, file.header.index_count)
+            self.compared.strays.add(number, list(rest))
             file.next_entry = file.header.index_count
         for begin in range(0, len(self.compared.strays.places), SHOWN):
             self._see_strays(self.compared.strays.places[begin : begin + SHOWN])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError
 from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.store.geometry import find_index_geometry, usual_size
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.bad_pages import ReadableBytes, read_by_pages
+from gantrymq.tools.bad_pages import ReadableBytes, joined, read_by_pages
+from gantrymq.tools.findings import REBUILD_INDEX, Finding, Kind
 
 
 @dataclass(slots=True)
@@ -77,10 +79,12 @@ class _Readable:
 
     def __init__(self, file: File) -> None:
         self._file = file
+        self._unreadable: dict[tuple[int, int, int], str] = {}
 
     def map(self) -> Bytes:
         data = ReadableBytes(self._file)
         data.bring_in(0, len(data.array))
+        self._unreadable = data.unreadable
         return data.array
 
     def fetch(self, position: int, length: int) -> None:
@@ -89,8 +93,22 @@ class _Readable:
     def data_from(self, position: int) -> int:
         return self._file.data_from(position)
 
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        for (_, begin, end), reason in sorted(self._unreadable.items()):
+            if begin < position + length and position < end:
+                return DiskError(self._file.path, reason, max(begin, position))
+        return None
+
     def close(self) -> None:
         self._file.close()
+
+
+def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator[Finding]:
+    """A finding for each range of an index file that the disk does not give back; reads all of the file."""
+    data.bring_in(0, len(data.array))
+    for (_, begin, end), reason in joined(data.unreadable):
+        text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
+        yield Finding(Kind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
 
 
 def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:

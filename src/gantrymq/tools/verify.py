@@ -40,7 +40,7 @@ from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_check import IndexCheck
-from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files
+from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files, unreadable_findings
 from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_check import LogCheck
 from gantrymq.tools.log_files import LogFile, log_files
@@ -225,8 +225,9 @@ class Verification:
         yield from see_missing_log(fs, paths, sizes, self._now_ms)
         yield from log.see_files()
         index_files = find_index_files(fs, paths, config, self._given)
-        yield from self._see_index_names(index_files)
         names, more = self._index_names(index_files, checkpoint, is_closed=is_closed)
+        more += (lost := self._see_unread(index_files, names or ()))
+        yield from self._see_index_names(index_files, lost)
         yield from more
         plan = VerifyPlan(
             paths.root,
@@ -287,7 +288,16 @@ class Verification:
 
     # The index
 
-    def _see_index_names(self, files: IndexFiles) -> Iterator[Finding]:
+    def _see_unread(self, files: IndexFiles, read: Collection[str]) -> list[Finding]:
+        """What the disk does not give back of the index files that are not among those that are ``read``."""
+        found: list[Finding] = []
+        for path in (files.directory / name for name in files.names if name not in read):
+            data = ReadableBytes(self._fs.open(path))
+            found += unreadable_findings(self._paths.root, path, data)
+            data.close()
+        return found
+
+    def _see_index_names(self, files: IndexFiles, unreadable: Collection[Finding]) -> Iterator[Finding]:
         root = self._paths.root
         for entry in files.others:
             text = "is no index file; RocketMQ and gantrymq leave it alone"
@@ -296,7 +306,7 @@ class Verification:
             text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} makes it again"
             level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves one that is just being made
             yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
-        if files.names and not files.is_readable:
+        if files.names and not files.is_readable and not unreadable:
             text = (
                 "no number of slots and entries explains the index files; maxHashSlotNum and maxIndexNum may be given"
             )
