@@ -235,6 +235,42 @@ def test_a_directory_that_is_not_listed_is_named_and_the_rest_shown(
     for words in (("info",), ("query", "orders", "key-7"), ("at", "orders", "0", "1")):
         outcome = gantrymq("store", words[0], store, *words[1:])
         assert outcome.code in (0, 1), outcome
+    assert_tools_go_on_without(gantrymq, store, part)
+
+
+def assert_tools_go_on_without(gantrymq: Run, store: Path, part: str) -> None:
+    """verify has one line with path and reason; what export and salvage compare less is named; no message is lost."""
+    outcome = gantrymq("store", "verify", store, "--json")
+    assert outcome.code == 1, outcome
+    found = [line for line in outcome.lines if line["kind"] == "file-unreadable"]
+    assert [line["path"] for line in found] == [part]
+    assert "Input/output error" in found[0]["text"]
+    out = store.parent / "out"
+    outcome = gantrymq("store", "export", store, out / "exported", "--json")
+    assert (outcome.code, outcome.lines[0]["messages"]) == (part != "config", MESSAGES), outcome
+    assert [one["path"] for one in outcome.lines[0]["notCompared"]] == ([part] if part != "config" else [])
+    outcome = gantrymq("store", "salvage", store, out / "saved", "--json")
+    assert (outcome.code, outcome.lines[0]["records"]) == (1, MESSAGES), outcome
+    assert part in outcome.lines[0]["skippedFiles"]
+
+
+@pytest.mark.parametrize("part", ["index", "consumequeue", "consumequeue/orders/1"])
+def test_a_directory_on_a_real_bad_sector_is_named_and_the_rest_read(
+    gantrymq: Run, closed: tuple[Path, dict[tuple[int, int], Place]], tmp_path: Path, part: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    with bad_blocks(image_of(closed[0], tmp_path), tmp_path, (part, 0)) as store:
+        outcome = gantrymq("store", "dump", store, "--json")
+        assert shown(outcome) == set(closed[1])
+        for command, *more in (("verify",), ("export", tmp_path / "exported"), ("salvage", tmp_path / "saved")):
+            outcome = gantrymq("store", command, store, *more, "--json")
+            assert outcome.code == 1, outcome
+            assert part in outcome.text
+            assert outcome.lines[0].get("messages", MESSAGES) == MESSAGES
+        outcome = gantrymq("store", "recover", store)
+        assert outcome.code == 3
+        assert f"{store / part}" in outcome.err
+        assert "`gantrymq store salvage`" in outcome.err
 
 
 def test_json_lines_of_a_lost_place_have_their_documented_fields(gantrymq: Run, spoil: Break, store: Path) -> None:
@@ -290,3 +326,34 @@ def test_plan_and_recovery_agree_on_a_bad_page_of_the_index(
         assert [one["path"] for one in result["problems"]] == ([str(path)] if applied.code else [])
     if applied.code:
         assert f"{path}: cannot be read at byte {block * BLOCK_BYTES}" in applied.err
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_rebuild_names_what_a_bad_page_of_the_last_log_file_costs(
+    gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]], block: int
+) -> None:
+    """The next start refuses the store, so what lies behind the page counts as lost; salvage keeps it."""
+    path = nth(store, "commitlog", -1)
+    begin = block * BLOCK_BYTES
+    spoil(path, begin, begin + BLOCK_BYTES)
+    outcome = gantrymq("store", "rebuild", store, "--json")
+    assert outcome.code == 1, outcome
+    report = outcome.lines[0]
+    assert int(path.name) + begin in range(
+        report["lost"][0]["phyOffset"], report["lost"][0]["phyOffset"] + report["lost"][0]["bytes"]
+    )
+    assert report["lost"][0]["reason"] == "unreadable"
+    assert any("the next start refuses the store; store salvage keeps it" in one["reason"] for one in report["lost"])
+    named = {(one["queueId"], n) for one in report["lostMessages"] for n in range(one["from"], one["to"] + 1)}
+    assert named == {key for key, (_, end) in closed[1].items() if end > int(path.name) + begin}
+    refused = gantrymq("store", "recover", store)
+    assert refused.code == 3
+    assert f"{path}: cannot be read at byte {begin}" in refused.err
+    saved = gantrymq("store", "salvage", store, store.parent / "saved", "--json")
+    kept = shown(gantrymq("store", "dump", store.parent / "saved", "--json"))
+    assert kept == {
+        key
+        for key, (at, end) in closed[1].items()
+        if not (at < int(path.name) + begin + BLOCK_BYTES and end > int(path.name) + begin)
+    }
+    assert saved.code == 1

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from gantrymq.cli.messages import CANNOT, DONE, UNREADABLE_HELP, USAGE, say
+from gantrymq.cli.messages import CANNOT, DONE, UNREADABLE_HELP, USAGE, is_unreadable, say
 from gantrymq.cli.plain_line import plain_command
-from gantrymq.errors import ConfigError, DiskError, GantrymqError
+from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
 INTERRUPTED = 130
@@ -98,8 +98,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         say(str(error))
         return USAGE
     except GantrymqError as error:
-        is_unreadable = isinstance(error, DiskError) and error.position is not None
-        say(f"{error}; {UNREADABLE_HELP}" if is_unreadable else str(error))
+        say(f"{error}; {UNREADABLE_HELP}" if is_unreadable(error) else str(error))
         return CANNOT
     except OSError as error:
         say(f"{error.filename}: {error.strerror}" if error.filename else str(error))

@@ -24,3 +24,15 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """A warning on stderr; the work goes on."""
     say(f"warning: {text}")
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether the disk does not give back bytes of a file, or which files are in a directory."""
+    from gantrymq.errors import DiskError, SyncFailedError
+
+    if not isinstance(error, DiskError) or isinstance(error, SyncFailedError):
+        return False
+    try:
+        return error.position is not None or error.path.is_dir()
+    except OSError:  # nor what the path leads to
+        return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gantrymq.cli.messages import FINDINGS, UNREADABLE_HELP, warn
-from gantrymq.errors import DiskError
+from gantrymq.cli.messages import FINDINGS, UNREADABLE_HELP, is_unreadable, warn
 
 if TYPE_CHECKING:
     from gantrymq.errors import StoreError
@@ -22,7 +21,6 @@ def end_reading(problems: Sequence[StoreError], code: int = 0, notes: Sequence[S
         warn(str(note))
     if problems:
         more = f" ({len(problems) - 1} more: `gantrymq store verify` names all)" if len(problems) > 1 else ""
-        is_unreadable = isinstance(problems[0], DiskError) and problems[0].position is not None
-        warn(f"{problems[0]}{more}{f'; {UNREADABLE_HELP}' if is_unreadable else ''}")
+        warn(f"{problems[0]}{more}{f'; {UNREADABLE_HELP}' if is_unreadable(problems[0]) else ''}")
     if code or problems:
         raise SystemExit(code or FINDINGS)

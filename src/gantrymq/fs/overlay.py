@@ -230,20 +230,24 @@ class OverlayFileSystem:
                 if not create:
                     raise
             except DiskError as error:
-                return self._open_lost(path, error)
+                if (file := self._open_lost(path, error)) is not None:
+                    return file
+                if not create:
+                    raise FileNotFoundError(path) from None
         elif not create:
             raise FileNotFoundError(path)
         self._removed.discard(path)
         return OverlayFile(path, None, self.lost)
 
-    def _open_lost(self, path: Path, error: DiskError) -> OverlayFile:
-        """A file of zeros in place of one that the disk does not open; raises ``error``."""
+    def _open_lost(self, path: Path, error: DiskError) -> OverlayFile | None:
+        """A file of zeros in place of one that the disk does not open; None in a directory that it does not list."""
         if self.lost is None:
             raise error
         try:
             size_bytes = os.stat(path).st_size
         except OSError:
-            raise error from None
+            self.lost.add_directory(path.parent, error)
+            return None
         file = OverlayFile(path, None, self.lost)
         file.resize(size_bytes)
         self.lost.add(path, 0, size_bytes, error.cause)
@@ -273,7 +277,16 @@ class OverlayFileSystem:
         """Whether the view has a file or a directory of this name."""
         if path in self._changed or path in self._directories:
             return True
-        return path not in self._removed and self._real.exists(path)
+        return path not in self._removed and self._has_source(path)
+
+    def _has_source(self, path: Path) -> bool:
+        try:
+            return self._real.exists(path)
+        except DiskError as error:
+            if self.lost is None:
+                raise
+            self.lost.add_directory(path.parent, error)
+            return False
 
     def identity(self, path: Path) -> Identity | None:
         """Which file or directory of the disk a name leads to; of the view's own, one for all."""

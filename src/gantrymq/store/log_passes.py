@@ -49,7 +49,7 @@ def unjudged(
     progress: Callable[[int, int], None],
     lost: LostRecords | None = None,
 ) -> Iterator[RecordBatch]:
-    """The records of whole files from ``begin`` to ``end``; damage is passed over file by file, ``lost`` bytes alone."""
+    """The records of whole files from ``begin`` to ``end``; damage is passed over by the file, ``lost`` bytes alone."""
     if begin >= end:
         return
     with _scanner(log, config, begin, end, CheckCRC.OFF) as scanner:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import CorruptRecordError
+from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
@@ -43,6 +44,7 @@ from gantrymq.tools.export_files import ExportFormat, open_writer
 from gantrymq.tools.export_parts import ExportParts, ExportReport, ExportTarget
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.listed import ListedFileSystem, not_listed
 from gantrymq.tools.log_batch import LogBatch
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.message_schema import MESSAGE_SCHEMA
@@ -197,9 +199,11 @@ def export_store(
     Raises NotAStoreError, StoreError (where ``target`` is not empty, or lies in the store), ConfigError, DiskFullError,
     OSError; then nothing is left of the export.
     """
-    fs, config = RealFileSystem(), config or MessageStoreConfig()
+    config = config or MessageStoreConfig()
     paths = StorePaths.of(Path(path), config)
     paths.require_outside(Path(target))
+    listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
+    fs = listed.as_file_system()
     selection = selection or ExportSelection()
     plan = plan_export(fs, paths, config, given, selection, decompress=decompress)
     with UnfinishedDirectory(Path(target), "an export") as unfinished:
@@ -213,7 +217,8 @@ def export_store(
             found, runs = export(unfinished.path, kind, better, report, progress)
             choices = choices_of(fs, plan, runs)
         report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
-        report.missing_topics = _missing_topics(plan, runs)
+        report.account.not_compared += not_listed(listed)
+        report.missing_topics = _missing_topics(fs, plan, runs)
         (unfinished.path / SUCCESS).touch()
         unfinished.publish(last=SUCCESS)
     return report
@@ -249,8 +254,10 @@ def export_stream(
     progress: Progress | None = None,
 ) -> ExportReport:
     """As :func:`export_store`, into a stream. What was written cannot be taken back, so the log is read before, too."""
-    fs, config = RealFileSystem(), config or MessageStoreConfig()
+    config = config or MessageStoreConfig()
     paths = StorePaths.of(Path(path), config)
+    listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
+    fs = listed.as_file_system()
     plan = plan_export(fs, paths, config, given, selection or ExportSelection(), decompress=decompress)
     look = RecordExport(plan, None, ExportReport())
     found = look.run(plan.files)
@@ -263,12 +270,13 @@ def export_stream(
     target.close()
     choices = choices_of(fs, plan, export.runs.by_queue)
     report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
-    report.missing_topics = _missing_topics(plan, export.runs.by_queue)
+    report.account.not_compared += not_listed(listed)
+    report.missing_topics = _missing_topics(fs, plan, export.runs.by_queue)
     return report
 
 
-def _missing_topics(plan: ExportPlan, runs: dict[QueueName, list[QueueRun]]) -> list[str]:
+def _missing_topics(fs: FileSystem, plan: ExportPlan, runs: dict[QueueName, list[QueueRun]]) -> list[str]:
     """The topics that were asked for, and that neither the queues nor the log know."""
-    queues = wanted_queues(RealFileSystem(), plan.paths, plan.config, plan.selection)
+    queues = wanted_queues(fs, plan.paths, plan.config, plan.selection)
     known = {one.topic for one in queues} | {topic for topic, _ in runs}
     return sorted((plan.selection.topics or frozenset()) - known)

@@ -9,16 +9,19 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
-from gantrymq.errors import DiskError
+from gantrymq.errors import DiskError, StorePermissionError
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.store.queue_names import is_topic_name
 from gantrymq.tools.bad_pages import ask_twice
+from gantrymq.tools.loss import NotCompared
 
 
 class ListedFileSystem:
-    """``inner``, where a directory of ``store`` that the disk does not list counts as empty, unless it is ``needed``.
+    """``inner``, where a directory of ``store`` that is not listed counts as empty, unless it is ``needed``.
 
-    What lies outside of ``store``, such as what a tool writes, is as in ``inner``. ``unlisted`` says of each such
-    directory why. It is a FileSystem: everything else is the inner one's.
+    The disk does not give it back, or we may not read it; of a name that no topic has it may be another program's, and
+    raises. What lies outside of ``store``, such as what a tool writes, is as in ``inner``. ``unlisted`` says of each
+    such directory why. It is a FileSystem: everything else is the inner one's.
     """
 
     def __init__(self, inner: FileSystem, store: Path, needed: Collection[Path]) -> None:
@@ -30,21 +33,36 @@ class ListedFileSystem:
         """What is in a directory. Raises DiskError for a needed one, and outside of the store."""
         try:
             return ask_twice(lambda: self._inner.scan(path))
-        except DiskError as error:
-            if path in self._needed or not path.is_relative_to(self._store):
+        except (DiskError, StorePermissionError) as error:
+            is_ours = path.is_relative_to(self._store) and is_topic_name(path.name)
+            if path in self._needed or not is_ours:
                 raise
-            self.unlisted.setdefault(path, error.cause)
+            self.unlisted.setdefault(path, error.cause if isinstance(error, DiskError) else error.reason)
             return []
 
     def open(self, path: Path, **options: Any) -> File:
         """Open a file; one in a directory that the disk does not list counts as missing. Raises DiskError."""
         try:
             return self._inner.open(path, **options)
-        except DiskError:
-            self.scan(path.parent)
-            if path.parent not in self.unlisted:
+        except (DiskError, StorePermissionError):
+            if not self._is_unlisted(path.parent):
                 raise
         raise FileNotFoundError(path)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory; False in a directory that the disk does not list."""
+        try:
+            return self._inner.exists(path)
+        except (DiskError, StorePermissionError):
+            if not self._is_unlisted(path.parent):
+                raise
+        return False
+
+    def _is_unlisted(self, path: Path) -> bool:
+        """Whether the disk does not list a directory; raises where it is needed, and outside of the store."""
+        if path.is_relative_to(self._store):
+            self.scan(path)
+        return path in self.unlisted
 
     def roots(self) -> list[Path]:
         """The directories that are not listed, but for those that lie in another one."""
@@ -59,3 +77,8 @@ class ListedFileSystem:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._inner, name)
+
+
+def not_listed(listed: ListedFileSystem) -> list[NotCompared]:
+    """The directories that are not listed, for an account of loss: what is in them could not be compared."""
+    return [NotCompared(path, f"is not listed: {listed.unlisted[path]}") for path in listed.roots()]

@@ -2,7 +2,8 @@
 
 A recovery ends the log at the first damage that it meets: whole records behind it, and their messages, are gone then.
 After a kill it dispatches the newest part of the log again, and a record that says a wrong queue enters that one. A
-rebuild that gives such records entries has to say so.
+rebuild that gives such records entries has to say so. Where the disk
+does not give back what is there, the start refuses the store instead.
 
 Thread rule: plain functions.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import CheckCRC, Layout, decode_record
 from gantrymq.fs.api import FileSystem
@@ -43,7 +45,10 @@ def next_start_begins_at(
         rule = StartRule(config, page, queues_max_phy_offset, last_exit_ok)
 
         def first_record(file: MappedFile) -> FirstRecord | None:
-            layout = log.check(file.file_from_offset, CheckCRC.BODY)
+            try:
+                layout = log.check(file.file_from_offset, CheckCRC.BODY)
+            except DiskError:
+                return None
             if not isinstance(layout, Layout):
                 return None
             message = decode_record(file.array.data, 0, layout)
@@ -55,12 +60,13 @@ def next_start_begins_at(
         log.close()
 
 
-def next_cut(gaps: Sequence[LostRange], begin: int) -> int | None:
-    """Where a start that reads from ``begin`` on ends the log; None where no damage lies there.
+def next_stop(gaps: Sequence[LostRange], begin: int) -> LostRange | None:
+    """The damage at which a start that reads from ``begin`` on ends the log, or refuses the store; None without one.
 
     ``gaps`` are the places of the log without a whole record, in front of its end.
     """
-    return min((one.start for one in gaps if one.start >= begin and not one.has_records), default=None)
+    met = (one for one in gaps if one.start >= begin and not one.has_records)
+    return min(met, key=lambda one: one.start, default=None)
 
 
 def lose_refiled(account: LossAccount, begin: int, end_of: Callable[[str, int], int]) -> None:

@@ -29,6 +29,7 @@ from gantrymq.tools.export import RecordExport
 from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.export_parts import ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
+from gantrymq.tools.listed import ListedFileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,11 @@ def look_ahead(
     progress: Progress | None = None,
 ) -> Outlook:
     """The outlook of the store at ``path``. Raises NotAStoreError, StorePermissionError."""
-    fs, config = RealFileSystem(), config or MessageStoreConfig()
+    config = config or MessageStoreConfig()
+    paths = StorePaths.of(path, config)
+    fs = ListedFileSystem(RealFileSystem(), path, (path, *paths.commit_logs)).as_file_system()
     end, refusal = _recovered_end(path, config, given)
-    plan = plan_export(fs, StorePaths.of(path, config), config, given, ExportSelection(), decompress=False)
+    plan = plan_export(fs, paths, config, given, ExportSelection(), decompress=False)
     count = _Count(plan, end)
     found = count.run(plan.files, progress)
     choices = choices_of(fs, plan, count.runs.by_queue)

@@ -53,12 +53,12 @@ from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.intact_records import UNREADABLE, FoundRecords, IntactRecords
 from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import take_account
-from gantrymq.tools.next_start import lose_refiled, next_cut, next_start_begins_at
+from gantrymq.tools.next_start import lose_refiled, next_start_begins_at, next_stop
 from gantrymq.tools.queue_account import LogExtent, Suspect
 from gantrymq.tools.queue_files import begin_of, end_of
 from gantrymq.tools.record_lookup import RecordLookup
@@ -356,10 +356,13 @@ class _Rebuild:
         is_young = is_younger_than_retention(self._fs, order.files, order.config, self._clock)
         extent = LogExtent(begin, found.end_offset, lost, begins_too_late=is_young)
         self._queues.look_for_foreign(extent)
-        cut = self._next_cut(order, built)
-        if cut is not None:
-            text = f"behind the damage at {cut}, where the next start cuts the log; store salvage keeps it"
-            extent = replace(extent, end=cut, behind=text)
+        stop = self._next_stop(order, built)
+        if stop is not None:
+            text = f"behind the damage at {stop.start}, where the next start cuts the log; store salvage keeps it"
+            if stop.reason == UNREADABLE:
+                text = f"behind {stop.start}, which is unreadable"
+                text += ": the next start refuses the store; store salvage keeps it"
+            extent = replace(extent, end=stop.start, behind=text)
         fs = filed(self._fs, self._queues.filed_as)
         with closing(self._lookup(order.files)) as lookup:
             account, suspects = take_account(fs, self._old, order.config, extent, found.end_offset, roots, lookup)
@@ -370,10 +373,10 @@ class _Rebuild:
         ]
         return account, suspects
 
-    def _next_cut(self, order: BuildOrder, built: Built) -> int | None:
-        """Where the next start ends the log, if in front of its end."""
+    def _next_stop(self, order: BuildOrder, built: Built) -> LostRange | None:
+        """The damage in front of the log's end at which the next start stops."""
         gaps = built.found.lost()
-        return next_cut(gaps, self._next_begin(order, built)) if gaps else None
+        return next_stop(gaps, self._next_begin(order, built)) if gaps else None
 
     def _next_begin(self, order: BuildOrder, built: Built) -> int:
         """From where on the next start reads the log."""
