@@ -106,7 +106,7 @@ class StoreOrigin:
             if broker in self._views and self._views[broker].place == store.place:
                 self._views[broker].refresh()
             else:
-                self._views[broker] = StoreView(store)
+                self._views[broker] = StoreView(store, skips_lost=not options.fail_on_data_loss)
 
     def _require_stores(self, known: Iterable[str], there: Iterable[str]) -> None:
         """Raise NotAStoreError where a store that was read before is not there: what it has by now is unknown."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.config.settings import PATH_SEPARATOR, MessageStoreConfig
-from gantrymq.errors import MissingLogBeginError, StoreError, WrongFileSizeError
+from gantrymq.errors import DiskError, MissingLogBeginError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
@@ -40,6 +40,7 @@ from gantrymq.spark.store_presence import require_log
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.reader import StoreReader
 
+_LOGGER = logging.getLogger(__name__)
 _MOST_TAIL_RECORDS = 4_000_000
 _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
@@ -140,7 +141,8 @@ class QueueView:
 class StoreView:
     """The store of one broker. Use it as a context manager, or close it."""
 
-    def __init__(self, store: NamedStore) -> None:
+    def __init__(self, store: NamedStore, *, skips_lost: bool = False) -> None:
+        self._skips_lost = skips_lost
         self.broker = store.broker
         self.place = store.place
         self.queues: dict[tuple[str, int], QueueView] = {}
@@ -229,7 +231,7 @@ class StoreView:
             require_log(self.place)
         self._file_marks.clear()
         self.is_new = self.has_lost_ends = True
-        self.reader = open_reader(self.place)
+        self.reader = open_reader(self.place, skips_lost=self._skips_lost)
         self._require_begin()
         stored: list[Any] = list(self.reader.consume_queues)
         self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
@@ -451,9 +453,16 @@ def _unread(start: int, piece: LogPiece) -> str:
     return f"the records at physical offsets {start} to {piece.stop - 1} are gone"
 
 
-def open_reader(place: Place) -> StoreReader | RemoteStore:
-    """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors."""
+def open_reader(place: Place, *, skips_lost: bool = False) -> StoreReader | RemoteStore:
+    """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors.
+
+    With ``skips_lost`` what the disk does not give back of a local store is a warning, where the plan can do without.
+    """
     if place.uri is not None:
         return RemoteStore(place)
     config = MessageStoreConfig(store_path_commit_log=PATH_SEPARATOR.join(place.logs))
-    return StoreReader.open(Path(place.path), config, trusts_writer=True)
+    reader = StoreReader.open(Path(place.path), config, trusts_writer=True, skips_lost=skips_lost)
+    for problem in reader.problems if skips_lost else ():
+        if isinstance(problem, DiskError):
+            _LOGGER.warning("%s; planned without it (failOnDataLoss=false)", problem)
+    return reader

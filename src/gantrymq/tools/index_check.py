@@ -44,6 +44,7 @@ _CHAIN_KINDS = {
     codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
 }
 _NO_TIMES = -1
+_LOST = -2  # as a file's begin_ms: not all of it can be read, and none of it is compared
 _PHY_OFFSET_AT = 4
 _FAR = np.iinfo(np.int64).max
 
@@ -62,7 +63,7 @@ class CheckedIndexFile:
     @property
     def is_lost(self) -> bool:
         """Whether the disk does not give back all of what was looked at: zeros contradict the rest."""
-        return bool(self.data.unreadable)
+        return self.begin_ms == _LOST or bool(self.data.unreadable)
 
     def at(self, number: int) -> int:
         """Where an entry stands in the file."""
@@ -127,6 +128,7 @@ class IndexCheck:
         file = self._files[number]
         yield from unreadable_findings(self._root, file.path, file.data)
         if file.is_lost:
+            file.begin_ms = _LOST
             return
         newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
         wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, found)
@@ -182,7 +184,10 @@ class IndexCheck:
 
     @property
     def begins_ms(self) -> list[int]:
-        """The time that each file's entries are reckoned from; -1 where :meth:`see_file` found that it is wrong."""
+        """The time that each file's entries are reckoned from; -1 where :meth:`see_file` found that it is wrong.
+
+        -2: the file has unreadable pages.
+        """
         return [file.begin_ms for file in self._files]
 
     @begins_ms.setter
@@ -194,7 +199,7 @@ class IndexCheck:
         """For each of ``phy_offsets`` (rising) the entry of a file at which :meth:`see_until` stops; 0: none."""
         file = self._files[number]
         count = file.header.index_count - 1
-        if count < 1:
+        if count < 1 or file.is_lost:
             return np.zeros(len(phy_offsets), np.int64)
         raw = file.array(1, count)[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
         places = np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
