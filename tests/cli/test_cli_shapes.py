@@ -23,8 +23,8 @@ MESSAGE_FIELDS = (
 REPORT_FIELDS = (
     "store dryRun lastExitOk rule startOffset queuesMaxPhyOffset minPhyOffset maxPhyOffset stopReason cutBytes "
     "removedFiles queueUnitsCut queueUnitsAdded queuesDestroyed indexFilesDropped indexEntriesAdded "
-    "scannedBytes lost lostMessages repaired shortQueues filledSlots expiredMessages notCompared consumersAhead "
-    "misfiledQueues stepsMs totalMs"
+    "scannedBytes problems lost lostMessages repaired shortQueues filledSlots expiredMessages notCompared "
+    "consumersAhead misfiledQueues stepsMs totalMs"
 ).split()
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 
