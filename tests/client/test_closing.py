@@ -7,16 +7,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from client_cases import FIRST, eventually
 
 from gantrymq import (
     AdminClient,
-    ConsumeFromWhere,
     EmbeddedBroker,
     LitePullConsumer,
     Message,
@@ -30,7 +29,6 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.errors import AlreadyStartedError, MQClientError
 
-FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
 MESSAGES, ENOUGH = 20, 5
 
 
@@ -41,13 +39,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         with Producer(running.namesrv) as producer:
             producer.send_batch([Message("Closing", b"%d" % number) for number in range(MESSAGES)])
         yield running
-
-
-def eventually(ask: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not ask():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def client_threads() -> set[threading.Thread]:

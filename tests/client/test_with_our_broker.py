@@ -2,17 +2,16 @@
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from client_cases import FIRST, eventually
 
 from gantrymq import (
     AdminClient,
     ConsumeConcurrentlyStatus,
-    ConsumeFromWhere,
     ConsumeOrderlyStatus,
     EmbeddedBroker,
     LitePullConsumer,
@@ -34,8 +33,6 @@ from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingC
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection
 
-FIRST = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
-
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[str]:
@@ -47,13 +44,6 @@ def namesrv() -> Iterator[str]:
 def producer(namesrv: str) -> Iterator[Producer]:
     with Producer(namesrv, send_msg_timeout_ms=20_000) as made:
         yield made
-
-
-def eventually(ask: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not ask():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def send(producer: Producer, topic: str, count: int) -> list[bytes]:

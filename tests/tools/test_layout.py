@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from layout_cases import findings, make_store, parts
 
 from gantrymq.broker.table_decoders import table_decoders
 from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
@@ -24,24 +25,13 @@ MESSAGES = 900
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed store of several files of each kind."""
-    path = tmp_path_factory.mktemp("layout") / "store"
-    with open_store(RealFileSystem(), path) as store:
-        store.put_batch([Message("orders", b"x" * 50, queue_id=i % 2, keys=[f"k{i}"]) for i in range(MESSAGES)])
-    return path
+    return make_store(tmp_path_factory.mktemp("layout") / "store", MESSAGES)
 
 
 @pytest.fixture
 def store(healthy: Path, tmp_path: Path) -> Path:
     """A copy that may be damaged."""
     return Path(shutil.copytree(healthy, tmp_path / "store"))
-
-
-def parts(store: Path, part: str) -> list[Path]:
-    return sorted((store / part).iterdir())
-
-
-def findings(store: Path) -> list[Finding]:
-    return list(verify_store(store, SMALL, given=GEOMETRY_KEYS))
 
 
 def readable(store: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from damage_cases import PATHS, SmallStore, small_store
+from layout_cases import findings, make_store, parts
 
 from bad_disk import break_reads
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, encode_checkpoint
@@ -32,10 +33,7 @@ _COMMAND = re.compile(r"`gantrymq store (\w+)( --index)?`|(move it away)")
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("remedies") / "store"
-    with open_store(RealFileSystem(), path) as store:
-        store.put_batch([Message("orders", b"x" * 50, queue_id=i % 2, keys=[f"k{i}"]) for i in range(MESSAGES)])
-    return path
+    return make_store(tmp_path_factory.mktemp("remedies") / "store", MESSAGES)
 
 
 @pytest.fixture
@@ -43,12 +41,8 @@ def store(healthy: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(healthy, tmp_path / "store"))
 
 
-def findings(store: Path) -> list[Finding]:
-    return list(verify_store(store, SMALL, given=GEOMETRY_KEYS))
-
-
 def first(store: Path, part: str, number: int = 0) -> Path:
-    return sorted((store / part).iterdir())[number]
+    return parts(store, part)[number]
 
 
 def page(**fields: int) -> Callable[[Path], None]:
