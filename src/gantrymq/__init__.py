@@ -58,9 +58,12 @@ if TYPE_CHECKING:
     from gantrymq.errors import GantrymqError as GantrymqError
     from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
     from gantrymq.errors import MissingFileError as MissingFileError
+    from gantrymq.errors import MissingLogBeginError as MissingLogBeginError
+    from gantrymq.errors import MissingLogEndError as MissingLogEndError
     from gantrymq.errors import MissingLogError as MissingLogError
     from gantrymq.errors import MQBrokerError as MQBrokerError
     from gantrymq.errors import MQClientError as MQClientError
+    from gantrymq.errors import NoRoomError as NoRoomError
     from gantrymq.errors import NoRouteError as NoRouteError
     from gantrymq.errors import NotAStoreError as NotAStoreError
     from gantrymq.errors import NotInPlaceError as NotInPlaceError
@@ -156,7 +159,10 @@ _PUBLIC = {
         "MQClientError",
         "MisfiledQueueError",
         "MissingFileError",
+        "MissingLogBeginError",
+        "MissingLogEndError",
         "MissingLogError",
+        "NoRoomError",
         "NoRouteError",
         "NotAStoreError",
         "RemotingCommandError",
@@ -234,7 +240,10 @@ __all__ = [
     "MessageStoreConfig",
     "MisfiledQueueError",
     "MissingFileError",
+    "MissingLogBeginError",
+    "MissingLogEndError",
     "MissingLogError",
+    "NoRoomError",
     "NoRouteError",
     "NotAStoreError",
     "NotInPlaceError",

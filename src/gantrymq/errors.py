@@ -170,6 +170,14 @@ class DiskFullError(StoreError):
         self.needed_bytes = needed_bytes
 
 
+class NoRoomError(DiskFullError):
+    """What a tool would write certainly does not fit onto the disk; it has written nothing."""
+
+    def __init__(self, path: str | Path, needed_bytes: int, reason: str) -> None:
+        StoreError.__init__(self, path, reason)
+        self.needed_bytes = needed_bytes
+
+
 class RemotingError(GantrymqError):
     """The root of what can go wrong between two ends of RocketMQ's remoting protocol."""
 

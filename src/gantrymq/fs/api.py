@@ -213,6 +213,10 @@ class FileSystem(Protocol):
         """How much of the disk that holds ``path`` is used, from 0 to 1."""
         ...
 
+    def free_bytes(self, path: Path) -> int | None:
+        """How much can be written to the disk that ``path``, which may be missing, lies on; None where more may fit."""
+        ...
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """Take the record lock on byte 0 of ``path`` and write ``text`` into it; raises StoreLockedError."""
         ...

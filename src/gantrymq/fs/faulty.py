@@ -215,6 +215,10 @@ class FaultyFileSystem:
         """As the inner file system."""
         return self.inner.used_ratio(path)
 
+    def free_bytes(self, path: Path) -> int | None:
+        """As the inner file system."""
+        return self.inner.free_bytes(path)
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """As the inner file system, or the error."""
         self._count("lock", path)

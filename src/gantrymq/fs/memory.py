@@ -238,6 +238,10 @@ class MemoryFileSystem:
         ratio = self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
         return ratio if self.pretended_used_ratio is None else self.pretended_used_ratio
 
+    def free_bytes(self, path: Path) -> int | None:
+        """What is left of the capacity; None where there is none."""
+        return None if self.capacity_bytes is None else max(self.capacity_bytes - self._used_bytes(), 0)
+
     def _used_bytes(self) -> int:
         return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE
 

@@ -166,6 +166,10 @@ class MortalFileSystem:
         """As the inner file system."""
         return self._inner.used_ratio(path)
 
+    def free_bytes(self, path: Path) -> int | None:
+        """As the inner file system."""
+        return self._inner.free_bytes(path)
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """As the inner file system, while there is one; the lock can be given back afterwards too."""
         self._require_alive(path)

@@ -332,6 +332,10 @@ class OverlayFileSystem:
         """That of the real disk."""
         return self._real.used_ratio(path)
 
+    def free_bytes(self, path: Path) -> int | None:
+        """What can be written to it: nothing is, so everything fits."""
+        return None
+
     def lock(self, path: Path, text: bytes) -> FileLock:
         """A view excludes nobody."""
         return _NoLock()

@@ -24,6 +24,7 @@ import numpy as np
 from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
+from gantrymq.fs.compressing import may_compress
 from gantrymq.fs.descriptors import (
     begin_writing,
     data_from,
@@ -324,6 +325,14 @@ class RealFileSystem:
             status = os.statvfs(path)
         used = status.f_blocks - status.f_bfree
         return -(-100 * used // max(used + status.f_bavail, 1)) / 100
+
+    def free_bytes(self, path: Path) -> int | None:
+        """Free blocks of the nearest directory's disk, those kept for root too where we are root."""
+        with named_errors(path):
+            there = nearest_directory(path.absolute())
+            status = os.statvfs(there)
+        free = status.f_bfree if os.geteuid() == 0 else status.f_bavail
+        return None if may_compress(there) else free * status.f_frsize
 
     def lock(self, path: Path, text: bytes) -> FileLock:
         """Take the record lock on byte 0."""

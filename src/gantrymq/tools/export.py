@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +32,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
+from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.log_scanner import one_ahead
@@ -39,6 +41,7 @@ from gantrymq.store.queue_numbers import QueueNumbers
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.arrow_batches import ArrowBatches
+from gantrymq.tools.disk_room import log_bytes, require_room
 from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.export_files import ExportFormat, open_writer
 from gantrymq.tools.export_parts import ExportParts, ExportReport, ExportTarget
@@ -53,6 +56,7 @@ from gantrymq.tools.unfinished_directory import UnfinishedDirectory
 
 STEP = "Exporting"
 SUCCESS = "_SUCCESS"
+_NO_ROOM = "name a directory on another disk, choose fewer messages, or Parquet, which compresses"
 _DAY_MS = 86_400_000
 
 
@@ -160,6 +164,26 @@ class RecordExport:
         self._begins.append(self._plan.begin_of((name, queue_id)) or 0)
 
 
+class _BodyBytes(RecordExport):
+    """The sum of the bodies as they are stored: text has each byte of them, escaped or not.
+
+    Those that their producer packed are not counted: one that cannot be decompressed is left out.
+    """
+
+    count = 0
+
+    def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
+        """Count the bodies of the records that count."""
+        lengths, flags = (batch.columns[row, : batch.count] for row in (codes.BODY_LENGTH, codes.SYS_FLAG))
+        self.count += int(lengths[keep & (flags & COMPRESSED == 0)].sum())
+
+
+def _body_bytes(plan: ExportPlan) -> int:
+    bodies = _BodyBytes(plan, None, ExportReport())
+    bodies.run(plan.files)
+    return bodies.count
+
+
 Exported = tuple[FoundRecords, dict[QueueName, list[QueueRun]]]
 ExportLog = Callable[[Path, ExportFormat, ExportPlan, ExportReport, Progress | None], Exported]
 
@@ -207,6 +231,8 @@ def export_store(
     selection = selection or ExportSelection()
     plan = plan_export(fs, paths, config, given, selection, decompress=decompress)
     with UnfinishedDirectory(Path(target), "an export") as unfinished:
+        if kind is not ExportFormat.PARQUET:  # which compresses, nobody knows by how much
+            require_room(fs, Path(target), log_bytes(plan.files), partial(_body_bytes, plan), _NO_ROOM)
         report = ExportReport()
         found, runs = export(unfinished.path, kind, plan, report, progress)
         choices = choices_of(fs, plan, runs)

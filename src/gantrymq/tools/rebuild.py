@@ -50,6 +50,7 @@ from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.recovery import Progress
 from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.broken_blanks import forget_broken_blanks
+from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
@@ -66,6 +67,7 @@ from gantrymq.tools.refile import Refiling
 from gantrymq.tools.store_sizes import store_sizes
 
 STEP = "Rebuilding"
+_NO_ROOM = "make room there, or let `gantrymq store salvage` make a store on another disk"
 _MOST_ROUNDS = 4
 ANOTHER_OFFSET = "that it has another queue offset"
 
@@ -265,6 +267,9 @@ class _Rebuild:
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()
+        if self._correct is None and report.queues_rebuilt:
+            least = partial(unit_bytes, self._fs, files)
+            require_room(self._fs, self._work.root, most_unit_bytes(files), least, _NO_ROOM)
         try:
             parts = report.queues_rebuilt, report.index_rebuilt
             self._rebuild(BuildOrder(files, self._work, self._old, config, *parts, self._deleted_ends(files)))

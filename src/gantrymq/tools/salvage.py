@@ -28,6 +28,7 @@ from gantrymq.store.config_file import parse_config
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
+from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
 from gantrymq.tools.filed_queues import filed
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.listed import ListedFileSystem
@@ -122,6 +123,10 @@ class _Salvage:
 
     def run(self) -> SalvageReport:
         files = self._files()
+        if not self._fs.scan(self._out.work.parent):  # else what an interrupted salvage has left makes room
+            least = partial(record_bytes, self._fs, files)
+            advice = "name a directory on another disk"
+            require_room(self._fs, self._out.work.parent, log_bytes(files), least, advice)
         sizes = found_sizes(self._fs, self._source, self._config, self._given)
         try:
             self._make(files, sizes)

@@ -1,0 +1,29 @@
+"""Whether a file system may keep data in less space than it has: then its free space says nothing of what fits.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_COMPRESSING = frozenset(("btrfs", "zfs", "bcachefs", "f2fs", "ubifs", "ntfs3", "fuseblk", "apfs"))
+_POINT_AT = 4
+
+
+def may_compress(path: Path, mounts: Path = _MOUNTS) -> bool:
+    """Whether the file system that ``path`` lies on is of such a kind; False where the system does not say."""
+    target, best, kind = os.path.realpath(path), "", ""
+    try:
+        lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        point = fields.split(" ")[_POINT_AT].replace("\\040", " ")
+        is_above = target == point or target.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(best):  # the last of several on one directory is what is seen
+            best, kind = point, rest.split(" ")[0]
+    return kind in _COMPRESSING
