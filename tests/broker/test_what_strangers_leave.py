@@ -34,8 +34,12 @@ from gantrymq.remoting.bodies.client import (
 )
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
-from gantrymq.remoting.headers.consumer import GetConsumerRunningInfoRequestHeader, HeartbeatRequestHeader
-from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
+from gantrymq.remoting.headers.consumer import (
+    GetAllProducerInfoRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    HeartbeatRequestHeader,
+)
+from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, ResetOffsetRequestHeader
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
@@ -266,3 +270,32 @@ def test_what_is_forbidden_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     groups.set_forbidden("G", "T3", FORBIDDEN_READ, forbidden=True)
     with pytest.raises(RemotingError, match="the group has 513 characters"):
         groups.set_forbidden("G" * 513, "T3", FORBIDDEN_READ, forbidden=False)
+
+
+@pytest.mark.asyncio
+async def test_a_list_of_very_many_producers_lets_others_in(broker: BrokerCase) -> None:
+    await broker.send()
+    for number in range(10):
+        line = cast(Any, Line())
+        for group in range(1000):
+            broker.server.producers.register(f"P{group}", ClientChannel(line, f"c{number}", 0, 0, 0))
+    long = asyncio.ensure_future(broker.ask(GetAllProducerInfoRequestHeader()))
+    answered = 0
+    while not long.done():
+        await broker.ask(GetMaxOffsetRequestHeader(topic="T", queue_id=0))
+        answered += 1
+    assert answered > 5
+    assert (await long).body.count(b'"clientId"') == 10_000
+
+
+def test_offsets_are_found_by_topic_and_by_group_whatever_names_look_alike() -> None:
+    offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
+    for topic, group in (("T", "G"), ("T", "xG"), ("Tx", "G"), ("xT", "Gx")):
+        offsets.commit(group, topic, 0, 7)
+    offsets.load(offsets.to_json() | {"offsetTable": {**offsets.to_json()["offsetTable"], "T@odd@G": {"0": 1}}})
+    assert offsets.groups_of("T") == {"G", "xG"}
+    assert offsets.topics_of("G") == {"T", "Tx"}
+    offsets.remove_topic("T")
+    assert set(offsets._offsets) == {"Tx@G", "xT@Gx", "T@odd@G"}
+    offsets.remove_group("G")
+    assert set(offsets._offsets) == {"xT@Gx", "T@odd@G"}

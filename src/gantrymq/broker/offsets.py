@@ -160,7 +160,7 @@ class ConsumerOffsetManager:
 
     def topics_of(self, group: str) -> set[str]:
         """The topics that a group has offsets on (whichTopicByConsumer)."""
-        return {topic for topic, one, _ in self.items() if one == group}
+        return {_parts(key)[0] for key in _keys(self._offsets, group=group)}
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """The topics that each group has offsets on."""
@@ -171,7 +171,7 @@ class ConsumerOffsetManager:
 
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have offsets on a topic (whichGroupByTopic)."""
-        return {group for one, group, _ in self.items() if one == topic}
+        return {_parts(key)[1] for key in _keys(self._offsets, topic=topic)}
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let one group begin where another is."""
@@ -184,7 +184,7 @@ class ConsumerOffsetManager:
     def remove_group(self, group: str) -> None:
         """Forget a group (removeOffset)."""
         for table in (self._offsets, self._pulled, self._reset):
-            self._remove(table, lambda _, one: one == group)
+            self._remove(table, _keys(table, group=group))
 
     def remove_topic(self, topic: str, connected: Iterable[str] = ()) -> None:
         """Forget a topic (cleanOffsetByTopic).
@@ -199,7 +199,7 @@ class ConsumerOffsetManager:
             if queue_ids:
                 resets[key] = dict.fromkeys(sorted(queue_ids), 0)
         for table in (self._offsets, self._pulled, self._reset):
-            self._remove(table, lambda one, _: one == topic)
+            self._remove(table, _keys(table, topic=topic))
         self._reset |= resets
 
     def least_of_all_groups(
@@ -210,25 +210,24 @@ class ConsumerOffsetManager:
         RocketMQ forgets the groups ``without``, for good, as a side effect; here they are only left out.
         """
         left_out, least = set(without), dict[int, int]()
-        for one, group, queues in self.items():
-            if one != topic or group in left_out:
+        for key in _keys(self._offsets, topic=topic):
+            if _parts(key)[1] in left_out:
                 continue
-            for queue_id, offset in queues.items():
+            for queue_id, offset in self._offsets[key].items():
                 if offset >= min_offset(topic, queue_id):
                     least[queue_id] = min(least.get(queue_id, offset), offset)
         return least
 
-    def _remove(self, table: _Table, matches: Callable[[str, str], bool]) -> None:
-        for key in list(table):
-            parts = key.split(SEPARATOR)
-            if len(parts) == 2 and matches(parts[0], parts[1]):
-                del table[key]
-                self._has_removed = True
-                self.edits += 1
+    def _remove(self, table: _Table, keys: list[str]) -> None:
+        for key in keys:
+            del table[key]
+        self._has_removed |= bool(keys)
+        self.edits += len(keys)
 
     def forget_resets(self, is_needed: Callable[[str, str], bool]) -> None:
         """Drop what waits for the next pull of groups that will not pull: ``is_needed(topic, group)`` says which do."""
-        self._remove(self._reset, lambda topic, group: not is_needed(topic, group))
+        useless = [key for key in self._reset if len(parts := _parts(key)) == _PARTS and not is_needed(*parts)]
+        self._remove(self._reset, useless)
         for key in [key for key, queues in self._reset.items() if not queues]:
             del self._reset[key]
 
@@ -265,6 +264,16 @@ class ConsumerOffsetManager:
         self._entries = self._count()
         if kept.data_version is not None:
             self._version.value = kept.data_version
+
+
+def _keys(table: _Table, *, topic: str = "", group: str = "") -> list[str]:
+    """The well-formed keys of a topic or of a group; by their ends, for there may be 100,000 of others."""
+    begin, end = topic and topic + SEPARATOR, group and SEPARATOR + group
+    return [key for key in table if key.startswith(begin) and key.endswith(end) and key.count(SEPARATOR) == 1]
+
+
+def _parts(key: str) -> list[str]:
+    return key.split(SEPARATOR)
 
 
 def _copy(table: _Table) -> _Table:

@@ -30,6 +30,11 @@ class ProducerManager:
         """The channels of each group."""
         return self._groups
 
+    @property
+    def count(self) -> int:
+        """How many members all groups have."""
+        return self._members.count
+
     def register(self, group: str, client: ClientChannel) -> None:
         """A heart-beat of a producer.
 

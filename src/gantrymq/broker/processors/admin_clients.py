@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
+from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.producers import ProducerManager
@@ -43,6 +44,7 @@ from gantrymq.remoting.headers.consumer import (
     QueryTopicsByConsumerRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
 
 _CALL_TIMEOUT_MS = 10_000
 _STATUS_TIMEOUT_MS = 5_000
@@ -68,6 +70,7 @@ class ClientAdminProcessor:
         self._config, self._clock, self._store, self._records = config, clock, store, records
         self._topics, self._groups = topics, groups
         self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
+        self._long = LongAnswers()
 
     # Who is there
 
@@ -95,23 +98,23 @@ class ClientAdminProcessor:
         body = ProducerConnection(connection_set=_connections(group.values()))
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
-    def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO."""
         began_ms = self._clock.now_ms() - monotonic_ms(self._clock)  # of the monotonic clock, by the wall clock
-        table = {
-            name: [
-                ProducerInfo(
+        async with self._long.turn(channel, self._producers.count):
+            members = [(name, one) for name, group in self._producers.groups.items() for one in group.values()]
+            table: dict[str, list[ProducerInfo]] = {}
+            async for name, one in in_slices(members):
+                info = ProducerInfo(
                     client_id=one.client_id,
                     remote_ip=f"/{one.channel.address}",
                     language=_language(one.language),
                     version=one.version,
                     last_update_timestamp=began_ms + one.last_update_ms,
                 )
-                for one in group.values()
-            ]
-            for name, group in self._producers.groups.items()
-        }
-        return request.response(ResponseCode.SUCCESS, body=ProducerTableInfo(data=table).encode())
+                table.setdefault(name, []).append(info)
+            body = await encode_in_slices(ProducerTableInfo(data=table))
+            return request.response(ResponseCode.SUCCESS, body=body)
 
     def who_consumes(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
