@@ -219,3 +219,16 @@ def test_after_a_kill_a_queue_that_ends_early_is_as_it_should_be(
     (store / "abort").touch()
     queue_files(store)[-1].unlink()
     assert compared(command, store, capsys) == (0, {})
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_recover_names_a_queue_whose_first_file_is_missing(
+    more: list[str], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It puts again what follows, and does not read the whole log for what stood in front."""
+    queue_files(store)[0].unlink()
+    code = exit_code(["store", "recover", str(store), *SETTINGS, "--json", *more])
+    [one] = json.loads(capsys.readouterr().out)["notCompared"]
+    assert (code, one["path"]) == (0, "consumequeue/orders/1")
+    assert "begins at offset 20" in one["reason"]
+    assert "`gantrymq store rebuild`" in one["reason"]

@@ -34,6 +34,7 @@ from gantrymq.store.group_offsets import GroupAhead, end_in, groups_ahead, read_
 from gantrymq.store.index_beside import IndexBeside
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.index_service import IndexService
+from gantrymq.store.light_queues import is_light
 from gantrymq.store.log_passes import dispatched, forward_scanner, goes_on_behind_lost, recovery_check, unjudged
 from gantrymq.store.lost_records import LostRecords
 from gantrymq.store.mapped_file import MappedFile
@@ -56,12 +57,21 @@ class CutQueue(NamedTuple):
     was_end: int
 
 
+class LateQueue(NamedTuple):
+    """A queue whose first message has offset ``begin``."""
+
+    topic: str
+    queue_id: int
+    begin: int
+
+
 @dataclass(slots=True)
 class RecoveryReport:
     """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
 
     Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
     are those that are shorter now; ``groups_ahead`` had committed more than their queue has now, and are set back.
+    ``late_queues`` lack their begin, although nothing of the log was removed.
     ``index_behind`` is why the index lacks entries.
     """
 
@@ -79,6 +89,7 @@ class RecoveryReport:
     queues_destroyed: int = 0
     cut_queues: list[CutQueue] = field(default_factory=list)
     groups_ahead: list[GroupAhead] = field(default_factory=list)
+    late_queues: list[LateQueue] = field(default_factory=list)
     index_files_dropped: list[Path] = field(default_factory=list)
     index_entries_added: int = 0
     index_behind: DiskFullError | DiskError | None = None
@@ -147,6 +158,9 @@ class Recovery:
             self._truncate(report, end)
         with self._step(report, "recoverTopicQueueTable"):
             self.queues.correct_min_offset(self.log.min_offset)
+        if self.log.min_offset == 0:  # no retention: each queue began with its first message
+            late = (one for one in self.queues if 0 < one.min_offset < one.max_offset and not is_light(one.topic))
+            report.late_queues = [LateQueue(one.topic, one.queue_id, one.min_offset) for one in late]
         report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
         # What nothing vouched for went and came again, if it was true: neither was it cut then, nor added.
         grown = [count - held.get(queue, 0) for queue, count in self.queues.unit_counts().items()]

@@ -8,16 +8,21 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
+from gantrymq.store.consume_queue import REBUILD
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import RecoveryReport
 from gantrymq.tools.log_claims import LogClaims
-from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, ShortQueue
+from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, NotCompared, ShortQueue
 
 
 def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaims) -> LossAccount:
     """What the store at ``paths`` does not have after the recovery; ``claims`` say how far the log reached before."""
     account, end = LossAccount(not_compared=list(claims.not_compared)), report.max_phy_offset
     account.groups_ahead = list(report.groups_ahead)
+    for late in report.late_queues:
+        path = paths.consume_queue / late.topic / str(late.queue_id)
+        text = f"begins at offset {late.begin}, although the log has its first file; {REBUILD}"
+        account.not_compared.append(NotCompared(path, text, is_damage=False))
     claim = claims.furthest
     stop = f": {report.stop_reason}" if report.stop_reason else ""
     if report.cut_bytes:
