@@ -13,6 +13,7 @@ from pathlib import Path
 from loss_cases import LOG_FILE, KnownStore, Put, Slot
 
 from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.record import PHY_OFFSET_AT
 
 Harm = Callable[[KnownStore, random.Random], str]
 NOTHING = "nothing was left to damage"
@@ -141,6 +142,8 @@ def remove_last(store: KnownStore, rng: random.Random) -> str:
     if not store.log_files:
         return NOTHING
     path = store.log_files[-1]
+    if path.read_bytes()[PHY_OFFSET_AT : PHY_OFFSET_AT + 8] != int(path.name).to_bytes(8, "big"):
+        return NOTHING  # without the log's first file its messages may be old ones, which retention has removed
     path.unlink()
     return f"{path.name} removed"
 

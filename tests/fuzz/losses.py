@@ -88,7 +88,7 @@ def main() -> int:
         first, count = options.trial, 1
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory:
-        whole = KnownStore.make(Path(directory) / "whole")
+        whole = KnownStore.make(Path(directory) / "whole", with_old_queues=True)
         for number in range(first, first + count):
             try:
                 outcomes[try_loss(whole, number, Path(directory))] += 1

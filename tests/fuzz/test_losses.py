@@ -10,7 +10,7 @@ A_BATCH = 20
 
 
 def test_losses(seed: int, tmp_path: Path) -> None:
-    whole = KnownStore.make(tmp_path / "whole")
+    whole = KnownStore.make(tmp_path / "whole", with_old_queues=True)
     first = seed % A_SEED * A_BATCH
     for number in range(first, first + A_BATCH) if LOSS is None else [int(LOSS)]:
         try_loss(whole, number, tmp_path)

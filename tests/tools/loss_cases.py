@@ -21,6 +21,7 @@ from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, StoreReader, await_dispat
 LOG_FILE = SMALL.mapped_file_size_commit_log
 QUEUE_ID_AT = 12
 PHY_OFFSET_AT = QUEUE_OFFSET_AT + 8
+OLD_QUEUES = [("orders", 4), ("audit", 0)]
 QUEUES = [(topic, queue_id) for topic in ("orders", "bills") for queue_id in (0, 1, 5)]
 
 
@@ -48,12 +49,18 @@ class KnownStore:
     puts: dict[Slot, Put]
 
     @classmethod
-    def make(cls, path: Path, messages: int = 420) -> KnownStore:
-        """Messages of several queues in turn, but not evenly; each has its number in its body, and a key."""
-        puts, rng = {}, random.Random(27)
-        with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS)) as store:
+    def make(cls, path: Path, messages: int = 420, *, with_old_queues: bool = False) -> KnownStore:
+        """Messages of several queues in turn, but not evenly; each has its number in its body, and a key.
+
+        They are of one millisecond, unless some of the queues are old ones: those have messages only in the first half
+        of the log, and time passes.
+        """
+        puts, rng, clock = {}, random.Random(27), ManualClock(NOON_MS)
+        with open_store(RealFileSystem(), path, clock=clock) as store:
             for number in range(messages):
-                topic, queue_id = rng.choice(QUEUES)
+                is_early = with_old_queues and number < messages // 2
+                topic, queue_id = rng.choice([*QUEUES, *OLD_QUEUES] if is_early else QUEUES)
+                clock.advance(rng.randrange(2_000) if with_old_queues else 0)
                 body = b"%06d" % number * (10 + number % 13)
                 put = store.put(Message(topic, body, queue_id=queue_id, tags="paid", keys=[f"key-{number}"]))
                 puts[Slot(topic, queue_id, put.queue_offset)] = Put(put.phy_offset, put.size_bytes, body)

@@ -246,6 +246,23 @@ def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(na
         assert [one.phy_offset for one in report.account.repaired] == [repaired.phy_offset]
 
 
+def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(store: KnownStore) -> None:
+    """Each stands between others of the queue: nothing says which of them is of another one, and both are named."""
+    places = {slot: put.phy_offset for slot, put in store.puts.items()}
+    slot = next(
+        Slot("bills", 0, number)
+        for number in range(10, 60)
+        if places[Slot("bills", 1, number - 1)] < places[Slot("bills", 0, number)] < places[Slot("bills", 1, number)]
+    )
+    put = store.puts[slot]
+    store.flip(put.phy_offset + QUEUE_ID_AT + 3, 1)
+    shutil.rmtree(store.path / "consumequeue")
+    result, report = exported(store)
+    lost = {slot for slot in store.puts if result.get(slot) != store.puts[slot].body}
+    assert lost == {slot, Slot("bills", 1, slot.queue_offset)}
+    assert lost <= named(report.account, store)
+
+
 def test_the_last_record_of_a_queue_that_says_another_topic_is_exported_or_named_without_queues(
     store: KnownStore,
 ) -> None:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, QUEUES, KnownStore, Put, Slot, assert_told, read_back
+from loss_cases import (
+    LOG_FILE,
+    OLD_QUEUES,
+    PHY_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUES,
+    KnownStore,
+    Put,
+    Slot,
+    assert_told,
+    read_back,
+)
 
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.kept_units import BODY_CRC_AT
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
@@ -226,6 +239,52 @@ def test_a_record_of_a_wrong_queue_is_put_into_its_own_and_told(
     assert [(one.topic, one.queue_id, one.queue_offset, one.phy_offset) for one in told] == [(*slot, put.phy_offset)]
     assert account.filled == []
     assert len(list((out / "consumequeue").glob("*/*"))) == len(QUEUES)  # no phantom queue
+
+
+@pytest.fixture(scope="module")
+def with_old_queues(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    return KnownStore.make(tmp_path_factory.mktemp("old") / "store", with_old_queues=True)
+
+
+@both
+def test_records_that_changed_places_between_queues_cost_no_others(tool: Tool, store: KnownStore) -> None:
+    """Without the old queues: the record that lies elsewhere than it says is the one in the way."""
+    by_size: dict[int, list[tuple[Slot, Put]]] = {}
+    for slot, put in sorted(store.puts.items(), key=lambda item: item[1].phy_offset):
+        by_size.setdefault(put.size_bytes, []).append((slot, put))
+    pairs = [
+        (one, other)
+        for some in by_size.values()
+        for one, other in pairwise(some)
+        if one[0][:2] != other[0][:2] and 10 < one[0].queue_offset < other[0].queue_offset - 3
+    ]
+    for (one, at), (other, there) in pairs[:1]:
+        raw = store.read(at.phy_offset, at.size_bytes)
+        store.write(at.phy_offset, store.read(there.phy_offset, there.size_bytes))
+        store.write(there.phy_offset, raw)
+        shutil.rmtree(store.path / "consumequeue")
+        out, account = tool(store)
+        assert assert_told(store, read_back(out), account) == {one, other}
+    assert pairs
+
+
+@both
+@pytest.mark.parametrize("damage", ["bodyCRC", "body"])
+def test_the_last_message_of_an_old_queue_is_got_unchanged_or_named(
+    tool: Tool, damage: str, with_old_queues: KnownStore, tmp_path: Path
+) -> None:
+    """Its unit stays, so that its offset is not given out again, and a reader looks at no CRC."""
+    store = KnownStore(Path(shutil.copytree(with_old_queues.path, tmp_path / "store")), with_old_queues.puts)
+    slot, put = max(item for item in store.puts.items() if item[0][:2] == OLD_QUEUES[0])
+    store.flip(put.phy_offset + (BODY_CRC_AT + 2 if damage == "bodyCRC" else 92), 0x10)
+    out, account = tool(store)
+    lost = assert_told(store, read_back(out), account)
+    if tool is rebuilt and damage == "bodyCRC":
+        assert lost == set()
+        assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
+    else:
+        assert lost == {slot}
+        assert [(one.topic, one.queue_id, one.begin) for one in account.messages] == [slot]
 
 
 @both

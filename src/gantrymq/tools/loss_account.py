@@ -13,6 +13,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.kept_units import forget_readable
 from gantrymq.tools.log_claims import LogClaim, log_claims
 from gantrymq.tools.loss import LossAccount, LostRange
 from gantrymq.tools.queue_account import LogExtent, QueueAccount, Suspect
@@ -42,6 +43,7 @@ def take_account(
     queues = QueueAccount(fs, old, size, extent, elsewhere)
     account = queues.compare(roots)
     account.ranges = list(extent.lost)
+    forget_readable(account, result, lookup, extent.end)
     if extent.end < log_end:
         account.ranges.append(_range(old, config, extent.end, log_end, extent.behind))
     account.ranges += missing_end(fs, old, config, replace(extent, end=log_end), account)

@@ -149,13 +149,15 @@ def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> Qu
     placed = [run for run in placed if run.phy_offset >= begin]
     firsts = _true_firsts(placed, place_of)
     alone = []
+    twice = _slots_of_two([run for run, first in zip(placed, firsts, strict=True) if run.begin == first])
     for at, (run, first) in enumerate(zip(placed, firsts, strict=True)):
         if first != run.begin:
             choice.renumbered.append((run, first))
+            choice.covered.cover(first, first + run.length)
         elif run.length == 1:
             alone.append(at)
-            continue
-        choice.covered.cover(first, first + run.length)
+        else:
+            _take_run(choice, run, twice)
     if len(placed) == len(alone) == 1 and placed[0].begin > 0:
         choice.only = placed[0]
     for at in alone:
@@ -164,6 +166,27 @@ def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> Qu
         if run.moved and run.phy_offset >= begin:
             _take_moved(choice, run)
     return choice
+
+
+def _slots_of_two(runs: Iterable[QueueRun]) -> list[tuple[int, int]]:
+    """The slots [from, to) that two of the runs have, each with others beside it: one is of another queue."""
+    found, reached = [], 0
+    for run in sorted(run for run in runs if run.length > 1):
+        if run.begin < reached:
+            found.append((run.begin, min(run.end, reached)))
+        reached = max(reached, run.end)
+    return found
+
+
+def _take_run(choice: QueueChoice, run: QueueRun, twice: Iterable[tuple[int, int]]) -> None:
+    """A run counts for its slots, but for those in ``twice``: nothing says which of two records is the message."""
+    begin = run.begin
+    for low, high in sorted((max(low, run.begin), min(high, run.end)) for low, high in twice):
+        if low < high:
+            choice.covered.cover(begin, max(low, begin))
+            choice.dropped.append((run, low, high))
+            begin = max(begin, high)
+    choice.covered.cover(begin, max(run.end, begin))
 
 
 def _take_alone(choice: QueueChoice, run: QueueRun, *, joins: bool) -> None:

@@ -372,7 +372,7 @@ class _Rebuild:
         with closing(self._lookup(order.files)) as lookup:
             account, suspects = take_account(fs, self._old, order.config, extent, found.end_offset, roots, lookup)
         forget_broken_blanks(self._fs, self._log_files or order.files, account)
-        account.repaired = [
+        account.repaired += [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
             for topic, queue_id, one in sorted(built.renumbered, key=lambda renumbered: renumbered[-1])
         ]

@@ -46,12 +46,18 @@ class RecordLookup:
                 yield np.arange(begin, number), self._batch(raws)
                 raws, held, begin = [], 0, number
 
-    def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
-        """The topic of the record at a place by its own word, and where it ends; None where no whole record begins."""
+    def record(self, phy_offset: int) -> tuple[bytes, Layout] | None:
+        """The bytes of the record at a place; None where no whole record begins. No CRC is looked at."""
         raw = self._raw(phy_offset)
         layout = read_layout(memoryview(raw), 0, len(raw))
-        if not isinstance(layout, Layout):
+        return (raw, layout) if isinstance(layout, Layout) else None
+
+    def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
+        """The topic of the record at a place by its own word, and where it ends; None where no whole record begins."""
+        found = self.record(phy_offset)
+        if found is None:
             return None
+        raw, layout = found
         topic = raw[layout.topic_at : layout.topic_at + layout.topic_length]
         return decode_utf8(topic), phy_offset + layout.size
 

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,19 +25,11 @@ from gantrymq.store.queue_owner import QueueName
 from gantrymq.store.queue_units import PassedOver, Renumbered
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
-from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in, lies_at
+from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in
 from gantrymq.tools.queue_account import LostPlaces, Suspect
 from gantrymq.tools.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
-from gantrymq.tools.record_claims import claims_at
 from gantrymq.tools.record_lookup import RecordLookup
-
-
-class Superseded(NamedTuple):
-    """A record that gets no unit, and ``reason`` why."""
-
-    phy_offset: int
-    size_bytes: int
-    reason: str
+from gantrymq.tools.strays import Stray, Superseded, in_the_way, of_other_places, strays_among
 
 
 class Refiling:
@@ -70,7 +61,7 @@ class Refiling:
         self,
         roots: Sequence[StorePaths],
         suspects: Sequence[Suspect],
-        passed_over: Iterable[tuple[str, int, PassedOver]],
+        passed_over: Sequence[tuple[str, int, PassedOver]],
         renumbered: Iterable[tuple[str, int, Renumbered]],
         lost: Sequence[LostRange],
         misplaced: Sequence[LostRange],
@@ -101,9 +92,12 @@ class Refiling:
             one for one in doubted if one.phy_offset not in known and self._old_place(*one[:3]) != one.phy_offset
         ]
         found |= {one.phy_offset: one for one in self._by_holes(doubted, passed, queues) if one.phy_offset not in found}
-        # What is misfiled may be all that was in the way.
-        superseded = [] if found else self._superseded(passed, doubted, queues)
-        superseded += [one for one in self._of_other_places(renumbered, misplaced, queues) if one[0] not in known]
+        # What is misfiled may be all that was in the way, and so may be what lies elsewhere than it says.
+        unknown = {place: one for place, one in self._strays(misplaced).items() if place not in known}
+        superseded = of_other_places(unknown, renumbered, queues, self._old_place)
+        if not found and not superseded:
+            passed_now = [one for one in passed_over if one[2].phy_offset not in known]
+            superseded = in_the_way(unknown.values(), passed_now) or self._superseded(passed, doubted, queues)
         self.misfiled += found.values()
         self.superseded += superseded
         return bool(found or superseded)
@@ -140,6 +134,13 @@ class Refiling:
         finally:
             lookup.close()
 
+    def _strays(self, misplaced: Sequence[LostRange]) -> dict[int, Stray]:
+        lookup = RecordLookup(self._fs, self._file_at)
+        try:
+            return strays_among(misplaced, lookup)
+        finally:
+            lookup.close()
+
     def _file_at(self, place: int) -> LogFile | None:
         number = bisect_right(self._bases, place) - 1
         return self._files[number] if number >= 0 and place < self._files[number].end else None
@@ -148,35 +149,6 @@ class Refiling:
         """Where a unit of the old queue leads; -1 where there is none."""
         size = self._config.mapped_file_size_consume_queue
         return place_of_unit(self._fs, self._old.consume_queue, size, topic, queue_id, queue_offset)
-
-    def _of_other_places(
-        self,
-        renumbered: Iterable[tuple[str, int, Renumbered]],
-        misplaced: Sequence[LostRange],
-        queues: dict[QueueName, QueueFiles],
-    ) -> list[Superseded]:
-        """Records whose place and queue offset fit together, and are not those that they have: others lay here.
-
-        One wrong number is a flipped bit, and the record is what the place and its neighbours say. Two that agree are
-        the truth: the record was written over another one.
-        """
-        said_places = {one.start: one.said for one in misplaced if one.said >= 0}
-        doubted = [(topic, queue_id, one) for topic, queue_id, one in renumbered if one.phy_offset in said_places]
-        lookup = RecordLookup(self._fs, self._file_at)
-        try:
-            claims = claims_at(lookup, (one.phy_offset for _, _, one in doubted))
-        finally:
-            lookup.close()
-        found = []
-        for topic, queue_id, one in doubted:
-            claim, place = claims.get(one.phy_offset), said_places[one.phy_offset]
-            if claim is None or claim.queue_offset < 0:
-                continue
-            is_known = self._old_place(topic, queue_id, claim.queue_offset) == place
-            if is_known or lies_at(queues[topic, queue_id], claim.queue_offset, place):
-                text = f"it is offset {claim.queue_offset} of {topic}/{queue_id}, which lay at {place}"
-                found.append(Superseded(one.phy_offset, one.size_bytes, text))
-        return found
 
     @classmethod
     def _superseded(
@@ -264,6 +236,7 @@ class Refiling:
         for other in self.superseded:
             file = self._file_at(other.phy_offset)
             if file is not None:
+                account.ranges = [one for one in account.ranges if one.said < 0 or one.start != other.phy_offset]
                 path, end = self._old.commit_log / file.path.name, other.phy_offset + other.size_bytes
                 account.ranges.append(LostRange(path, other.phy_offset, end, other.reason, has_records=True))
         account.ranges.sort(key=lambda place: place.start)
