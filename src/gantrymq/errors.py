@@ -100,7 +100,14 @@ class MissingLogError(StoreError):
 
 
 class MissingLogBeginError(MissingLogError):
-    """A directory of the commit log holds no file, and the oldest files of the log are missing, by their age."""
+    """A directory of the commit log holds no file, and the oldest files of the log are missing, by their age.
+
+    ``seen`` says so, without the advice.
+    """
+
+    def __init__(self, path: str | Path, seen: str, advice: str = "") -> None:
+        super().__init__(path, f"{seen}; {advice}" if advice else seen)
+        self.seen = seen
 
 
 class MissingLogEndError(MissingLogError):

@@ -245,7 +245,8 @@ class StoreView:
         for problem in self.reader.problems:
             if isinstance(problem, MissingLogBeginError):
                 self.reader.close()
-                raise problem
+                advice = "mount its disk, or leave it out of store.storePathCommitLog"
+                raise MissingLogBeginError(problem.path, f"{problem.seen}; {advice}")
         for note in self.reader.notes:
             if str(note) not in self._told:
                 _LOGGER.warning("%s", note)

@@ -43,9 +43,8 @@ class MissingBegin(NamedTuple):
         """Why the store is not opened for writing, where there is such a directory; ``exists``: it is there."""
         assert self.directory is not None, "else there is a note"
         state = "holds no file of the log" if exists else "does not exist"
-        reason = f"{state}, and the log lacks its begin: {self._seen}; is its disk mounted? "
-        reason += f"{ACCEPT} opens the store without it, as with a new directory"
-        return MissingLogBeginError(self.directory, reason)
+        advice = f"is its disk mounted? {ACCEPT} opens the store without it, as with a new directory"
+        return MissingLogBeginError(self.directory, f"{state}, and the log lacks its begin: {self._seen}", advice)
 
     def note(self) -> StoreError:
         """What people are told where the store is opened."""

@@ -39,6 +39,7 @@ from gantrymq.store.remedies import ACCEPT, SALVAGE
 
 _MOST_MISSING_FILES = 4096
 _HEAD_SIZE = PHY_OFFSET_AT + 8
+_BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
 
 
 def log_problems(
@@ -163,7 +164,7 @@ def _missing_files(
         begin = before.offset + size
         if after.offset > begin and not (after.offset - begin) % size:
             path = paths.directory_for(begin // size) / offset_name(begin)
-            hint = f"{renamed[begin]} holds its records: rename it" if begin in renamed else "mount or copy it back"
+            hint = f"{renamed[begin]} holds its records: rename it" if begin in renamed else _BACK
             hint = f"{hint}; {SALVAGE}; {ACCEPT} goes on without it, as RocketMQ does"
             yield MissingFileError(path, (after.offset - begin) // size, begin, after.offset, hint)
 
