@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import DiskError as DiskError
     from gantrymq.errors import DiskFullError as DiskFullError
     from gantrymq.errors import GantrymqError as GantrymqError
+    from gantrymq.errors import KernelsError as KernelsError
     from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
     from gantrymq.errors import MissingFileError as MissingFileError
     from gantrymq.errors import MissingLogBeginError as MissingLogBeginError
@@ -155,6 +156,7 @@ _PUBLIC = {
         "DiskError",
         "DiskFullError",
         "GantrymqError",
+        "KernelsError",
         "MQBrokerError",
         "MQClientError",
         "MisfiledQueueError",
@@ -229,6 +231,7 @@ __all__ = [
     "GantrymqError",
     "GetMessageResult",
     "GetMessageStatus",
+    "KernelsError",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "MQBrokerError",
