@@ -201,7 +201,7 @@ class RouteInfoManager:
         is_changed = is_first or self._brokers.version(one.who) != said.data_version
         mappings = said.topic_queue_mapping_info_map
         if self._config().delete_topic_with_broker_registration and not mappings:
-            for topic in set(self._topics.of_broker(name)) - said.topic_config_table.keys():
+            for topic in set(self._topics.of_brokers({name})) - said.topic_config_table.keys():
                 self._topics.delete_at(topic, [name])
         self._topics.put_broker(name, one.queues(), replace=is_changed)
         if is_changed:
@@ -324,7 +324,7 @@ class RouteInfoManager:
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Take a broker's write permission until it is given back; the number of its topics, 0 if unknown."""
-        count = len(self._topics.of_broker(broker_name))
+        count = len(self._topics.of_brokers({broker_name}))
         if count:
             self.wiped.add(broker_name)
         return count

@@ -129,10 +129,6 @@ class TopicTable:
         if not queues:
             self.delete(topic)
 
-    def of_broker(self, broker_name: str) -> list[str]:
-        """The topics of a broker."""
-        return [topic for topic, queues in self._queues.items() if broker_name in queues]
-
     def of_brokers(self, broker_names: set[str]) -> list[str]:
         """The topics that one or more of the brokers have, by one pass however many the brokers are."""
         return [topic for topic, queues in self._queues.items() if not broker_names.isdisjoint(queues)]

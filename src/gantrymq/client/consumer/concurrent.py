@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly, log_failure
+from gantrymq.client.consumer.consumption import (
+    ConsumptionByListener,
+    ConsumptionGround,
+    consume_directly,
+    log_failure,
+)
 from gantrymq.client.consumer.contexts import (
     ConcurrentListener,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
 )
-from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
@@ -30,7 +33,7 @@ _EXPIRED_AT_ONCE = 16
 log = get_logger("gantrymq.client.consumer")
 
 
-class ConcurrentConsumption:
+class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]):
     """Batches of ``consume_message_batch_max_size``. What failed is sent back, and so no longer holds up its queue.
 
     The committed offset is that of the first message not yet consumed. Thread rule: the event loop's thread.
@@ -39,12 +42,7 @@ class ConcurrentConsumption:
     is_orderly = False
 
     def __init__(self, ground: ConsumptionGround, listener: ConcurrentListener) -> None:
-        self._ground = ground
-        self._listening = listening(
-            listener, ConsumeConcurrentlyStatus, ground.config.consume_thread_max, ground.member.group
-        )
-        self._tasks = BackgroundTasks()
-        self._ending = asyncio.Event()
+        super().__init__(ground, listener, ConsumeConcurrentlyStatus)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut into batches and give them to the listener."""
@@ -57,32 +55,16 @@ class ConcurrentConsumption:
         context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
         return await consume_directly(self._listening, message, context, self._ground)
 
-    @property
-    def is_in_listener(self) -> bool:
-        """Whether a thread of the listener asks."""
-        return self._listening.is_current
-
-    def begin_no_more(self) -> None:
-        """No call of the listener begins after this; may be called from any thread."""
-        self._listening.begin_no_more()
-
-    def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
-        return self._listening.excuse()
-
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at, but for those that are excused."""
-        wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
-        if not await self._listening.close(wait_s):
-            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        await self._close_listening()
         self._ending.set()
-        await self._tasks.drain(wait_s)
+        await self._tasks.drain(self._wait_s)
         await self._tasks.close()
 
     async def close_excused(self) -> None:
         """Settle what those that were excused are at."""
-        if not await self._listening.close_excused(self._ground.config.await_termination_ms_when_shutdown / 1000):
-            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
+        await self._close_excused()
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
-from gantrymq.client.consumer.listening import Listening
+from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.listening import C, Listener, Listening, S, listening
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
@@ -102,6 +103,44 @@ class Consumption(Protocol):
     async def close_excused(self) -> None:
         """After :meth:`close`: settle what it did not wait for; that has as much time again."""
         ...
+
+
+class ConsumptionByListener(Generic[C, S]):
+    """What both kinds have in common: the calls of a listener, and how they end."""
+
+    def __init__(self, ground: ConsumptionGround, listener: Listener[C, S], statuses: type[S]) -> None:
+        self._ground = ground
+        self._listening: Listening[C, S] = listening(
+            listener, statuses, ground.config.consume_thread_max, ground.member.group
+        )
+        self._tasks = BackgroundTasks()
+        self._ending = asyncio.Event()
+
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether a thread of the listener asks."""
+        return self._listening.is_current
+
+    def begin_no_more(self) -> None:
+        """No call of the listener begins after this; may be called from any thread."""
+        self._listening.begin_no_more()
+
+    def excuse(self) -> bool:
+        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        return self._listening.excuse()
+
+    @property
+    def _wait_s(self) -> float:
+        """For how long a closing consumer waits for its listener."""
+        return self._ground.config.await_termination_ms_when_shutdown / 1000
+
+    async def _close_listening(self) -> None:
+        if not await self._listening.close(self._wait_s):
+            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+
+    async def _close_excused(self) -> None:
+        if not await self._listening.close_excused(self._wait_s):
+            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
 
 
 def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> None:

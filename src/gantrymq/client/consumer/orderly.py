@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.consumption import ConsumptionGround, consume_directly, log_failure
+from gantrymq.client.consumer.consumption import (
+    ConsumptionByListener,
+    ConsumptionGround,
+    consume_directly,
+    log_failure,
+)
 from gantrymq.client.consumer.contexts import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
-from gantrymq.client.consumer.listening import listening
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
@@ -33,7 +36,7 @@ _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 log = get_logger("gantrymq.client.consumer")
 
 
-class OrderlyConsumption:
+class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrderlyStatus]):
     """One task for each queue that has messages. Without ``locks`` (broadcasting) no broker needs to agree.
 
     Thread rule: the event loop's thread.
@@ -42,12 +45,8 @@ class OrderlyConsumption:
     is_orderly = True
 
     def __init__(self, ground: ConsumptionGround, locks: QueueLocks | None, listener: OrderlyListener) -> None:
-        self._ground, self._locks = ground, locks
-        self._listening = listening(
-            listener, ConsumeOrderlyStatus, ground.config.consume_thread_max, ground.member.group
-        )
-        self._tasks = BackgroundTasks()
-        self._ending = asyncio.Event()
+        super().__init__(ground, listener, ConsumeOrderlyStatus)
+        self._locks = locks
         self._answers: set[asyncio.Future[_Answer | None]] = set()
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
@@ -63,25 +62,10 @@ class OrderlyConsumption:
         result.order, result.auto_commit = True, context.auto_commit
         return result
 
-    @property
-    def is_in_listener(self) -> bool:
-        """Whether a thread of the listener asks."""
-        return self._listening.is_current
-
-    def begin_no_more(self) -> None:
-        """No call of the listener begins after this; may be called from any thread."""
-        self._listening.begin_no_more()
-
-    def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
-        return self._listening.excuse()
-
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at, but for those that are excused."""
         self._ending.set()
-        wait_s = self._ground.config.await_termination_ms_when_shutdown / 1000
-        if not await self._listening.close(wait_s):
-            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+        await self._close_listening()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while self._is_settling:
@@ -89,8 +73,7 @@ class OrderlyConsumption:
 
     async def close_excused(self) -> None:
         """Settle what those that were excused are at."""
-        if not await self._listening.close_excused(self._ground.config.await_termination_ms_when_shutdown / 1000):
-            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
+        await self._close_excused()
         for answer in list(self._answers):
             if not answer.done():  # its call never began, or goes on for too long
                 answer.set_result(None)
