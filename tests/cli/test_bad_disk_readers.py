@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from cli_cases import Outcome, Run
 from bad_disk import BLOCK_BYTES, Break, bad_blocks, break_reads, image_of
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, StorePermissionError
-from gantrymq.fs import overlay
+from gantrymq.fs import overlay, pages
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -357,3 +359,30 @@ def test_rebuild_names_what_a_bad_page_of_the_last_log_file_costs(
         if not (at < int(path.name) + begin + BLOCK_BYTES and end > int(path.name) + begin)
     }
     assert saved.code == 1
+
+
+def test_a_stale_file_handle_is_named_as_a_bad_sector_is(
+    gantrymq: Run, monkeypatch: pytest.MonkeyPatch, store: Path
+) -> None:
+    """As of a network file system whose server has lost a file (ESTALE): a seam below everything that reads."""
+    path = nth(store, "consumequeue", 0)
+    pread = os.pread
+
+    def stale(fd: int, length: int, position: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == str(path):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return pread(fd, length, position)
+
+    monkeypatch.setattr(os, "pread", stale)
+    monkeypatch.setattr(pages, "bring_in", lambda *_: errno.EINVAL)  # or the mapping has what pread does not give
+    outcome = gantrymq("store", "verify", store, "--json", "--no-outlook")
+    found = [line for line in outcome.lines if line["kind"] == "file-unreadable"]
+    assert (outcome.code, [line["path"] for line in found]) == (1, [str(path.relative_to(store))])
+    assert "Stale file handle" in found[0]["text"]
+    outcome = gantrymq("store", "dump", store, "--json")
+    assert outcome.code == 1
+    assert f"{path}: cannot be read at byte 0: Stale file handle" in outcome.err
+    outcome = gantrymq("store", "recover", store)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"{path}: cannot be read at byte" in outcome.err
+    assert "Stale file handle" in outcome.err

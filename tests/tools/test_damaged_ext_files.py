@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.errors import MissingFileError, WrongFileSizeError
+from bad_disk import break_reads
+from gantrymq.errors import DiskError, MissingFileError, WrongFileSizeError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.reader import StoreReader
 from gantrymq.tools.findings import Kind
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
@@ -96,3 +98,23 @@ def test_verify_names_an_ext_file_of_a_wrong_length_and_its_command(store: Path,
     [(path, text)] = [(one.path, one.text) for one in sizes]
     assert path.parts[0] == "consumequeue_ext"
     assert "`gantrymq store rebuild` " in text
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_unreadable_ext_pages_cost_tags_codes_alone_and_are_named(
+    store: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil, path = break_reads(monkeypatch), ext_files(store)[number]
+    spoil(path, 0, 1024)
+    unreadable = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is Kind.FILE_UNREADABLE]
+    assert [(one.path, one.length_bytes) for one in unreadable] == [(path.relative_to(store), 1024)]
+    assert "`gantrymq store rebuild` with enableConsumeQueueExt=true" in unreadable[0].text
+    with StoreReader.open(store, EXT, given=GEOMETRY_KEYS, skips_lost=True) as reader:
+        assert len(bodies(reader)) == MESSAGES
+        [problem] = reader.problems
+    assert isinstance(problem, DiskError)
+    assert (problem.path, problem.position) == (path, 0)
+    with pytest.raises(DiskError, match="cannot be read at byte 0"):
+        open_store(RealFileSystem(), store, EXT)
+    rebuild_store(store, EXT, given=GEOMETRY_KEYS)
+    assert len(ext_files(store)) > 3

@@ -79,7 +79,9 @@ class ConsumeQueueExt:
         try:
             position = to_offset(address) - file.file_from_offset
             left = file.wrote_position - position
-            return decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, left))) if left > 0 else None
+            unit = decode_unit(file.file.read_at(position, min(MAX_UNIT_SIZE, left))) if left > 0 else None
+            is_lost = unit is not None and file.file.lost_in(position, len(encode_unit(unit))) is not None
+            return None if is_lost else unit
         finally:
             file.release()
 

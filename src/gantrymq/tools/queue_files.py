@@ -18,12 +18,15 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
-from gantrymq.fs.api import Entry, FileSystem
+from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_names import is_topic_name, queue_id_of, scan_topic
-from gantrymq.tools.bad_pages import ask_twice, cause_of, read_by_pages
+from gantrymq.tools.bad_pages import ask_twice, cause_of, joined, read_by_pages
+from gantrymq.tools.findings import Finding, Kind
 
 _LOOK_BYTES = 1 << 20
 
@@ -227,3 +230,29 @@ def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, 
             else:
                 others.append(directory / topic.name / queue.name)
     return sorted(queues), others
+
+
+def unreadable_ext_pages(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """A finding for each range of the extended units that the disk does not give back. Reads all of them."""
+    for topic, queue_id, directory in queue_directories(fs, paths.consume_queue_ext)[0]:
+        for file in offset_files(fs, [directory]):
+            pages: dict[tuple[int, int, int], str] = {}
+            opened = fs.open(file.path)
+            try:
+                for position in range(0, file.size_bytes, _LOOK_BYTES):
+                    _read_noting(opened, position, min(_LOOK_BYTES, file.size_bytes - position), pages)
+            finally:
+                opened.close()
+            for (_, begin, end), reason in joined(pages):
+                text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_EXT}"
+                name = paths.name_of(file.path)
+                yield Finding(
+                    Kind.FILE_UNREADABLE, name, text, topic=topic, queue_id=queue_id, length_bytes=end - begin
+                )
+
+
+def _read_noting(file: File, position: int, length: int, pages: dict[tuple[int, int, int], str]) -> None:
+    try:
+        file.read_at(position, length)
+    except (OSError, StoreError):
+        read_by_pages(file, position, length, lambda begin, end, reason: pages.update({(0, begin, end): reason}))

@@ -47,6 +47,7 @@ from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_names_check import see_foreign_log_files, see_missing_log
 from gantrymq.tools.log_reader import LogEvent, LogFileReader
 from gantrymq.tools.queue_check import QueueCheck
+from gantrymq.tools.queue_files import unreadable_ext_pages
 from gantrymq.tools.queue_units_check import QueueUnitsCheck
 from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.small_files_check import (
@@ -285,6 +286,7 @@ class Verification:
         for problem in damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext):
             if isinstance(problem, WrongFileSizeError):
                 yield Finding(Kind.FILE_SIZE, paths.name_of(problem.path), problem.reason)
+        yield from unreadable_ext_pages(self._fs, paths)
 
     # The index
 
