@@ -296,6 +296,30 @@ SMALL_DAMAGE: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
         log_record(lambda store, one: store.flip_log(one.phy_offset + PHY_OFFSET_AT + 7)),
         Kind.RECORD_PHY_OFFSET,
     ),
+    "record of another queue": (
+        log_record(lambda store, one: store.flip_log(one.phy_offset + 15, 4)),
+        Kind.RECORD_QUEUE,
+    ),
+    "record of another topic": (
+        log_record(lambda store, one: store.flip_log(one.phy_offset + store.layout(one.phy_offset).topic_at, 1)),
+        Kind.RECORD_QUEUE,
+    ),
+    "record of another queue offset": (
+        log_record(lambda store, one: store.flip_log(one.phy_offset + QUEUE_OFFSET_AT + 7, 4)),
+        Kind.RECORD_QUEUE,
+    ),
+    "first record of a queue": (
+        lambda store: store.flip_log(store.unit(0).phy_offset + QUEUE_OFFSET_AT + 6, 1),
+        Kind.RECORD_QUEUE,
+    ),
+    "last record of a queue": (
+        lambda store: store.flip_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT + 6, 1),
+        Kind.RECORD_QUEUE,
+    ),
+    "two records of a queue": (
+        lambda store: [store.flip_log(store.unit(at).phy_offset + 15, 4) for at in (30, 31)] and None,
+        Kind.RECORD_QUEUE,
+    ),
     "length": (log_record(lambda store, one: store.flip_log(one.phy_offset + 2, 0x10)), Kind.LENGTH_CHAIN),
     "magic code": (log_record(lambda store, one: store.flip_log(one.phy_offset + 5)), Kind.LENGTH_CHAIN),
     "zeros in the log": (

@@ -265,13 +265,13 @@ def test_a_queue_that_is_gone(store: SmallStore) -> None:
 def test_a_record_whose_queue_was_flipped(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + 15, 4)  # queue 4, which no message has
-    only(store, Kind.QUEUE_ENTRY_OTHER_QUEUE, queue_offset=30)
+    only(store, Kind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
 
 
 def test_a_record_whose_queue_offset_was_flipped(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + QUEUE_OFFSET_AT + 6, 0x40)
-    only(store, Kind.QUEUE_ENTRY_ORDER, queue_offset=30)
+    only(store, Kind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
 
 
 def test_queue_files_that_retention_forgot(store: SmallStore) -> None:

@@ -39,6 +39,7 @@ class Kind(Enum):
     RECORD_CRC = "record-crc"
     RECORD_TORN = "record-torn"
     RECORD_PHY_OFFSET = "record-phy-offset"
+    RECORD_QUEUE = "record-queue"
 
     QUEUE_FILE_MISSING = "queue-file-missing"
     QUEUE_HOLE = "queue-hole"
@@ -81,7 +82,7 @@ REMEDIES: Mapping[Kind, str] = {
     **dict.fromkeys(
         (
             *(Kind.LOG_HOLE, Kind.LENGTH_CHAIN, Kind.BLANK_MISSING, Kind.BLANK_SIZE),
-            *(Kind.RECORD_CRC, Kind.RECORD_TORN, Kind.RECORD_PHY_OFFSET),
+            *(Kind.RECORD_CRC, Kind.RECORD_TORN, Kind.RECORD_PHY_OFFSET, Kind.RECORD_QUEUE),
         ),
         SALVAGE,
     ),

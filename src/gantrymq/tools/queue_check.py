@@ -29,7 +29,7 @@ from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import joined
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.findings import Finding, Kind, Level
-from gantrymq.tools.queue_files import QueueFiles, queue_directories
+from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 
 _KEPT_WITHOUT_ENTRY = 4096
 
@@ -84,6 +84,13 @@ class CheckedQueue:
         """The records whose unit is missed."""
         return [self.without_entry] if self.coverage.is_covered(0) else [self.older, self.without_entry]
 
+    def may_be_claimed(self, slot: int) -> bool:
+        """Whether a record whose unit is missed names the slot, or may be among those that were only counted."""
+        return any(
+            records.count > len(records.kept) or any(slot == offset for offset, _ in records.kept)
+            for records in self.missed
+        )
+
 
 class QueueCheck:
     """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`).
@@ -134,6 +141,13 @@ class QueueCheck:
             return queue.end if queue is not None else 0 if topic in topics else None
 
         return end_of
+
+    def leads_to(self, topic: str, queue_id: int, queue_offset: int, phy_offset: int) -> bool:
+        """Whether the unit of this slot of a queue points to ``phy_offset``."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.files.first <= queue_offset < queue.files.end:
+            return False
+        return int(as_units(queue.files.units(queue_offset, queue_offset + 1))["phy_offset"][0]) == phy_offset
 
     # Against the log
 

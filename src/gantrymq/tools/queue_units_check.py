@@ -27,13 +27,15 @@ from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.log_check import LogCheck
-from gantrymq.tools.queue_check import CheckedQueue
+from gantrymq.tools.queue_check import CheckedQueue, QueueCheck
 from gantrymq.tools.queue_files import QueueFiles, as_units
 from gantrymq.tools.record_lookup import RecordLookup
 
 _UNITS_AT_ONCE = 16_384
+_NEAR = 8  # how far from a slot its neighbours are looked for
 _RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
 _TEXTS = {
+    Kind.RECORD_QUEUE: "the record says another queue or queue offset than the entry that leads to it",
     Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
     Kind.QUEUE_FILLED: "the slot was filled, as where its message is gone: consumers pass over it",
     Kind.QUEUE_AHEAD: "points behind the end of the log; `gantrymq store recover` cuts it",
@@ -60,6 +62,7 @@ class QueueUnitsCheck:
         fs: FileSystem,
         root: Path,
         log: LogCheck,
+        queues: QueueCheck,
         lookup: RecordLookup,
         delay_levels_ms: Sequence[int],
         ext_directory: Path,
@@ -69,6 +72,7 @@ class QueueUnitsCheck:
         self._fs = fs
         self._root = root
         self._log = log
+        self._queues = queues
         self._lookup = lookup
         self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
         self._ext_directory = ext_directory
@@ -101,6 +105,10 @@ class QueueUnitsCheck:
                     yield self._finding(files, begin + row, verdicts[row])
 
     def _finding(self, files: QueueFiles, slot: int, kind: Kind) -> Finding:
+        if kind is Kind.RECORD_QUEUE:
+            unit = decode_entry(files.units(slot, slot + 1).tobytes())
+            record = self._without(files, kind, (slot, unit.phy_offset), 1, _TEXTS[kind], Level.DAMAGE)
+            return replace(record, length_bytes=unit.size_bytes)
         return Finding(
             kind,
             files.path_of(slot).relative_to(self._root),
@@ -178,11 +186,15 @@ class QueueUnitsCheck:
             return Kind.QUEUE_ENTRY_NOWHERE
         queue_offset = _offset_in(files, batch, i)
         if queue_offset is None:
-            return Kind.QUEUE_ENTRY_OTHER_QUEUE
+            is_wrong_record = self._is_wrong_record(queue, slot, place, batch, i)
+            return Kind.RECORD_QUEUE if is_wrong_record else Kind.QUEUE_ENTRY_OTHER_QUEUE
         if queue_offset != slot:
             # So it comes behind the others where the queue was lost, and no second record says that it began anew.
             is_perhaps_anew = queue_offset == 0 and place > queue.begin
-            return Kind.QUEUE_ENTRY_ANEW if is_perhaps_anew else Kind.QUEUE_ENTRY_ORDER
+            if is_perhaps_anew:
+                return Kind.QUEUE_ENTRY_ANEW
+            is_wrong_record = self._is_wrong_record(queue, slot, place, batch, i)
+            return Kind.RECORD_QUEUE if is_wrong_record else Kind.QUEUE_ENTRY_ORDER
         if record[codes.SIZE] != size:
             return Kind.QUEUE_ENTRY_SIZE
         if is_address(tags):
@@ -193,6 +205,34 @@ class QueueUnitsCheck:
             )
             return None if is_right else Kind.QUEUE_EXT_ENTRY
         return None if tags == expected_tags else Kind.QUEUE_ENTRY_TAGS_CODE
+
+    def _is_wrong_record(self, queue: CheckedQueue, slot: int, place: int, batch: RecordBatch, i: int) -> bool:
+        """Whether the record is wrong that names another slot than its entry: rebuilding the queue changes nothing.
+
+        It is where its place lies between those of the entries around, no other record names the slot, and the slot
+        that it names leads to another record.
+        """
+        record = batch.columns[:, i]
+        if is_light(queue.files.topic) or not self._fits(queue, slot, place) or queue.may_be_claimed(slot):
+            return False
+        topic = decode_utf8(_raw(batch, i, codes.TOPIC_AT, codes.TOPIC_LENGTH))
+        named = (int(record[codes.QUEUE_ID]), int(record[codes.QUEUE_OFFSET]))
+        return not self._queues.leads_to(topic, *named, place)
+
+    @staticmethod
+    def _fits(queue: CheckedQueue, slot: int, place: int) -> bool:
+        """Whether the entries nearest to the slot that are right lead to in front of a place, and behind it."""
+        first, end = queue.files.first, queue.files.end
+
+        def nearest(slots: range) -> int | None:
+            at = next((one for one in slots if queue.coverage.is_covered(one)), None)
+            return None if at is None else decode_entry(queue.files.units(at, at + 1).tobytes()).phy_offset
+
+        before = nearest(range(slot - 1, max(first, slot - _NEAR) - 1, -1))
+        behind = nearest(range(slot + 1, min(end, slot + _NEAR + 1)))
+        is_begun = slot - _NEAR <= first if before is None else before < place
+        is_ended = slot + _NEAR >= end if behind is None else place < behind
+        return is_begun and is_ended and (before, behind) != (None, None)
 
     def _ext_unit(self, files: QueueFiles, offset: int) -> QueueExtUnit | None:
         directory = self._ext_directory / files.topic / str(files.queue_id)
@@ -253,15 +293,17 @@ class QueueUnitsCheck:
 def _offset_in(files: QueueFiles, batch: RecordBatch, i: int) -> int | None:
     """The offset of a record in a queue, by its own word; None where it says that it is not in it."""
     record = batch.columns[:, i]
-
-    def raw(at: int, length: int) -> bytes:
-        return batch.buffer[record[at] : record[at] + record[length]].tobytes()
-
     if is_light(files.topic):
-        return light_offset(decode_properties(raw(codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH)), files.topic)
-    topic = decode_utf8(raw(codes.TOPIC_AT, codes.TOPIC_LENGTH))
+        properties = _raw(batch, i, codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH)
+        return light_offset(decode_properties(properties), files.topic)
+    topic = decode_utf8(_raw(batch, i, codes.TOPIC_AT, codes.TOPIC_LENGTH))
     is_own = (topic, record[codes.QUEUE_ID]) == (files.topic, files.queue_id)
     return int(record[codes.QUEUE_OFFSET]) if is_own else None
+
+
+def _raw(batch: RecordBatch, i: int, at: int, length: int) -> bytes:
+    record = batch.columns[:, i]
+    return batch.buffer[record[at] : record[at] + record[length]].tobytes()
 
 
 def _joins(held: Finding, finding: Finding) -> bool:

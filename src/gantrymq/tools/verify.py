@@ -264,6 +264,7 @@ class Verification:
             self._fs,
             self._paths.root,
             log,
+            queues,
             lookup,
             self._config.delay_levels_ms,
             self._paths.consume_queue_ext,
