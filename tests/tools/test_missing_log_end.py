@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from loss_cases import KnownStore, Slot, assert_told, read_back
 
+from gantrymq import EmbeddedBroker
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.errors import MissingLogEndError
@@ -84,17 +85,24 @@ def old_copy(store: KnownStore) -> None:
     last.write_bytes(last.read_bytes()[: SIZE // 2].ljust(SIZE, b"\0"))
 
 
+def old_copy_of_rocketmq(store: KnownStore) -> None:
+    """RocketMQ leaves in the checkpoint of a store that it closed where the log was long before."""
+    old_copy(store)
+    (store.path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(NOON_MS, NOON_MS, 0, 0, 0, SIZE)))
+
+
 LOSSES: dict[str, Callable[[KnownStore], None]] = {
     "the last file": lose_the_last,
     "two files": lose_two,
     "and the queues": lose_queues,
     "and the checkpoint": lose_checkpoint,
     "an old copy": old_copy,
+    "an old copy of RocketMQ's": old_copy_of_rocketmq,
     "emptied": empty_the_last,
 }
 
 
-A_POWER_CUT_MAY_LEAVE = ("an old copy", "emptied")
+A_POWER_CUT_MAY_LEAVE = ("an old copy", "an old copy of RocketMQ's", "emptied")
 
 
 @pytest.mark.parametrize(
@@ -296,3 +304,11 @@ def test_ingest_says_what_the_recovery_at_its_start_cut(
     code, _, said = json_of(capsysbinary, "ingest", store.path, tmp_path / "in.jsonl", *SIZES)
     assert (code, said.count("\n")) == (0, 1)
     assert "recovery ended the log at" in said
+
+
+def test_the_embedded_broker_refuses_it(store: KnownStore) -> None:
+    lose_two(store)
+    before = tree(store.path / "consumequeue")
+    with pytest.raises(MissingLogEndError), EmbeddedBroker(store=store.path):
+        pass
+    assert tree(store.path / "consumequeue") == before

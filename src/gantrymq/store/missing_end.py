@@ -71,7 +71,8 @@ def missing_end(
     end = last.offset + size
     told = max(page.logics_physical_offset, page.confirm_phy_offset if is_closed else 0)
     may_be_full = _has_end(fs, last, config)
-    if not may_be_full and (not is_closed or 0 < told <= end):
+    # Of a store that RocketMQ has closed the checkpoint does not say how far the log reached.
+    if not may_be_full and (not is_closed or 0 < page.confirm_phy_offset <= end):
         return None
     behind = list(_units_behind(fs, paths, end, config.mapped_file_size_consume_queue))
     if not behind and told <= end:
@@ -127,7 +128,8 @@ def _has_end(fs: FileSystem, last: OffsetFile, config: MessageStoreConfig) -> bo
         file = fs.open(last.path)
         try:
             at = file.data_from(last.size_bytes - length)
-            return at < last.size_bytes and any(file.read_at(at, last.size_bytes - at))
+            raw = file.read_at(at, last.size_bytes - at) if at < last.size_bytes else b""
+            return raw.count(0) < len(raw)
         finally:
             file.close()
     except (DiskError, FileNotFoundError):
