@@ -64,7 +64,7 @@ class KnownStore:
                 body = b"%06d" % number * (10 + number % 13)
                 put = store.put(Message(topic, body, queue_id=queue_id, tags="paid", keys=[f"key-{number}"]))
                 puts[Slot(topic, queue_id, put.queue_offset)] = Put(put.phy_offset, put.size_bytes, body)
-            await_dispatch(store)
+            await_dispatch(store, 120)  # the kernels may have to be compiled first
         return cls(path, puts)
 
     @property

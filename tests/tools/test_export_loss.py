@@ -256,6 +256,8 @@ def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(sto
     )
     put = store.puts[slot]
     store.flip(put.phy_offset + QUEUE_ID_AT + 3, 1)
+    result, report = exported(store)
+    assert result == {slot: put.body for slot, put in store.puts.items()}, "the queues say it"
     shutil.rmtree(store.path / "consumequeue")
     result, report = exported(store)
     lost = {slot for slot in store.puts if result.get(slot) != store.puts[slot].body}

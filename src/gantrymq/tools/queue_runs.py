@@ -157,7 +157,7 @@ def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> Qu
         elif run.length == 1:
             alone.append(at)
         else:
-            _take_run(choice, run, twice)
+            _take_run(choice, run, twice, place_of)
     if len(placed) == len(alone) == 1 and placed[0].begin > 0:
         choice.only = placed[0]
     for at in alone:
@@ -178,11 +178,14 @@ def _slots_of_two(runs: Iterable[QueueRun]) -> list[tuple[int, int]]:
     return found
 
 
-def _take_run(choice: QueueChoice, run: QueueRun, twice: Iterable[tuple[int, int]]) -> None:
-    """A run counts for its slots, but for those in ``twice``: nothing says which of two records is the message."""
+def _take_run(choice: QueueChoice, run: QueueRun, twice: Iterable[tuple[int, int]], place_of: PlaceOf) -> None:
+    """A run counts for its slots, but for those in ``twice``: there the queue's own unit says which one is the message.
+
+    Where none does, neither of the two counts.
+    """
     begin = run.begin
     for low, high in sorted((max(low, run.begin), min(high, run.end)) for low, high in twice):
-        if low < high:
+        if low < high and not run.phy_offset <= place_of(low) < run.phy_end:
             choice.covered.cover(begin, max(low, begin))
             choice.dropped.append((run, low, high))
             begin = max(begin, high)
