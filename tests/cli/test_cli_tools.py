@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_rebuild_and_salvage(gantrymq: Run, store: Path, tmp_path: Path) -> None
     assert (saved.code, lost) == (1, {name: named[name] for name in ("path", "phyOffset", "bytes", "reason")})
     assert {"topic", "queueId", "queueOffset"} < named.keys()
     assert gantrymq("store", "verify", tmp_path / "saved").code == 0
+
+
+def test_people_read_why_salvage_left_a_file_out(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    shutil.copy(second, first)
+    saved = gantrymq("store", "salvage", store, tmp_path / "saved")
+    assert saved.code == 1
+    assert f"commitlog/{first.name}: it is a copy of another one, or its name is no place of the log" in saved.text
 
 
 def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, tmp_path: Path) -> None:

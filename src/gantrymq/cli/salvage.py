@@ -94,7 +94,9 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
 
 
 def _why_skipped(path: Path) -> str:
-    return "the disk does not list this directory" if path.is_dir() else "its name is no offset of a file"
+    from gantrymq.tools.log_places import LEFT_OUT
+
+    return "the disk does not list this directory" if path.is_dir() else LEFT_OUT
 
 
 def _name(store: Path, path: Path) -> str:

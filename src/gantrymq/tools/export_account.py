@@ -24,6 +24,7 @@ from gantrymq.tools.export_plan import ExportPlan
 from gantrymq.tools.intact_records import FoundRecords
 from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
+from gantrymq.tools.log_places import LEFT_OUT
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, RepairedRecord
 from gantrymq.tools.loss_account import missing_end
 from gantrymq.tools.queue_account import LogExtent, LostPlaces, QueueAccount
@@ -183,8 +184,9 @@ def _skipped(plan: ExportPlan) -> Iterator[LostRange]:
     """Files of the log that were not read."""
     for path in plan.skipped:
         base = parse_offset_name(path.name) or 0
-        reason = "the file was left out: it is a copy of another one, or its name is no place of the log"
-        yield LostRange(path, base, base + plan.config.mapped_file_size_commit_log, reason)
+        yield LostRange(
+            path, base, base + plan.config.mapped_file_size_commit_log, f"the file was left out: {LEFT_OUT}"
+        )
 
 
 def _compared(

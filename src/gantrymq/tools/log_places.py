@@ -20,6 +20,9 @@ from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_reader import LogFileReader
 
+LEFT_OUT = "it is a copy of another one, or its name is no place of the log"
+"""Why a file is left out."""
+
 _FIRST_LOOK_BYTES = 64 << 10
 _TELLING = 2  # records that agree: in any one a bit may be flipped
 
