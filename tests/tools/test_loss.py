@@ -443,6 +443,33 @@ def test_recover_names_what_it_cuts(damage: str, store: KnownStore, capsysbinary
         assert {(one["topic"], one["queueId"]) for one in report["shortQueues"]} == {slot[:2] for slot in lost}
 
 
+def test_recover_of_a_closed_store_puts_what_stood_behind_damaged_units_of_a_queue(
+    store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Units end at the first that is none; in front of it stands one that leads far on, as if all was in the queue."""
+    path = sorted((store.path / "consumequeue/orders/5").iterdir())[-2]
+    raw = bytearray(path.read_bytes())
+    _, last = store.at(1.0)
+    raw[100:140] = (last.phy_offset + 1).to_bytes(8, "big") + (200).to_bytes(4, "big") + bytes(8) + bytes(20)
+    path.write_bytes(raw)
+    plan, done = recovered(store, capsysbinary, "--dry-run"), recovered(store, capsysbinary)
+    assert {key for key in plan if plan[key] != done[key]} <= {"dryRun", "stepsMs", "totalMs"}
+    assert read_back(store.path) == {slot: put.body for slot, put in store.puts.items()}
+    assert (done["lost"], done["lostMessages"]) == ([], [])
+    assert [one for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE] == []
+
+
+def test_damaged_units_do_not_hide_those_in_front_of_them(store: KnownStore) -> None:
+    """A search by halves for a queue's first offset meets them, in a file in front of the last three."""
+    slots = {slot.queue_offset for slot in store.puts if slot[:2] == ("orders", 5)}
+    middle = len(slots) // 2 // 2
+    path = store.path / "consumequeue/orders/5" / f"{middle // 20 * 400:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[middle % 20 * 20 : middle % 20 * 20 + 20] = b"\x90" * 8 + (200).to_bytes(4, "big") + bytes(8)
+    path.write_bytes(raw)
+    assert {slot.queue_offset for slot in read_back(store.path) if slot[:2] == ("orders", 5)} >= slots - {middle}
+
+
 def test_recover_of_a_healthy_store_names_nothing(
     store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

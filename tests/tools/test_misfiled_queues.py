@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -197,3 +198,17 @@ def test_a_topic_directory_of_another_store_holds_no_messages(
         f"consumequeue/foreign/{number}" for number in (0, 1, 5)
     ]
     assert damage(out) == []
+
+
+@pytest.mark.parametrize("what", ["directory", "pipe"])
+def test_what_has_the_name_of_a_queue_file_and_is_none_is_damage(what: str, store: KnownStore) -> None:
+    path = min((store.path / "consumequeue/orders/0").iterdir())
+    path.unlink()
+    path.mkdir() if what == "directory" else os.mkfifo(path)
+    texts = [one.text for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    assert any(
+        "has the name of a file of the queue; move it away, then `gantrymq store rebuild`" in one for one in texts
+    )
+    path.rmdir() if what == "directory" else path.unlink()
+    assert rebuilt(store)[1].is_empty
+    assert damage(store.path) == []

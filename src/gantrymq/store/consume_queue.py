@@ -26,7 +26,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.mapped_file_queue import MappedFileQueue
-from gantrymq.store.queue_file_units import rising_units, units_behind, valid_units
+from gantrymq.store.queue_file_units import is_written_behind, rising_units, units_behind, valid_units
 from gantrymq.store.queue_units import PassedOver, Renumbered
 
 UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -62,6 +62,7 @@ class ConsumeQueue:
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
         self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
         self.passed_over: list[PassedOver] = []  # since this was opened
+        self.had_units_behind = False  # at the last recover: something was written behind the end that it found
         self._doubted_end = 0  # up to here old units may stand behind the last one
         self._ext = ext
         self._min_logic_offset = 0
@@ -106,7 +107,8 @@ class ConsumeQueue:
         if files:
             is_cut = any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
             held = (end - self.files.min_offset) // UNIT_SIZE + (units_behind(files, end) if is_cut else 0)
-            self.files.truncate_dirty(end, wipe=is_cut)
+            self.had_units_behind = is_cut or is_written_behind(files, end)
+            self.files.truncate_dirty(end, wipe=self.had_units_behind)
             self._note_last()
         if self._ext is not None:
             self._ext.recover()
@@ -155,6 +157,16 @@ class ConsumeQueue:
         """Whether the first unit of ``file`` is a pre-blank."""
         return decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes == BLANK_UNIT_SIZE
 
+    def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Drop the last units that lead to no record of the queue: what damaged those behind them reached in here."""
+        end = self.max_offset
+        while end > self.files.min_offset // UNIT_SIZE and not is_true(self, end - 1):
+            end -= 1
+        if end < self.max_offset:
+            self.files.truncate_dirty(end * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+
     def truncate(self, phy_offset: int) -> None:
         """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
         self.files.drop_ahead()
@@ -193,7 +205,11 @@ class ConsumeQueue:
         first = self.files.first
         if first is None:
             return
-        self._min_logic_offset = max(self.find_first(min_phy_offset) * UNIT_SIZE, first.file_from_offset)
+        oldest = self.real_entry(first.file_from_offset // UNIT_SIZE)
+        # A search by halves would be led behind units that are damaged.
+        is_whole = oldest is not None and oldest.size_bytes != BLANK_UNIT_SIZE and oldest.phy_offset >= min_phy_offset
+        found = 0 if is_whole else self.find_first(min_phy_offset) * UNIT_SIZE
+        self._min_logic_offset = max(found, first.file_from_offset)
         oldest = self.entry(self.min_offset)
         if self._ext is not None and oldest is not None:
             self._ext.truncate_by_min_address(oldest.tags_code)

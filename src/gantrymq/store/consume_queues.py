@@ -95,12 +95,19 @@ class ConsumeQueues:
         return newest.last_phy_offset if newest else -1
 
     def begin_of_lost_units(self) -> int | None:
-        """Where the records begin whose units may be lost; None where no file of a queue has lost its content.
+        """Where the records begin whose units may be lost; None where no queue has lost any that it had.
 
         Known after :meth:`recover`. For a store that was closed: after a kill the last file is often empty.
         """
-        lost = [max(queue.last_phy_offset, 0) for queue in self._all() if queue.files.had_empty_file]
+        queues = (queue for queue in self._all() if queue.files.had_empty_file or queue.had_units_behind)
+        lost = [max(queue.last_phy_offset, 0) for queue in queues if not is_light(queue.topic)]
         return min(lost, default=None)
+
+    def drop_false_ends(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Of queues that were written behind the end that was found, drop the last units that are not true either."""
+        for queue in self:
+            if queue.had_units_behind and not is_light(queue.topic):
+                queue.drop_false_end(is_true)
 
     def recover(self, log_limit: int) -> dict[tuple[str, int], int]:
         """Find the end of every queue; ``log_limit`` is where the files of the log end.

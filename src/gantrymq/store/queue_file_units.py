@@ -50,6 +50,15 @@ def units_behind(files: Sequence[MappedFile], end: int) -> int:
     return count
 
 
+def is_written_behind(files: Sequence[MappedFile], end: int) -> bool:
+    """Whether anything but zeros follows ``end``, an offset in the address space of ``files``."""
+    for file in files:
+        begin = max(end - file.file_from_offset, 0)
+        if begin < file.size and file.data_end(begin) > begin:
+            return True
+    return False
+
+
 def _chunks(file: MappedFile) -> Iterator[Bytes]:
     """The file's units, some thousands at a time."""
     for position in range(0, file.size, _RECOVER_CHUNK):

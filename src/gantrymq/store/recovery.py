@@ -206,7 +206,9 @@ class Recovery:
             start = max(start, self._last_in_queue())
         report.start_offset = start
         report.queues_max_phy_offset = rule.queues_max_phy_offset
-        if not self.last_exit_ok:
+        if self.last_exit_ok:
+            self.queues.drop_false_ends(self._is_true)
+        else:
             self._vouch_no_further_than(rule, chosen)
             self.queues.drop_from(start, self._is_true)
         self._begin_index(report, start)

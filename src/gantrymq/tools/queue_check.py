@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.names import offset_name
+from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.api import FileSystem
+from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.consume_queue import REBUILD
 from gantrymq.store.consume_queues import is_topic_storable
@@ -240,11 +240,7 @@ class QueueCheck:
             files = queue.files
             place = {"topic": files.topic, "queue_id": files.queue_id}
             for entry in files.others:
-                text = "belongs to no RocketMQ store and stays; "
-                text += (
-                    "a broker starts with it" if entry.is_directory else "RocketMQ 5.5.0 does not start, gantrymq does"
-                )
-                yield self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=Level.NOTE, **place)
+                yield self._foreign(files, entry)
             for base, size in sorted(files.sizes.items()):
                 if size != self._file_size:
                     text = f"is {size} bytes long, the others {self._file_size}; {REBUILD}"
@@ -255,6 +251,18 @@ class QueueCheck:
                 slots = {"queue_offset": begin, "count": end - begin}
                 yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
             yield from self._stale(files, min_offset)
+
+    def _foreign(self, files: QueueFiles, entry: Entry) -> Finding:
+        place = {"topic": files.topic, "queue_id": files.queue_id}
+        level, base = Level.NOTE, parse_offset_name(entry.name)
+        if base is not None and base % self._file_size == 0 and base <= max(files.sizes, default=0) + self._file_size:
+            text = f"has the name of a file of the queue; move it away, then {REBUILD}"
+            level = Level.DAMAGE
+        elif entry.is_directory:
+            text = "belongs to no RocketMQ store and stays; a broker starts with it"
+        else:
+            text = "belongs to no RocketMQ store and stays; RocketMQ 5.5.0 does not start, gantrymq does"
+        return self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **place)
 
     def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
         """Files of which retention should have removed all units: the queue's first offset is too low."""
