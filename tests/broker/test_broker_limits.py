@@ -24,7 +24,8 @@ from gantrymq.errors import RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection
 from gantrymq.remoting.headers.consumer import HeartbeatRequestHeader
 from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader
@@ -84,6 +85,29 @@ async def test_a_body_is_bounded_before_it_is_decoded(broker: BrokerCase, code: 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert str(answer.remark).startswith(f"the body of {code.name} has 307200 bytes, more than ")
     assert str(answer.remark).endswith("(maxRequestBodyBytes)")
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_is_too_long_is_refused_before_it_has_come(broker: BrokerCase) -> None:
+    await broker.send()
+    header = GetMaxOffsetRequestHeader(topic="T", queue_id=0)
+    frame = encode_command(RemotingCommand.request(header, bytes(15 << 20)))
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+    connection, answers = Connection(), list[RemotingCommand]()
+    writer.write(frame[: 300 << 10])
+    while not answers:
+        answers += connection.receive(await reader.read(1 << 16))
+    assert answers[0].code == ResponseCode.INVALID_PARAMETER
+    assert (
+        str(answers[0].remark)
+        == f"the body of GET_MAX_OFFSET has {15 << 20} bytes, more than {1 << 20} (maxRequestBodyBytes)"
+    )
+    writer.write(frame[300 << 10 :] + encode_command(RemotingCommand.request(header)))
+    while len(answers) < 2:
+        answers += connection.receive(await reader.read(1 << 16))
+        assert sum(one.buffered_bytes for one in broker.server._server.channels) < 1 << 20
+    assert answers[1].code == ResponseCode.SUCCESS
+    writer.close()
 
 
 @pytest.mark.asyncio

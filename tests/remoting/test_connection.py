@@ -220,3 +220,33 @@ def test_an_opaque_in_use_is_passed_over() -> None:
     assert pending.add("first", 1) == 5
     pending._next = 5
     assert pending.add("second", 1) == 6
+
+
+def test_a_body_that_is_too_long_is_not_kept_however_it_is_cut(rng: random.Random) -> None:
+    """The request comes as soon as its header is there, and what follows the body is read as ever."""
+    limits = {1: 100_000, 2: 1 << 20}
+    long = encode_command(RemotingCommand(1, opaque=1, body=bytes(300_000)))
+    response = encode_command(RemotingCommand(1, opaque=2, flag=1, body=bytes(300_000)))
+    allowed = encode_command(RemotingCommand(2, opaque=3, body=bytes(300_000)))
+    small = encode_command(RemotingCommand(2, opaque=4, body=b"x"))
+    stream = b"".join((small, long, small, response, long, allowed, small))
+    wanted = [(4, 1, 0), (1, 0, 300_000), (4, 1, 0), (2, 300_000, 0), (1, 0, 300_000), (3, 300_000, 0), (4, 1, 0)]
+    for _ in range(30):
+        connection, received = Connection(max_body_bytes=limits.__getitem__), list[RemotingCommand]()
+        position = 0
+        while position < len(stream):
+            step = rng.choice([1, 7, 100, 5_000, 70_000])
+            most = rng.choice([0, 1, 2, 1000])
+            received += connection.receive(stream[position : position + step], most)
+            position += step
+            while connection.has_more:
+                received += connection.receive(b"", max(most, 1))
+        assert [(one.opaque, len(one.body), one.refused_bytes) for one in received] == wanted
+        assert connection.buffered_bytes == 0
+    connection = Connection(max_body_bytes=limits.__getitem__)
+    [refused] = connection.receive(long[:5_000])
+    assert (refused.refused_bytes, connection.buffered_bytes) == (300_000, 0)
+    assert connection.receive(long[5_000:200_000]) == []
+    assert (connection.buffered_bytes, connection.has_more) == (0, False)
+    [after] = connection.receive(long[200_000:] + small)
+    assert after.opaque == 4

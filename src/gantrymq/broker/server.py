@@ -237,7 +237,7 @@ class BrokerServer:
             idle_seconds=broker.idle_seconds,
             limits=ServerLimits(
                 broker.max_connections, broker.max_request_header_bytes, broker.max_partial_request_bytes,
-                broker.max_unread_response_bytes,
+                broker.max_unread_response_bytes, max_body_bytes=self.dispatcher.max_body_bytes,
             ),
         )  # fmt: skip
 

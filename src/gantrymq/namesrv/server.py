@@ -87,7 +87,7 @@ class NamesrvServer:
             idle_seconds=given.server_channel_max_idle_time_seconds,
             limits=ServerLimits(
                 given.max_connections, given.max_request_header_bytes, given.max_partial_request_bytes,
-                given.max_unread_response_bytes,
+                given.max_unread_response_bytes, max_body_bytes=self._dispatcher.max_body_bytes,
             ),
         )  # fmt: skip
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(

@@ -36,13 +36,13 @@ class RemotingCommand:
     """One command.
 
     ``opaque`` ties a response to its request. ``header`` is the typed header of a command to be sent; its fields win
-    over ``ext_fields`` of the same name. ``serialize_type`` says how the header is written, or was. Thread rule: one
-    thread at a time.
+    over ``ext_fields`` of the same name. ``serialize_type`` says how the header is written, or was. ``refused_bytes``
+    is how long the body was of a request that came without it, for it was too long. Thread rule: one thread at a time.
     """
 
     __slots__ = (
-        "_ext_fields", "_raw", "body", "code", "flag", "header", "language", "opaque", "remark", "serialize_type",
-        "version",
+        "_ext_fields", "_raw", "body", "code", "flag", "header", "language", "opaque", "refused_bytes", "remark",
+        "serialize_type", "version",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class RemotingCommand:
         self.serialize_type = serialize_type
         self._ext_fields = ext_fields
         self._raw: Raw | bytes = b""
+        self.refused_bytes = 0
 
     @classmethod
     def request(
@@ -179,7 +180,7 @@ def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingC
     """The command of a frame's parts; raises RemotingCommandError."""
     command = RemotingCommand.__new__(RemotingCommand)
     command.body, command.serialize_type = body, serialize_type
-    command.header = command._ext_fields = None
+    command.header, command._ext_fields, command.refused_bytes = None, None, 0
     if serialize_type == _JSON:
         parsed = decode_json_header(header)
         command.code, command.version, command.opaque = parsed.code, parsed.version, parsed.opaque

@@ -7,6 +7,7 @@ Source: NettyDecoder, NettyRemotingAbstract (responseTable, scanResponseTable).
 """
 
 import heapq
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from gantrymq.errors import RemotingCommandError
@@ -22,6 +23,7 @@ _MAX_OPAQUE = 0x7FFFFFFF
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
 _SMALL_CHUNK_BYTES = 16 * 1024  # each costs its object, with asyncio whole pages, and next to no time to copy
+_LARGE_BYTES = 64 * 1024  # of a larger frame the header is looked at before its body is there
 _SHORTEST = 4  # what the length field counts at least: the word that holds the header's length
 
 
@@ -44,6 +46,9 @@ class Connection:
     apart and joined once, so that it costs one copy; small ones are gathered as they come, so that it takes about what
     ``buffered_bytes`` says, however a stranger cuts it. A length is checked as soon as its eight bytes are there.
 
+    ``max_body_bytes(code)`` is how long the body of a request may be. A longer one, of a frame that comes in several
+    chunks, is not kept: the request is given without it as soon as its header is there, with ``refused_bytes``.
+
     ``error`` is set by what can be no frame. The stream has lost its frames then: close it. The error has no traceback:
     one would hold the frame's bytes and this object in a cycle, until a full garbage collection.
     """
@@ -53,7 +58,10 @@ class Connection:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         find_run: FindRun | None = None,
         max_header_bytes: int = MAX_FRAME_BYTES,
+        max_body_bytes: Callable[[int], int] | None = None,
     ) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._skip_bytes = 0  # that are to come of a body that is not kept
         self._max_frame_bytes, self._max_header_bytes, self._find_run = max_frame_bytes, max_header_bytes, find_run
         self._last_code = -1
         self._chunks: list[bytes | bytearray] = []
@@ -93,7 +101,11 @@ class Connection:
     def _receive(self, data: bytes, most: int, commands: list[RemotingCommand]) -> str | None:
         """Decode into ``commands``; why the stream goes no further, or None."""
         position = 0
-        if self._left:
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(data))
+            self._skip_bytes -= skipped
+            data = data[skipped:]
+        elif self._left:
             data, position = (self._left + data if data else self._left), self._left_at
             self._left = b""
         elif self._chunks:
@@ -123,7 +135,22 @@ class Connection:
             end = position + 4 + length
             if end > size:
                 need = 4 + length
-                break
+                if self._max_body_bytes is None or length <= _LARGE_BYTES:
+                    break
+                body_at = position + FRAME_HEAD.size + header_length
+                if body_at > size:
+                    need = body_at - position  # to look at its header first
+                    break
+                if len(commands) >= most:
+                    self._left, self._left_at, self._have = data, position, 0
+                    return
+                refused = self._refused(word >> 24, data[position + FRAME_HEAD.size : body_at], end - body_at)
+                if refused is None:
+                    break
+                commands.append(refused)
+                self._last_code = refused.code
+                self._skip_bytes, self._have, self._need = end - size, 0, FRAME_HEAD.size
+                return
             if len(commands) >= most:
                 self._left, self._left_at, self._have = data, position, 0
                 return
@@ -138,6 +165,14 @@ class Connection:
             self._last_code = command.code
             position = end
         self._keep(data[position:] if position else data, need)
+
+    def _refused(self, serialize_type: int, header: bytes, body_bytes: int) -> RemotingCommand | None:
+        """The request without its body, where that is too long; None where all of it is wanted."""
+        command = decode_command(serialize_type, header, b"")
+        if command.is_response or self._max_body_bytes is None or body_bytes <= self._max_body_bytes(command.code):
+            return None
+        command.refused_bytes = body_bytes
+        return command
 
     def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
         """A run that begins with the frame at ``data[position:end]``, where there is hope for one."""

@@ -93,7 +93,10 @@ class Channel(asyncio.Protocol):
         if self._shared is None:
             self._connection = Connection(find_run=find_run)
         else:
-            self._connection = Connection(find_run=find_run, max_header_bytes=self._shared.limits.max_header_bytes)
+            limits = self._shared.limits
+            self._connection = Connection(
+                find_run=find_run, max_header_bytes=limits.max_header_bytes, max_body_bytes=limits.max_body_bytes
+            )
         self._is_greedy = self._is_queued = self._is_paused = self._has_noted = False
         self._answers_under_way = self._under_way_bytes = 0
         self._pending: PendingRequests[_Waiter] = PendingRequests()

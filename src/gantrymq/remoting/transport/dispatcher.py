@@ -41,14 +41,18 @@ class BodyLimits:
     by_code: Mapping[int, int]
     key: str = "maxRequestBodyBytes"
 
+    def most(self, code: int) -> int:
+        """How many bytes the body of such a request may have."""
+        return self.by_code.get(code, self.others)
+
     def wrong(self, request: RemotingCommand) -> str | None:
         """Why a request is refused before anything is made of its body; None where it is not."""
-        most = self.by_code.get(request.code, self.others)
-        if len(request.body) <= most:
+        most, size_bytes = self.most(request.code), request.refused_bytes or len(request.body)
+        if size_bytes <= most:
             return None
         name = RequestCode._value2member_map_.get(request.code)
         said = name.name if isinstance(name, RequestCode) else request.code
-        return f"the body of {said} has {len(request.body)} bytes, more than {most} ({self.key})"
+        return f"the body of {said} has {size_bytes} bytes, more than {most} ({self.key})"
 
 
 class RequestDispatcher:
@@ -75,6 +79,11 @@ class RequestDispatcher:
     def register(self, processor: Processor, *codes: int) -> None:
         """Let ``processor`` answer these codes."""
         self._processors.update((int(code), processor) for code in codes)
+
+    @property
+    def max_body_bytes(self) -> Callable[[int], int] | None:
+        """How many bytes the body of a request with a code may have; None where there is no limit."""
+        return self._body_limits.most if self._body_limits is not None else None
 
     def connected(self, channel: Channel) -> None:
         """Nothing to do."""
@@ -128,7 +137,7 @@ class RequestDispatcher:
             self.requests(channel, split_run(run))
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        if request.body and self._body_limits is not None:
+        if (request.body or request.refused_bytes) and self._body_limits is not None:
             wrong = self._body_limits.wrong(request)
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +23,7 @@ class ServerLimits:
     ``max_header_bytes``: a message has at most 32,767 bytes of properties, which JSON makes six times as long where all
     are control characters. ``max_partial_bytes``: requests that are incomplete or queued. ``max_unread_bytes``: answers
     that clients have not read. ``max_handshakes``: unfinished TLS handshakes, each for at most ``handshake_seconds``.
+    ``max_body_bytes``, by request code: a longer body is not kept.
     """
 
     max_connections: int = 100_000
@@ -30,6 +32,7 @@ class ServerLimits:
     max_unread_bytes: int = 64 * 1024 * 1024
     max_handshakes: int = 500
     handshake_seconds: float = 10
+    max_body_bytes: Callable[[int], int] | None = None
 
 
 class Holder(Protocol):
