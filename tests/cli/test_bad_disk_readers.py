@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,19 @@ def test_a_stale_file_handle_is_named_as_a_bad_sector_is(
     assert (outcome.code, outcome.out) == (3, b"")
     assert f"{path}: cannot be read at byte" in outcome.err
     assert "Stale file handle" in outcome.err
+
+
+def test_dump_finds_a_bad_page_of_a_queue_file_that_opening_does_not_read(
+    gantrymq: Run, spoil: Break, tmp_path: Path
+) -> None:
+    """Opening reads the last three files of a queue."""
+    path = tmp_path / "store"
+    with MessageStore.open(path, replace(CONFIG, mapped_file_size_consume_queue=400), housekeeping=False) as store:
+        for n in range(120):
+            store.put(Message("orders", b"%0150d" % n))
+    spoil(nth(path, "consumequeue", 1), 0, 400)
+    outcome = gantrymq("store", "dump", path, "--json")
+    assert_names(outcome, nth(path, "consumequeue", 1), 0)
+    assert len(shown(outcome)) == 120
+    outcome = gantrymq("store", "dump", path, "--tail", "5", "--json")
+    assert len(shown(outcome)) == 5

@@ -66,8 +66,9 @@ def dump(
     from gantrymq.cli.opened import open_reader
 
     reading = read_options(config, set_)
-    with closing(open_reader(store, reading)) as reader:
-        entries = _Entries(reader, _Wanted(topic, queue, from_ or 0, tail, begin, end, tag, most))
+    wanted = _Wanted(topic, queue, from_ or 0, tail, begin, end, tag, most)
+    with closing(open_reader(store, reading, reads_queue=wanted.reads_all_of)) as reader:
+        entries = _Entries(reader, wanted)
         if topic is not None and not entries.queues:
             warn(f"there is no topic {topic}" if queue is None else f"topic {topic} has no queue {queue}")
         print_all = _print_json if json else _print_text
@@ -91,6 +92,15 @@ class _Wanted(NamedTuple):
     def looks_at_records(self) -> bool:
         """Whether which messages are wanted depends on what is in them."""
         return (self.begin_ms, self.end_ms, self.tag) != (None, None, None)
+
+    def takes_queue(self, queue: ConsumeQueue) -> bool:
+        """Whether messages of a queue are wanted."""
+        return self.topic in (None, queue.topic) and self.queue_id in (None, queue.queue_id)
+
+    def reads_all_of(self, queue: ConsumeQueue) -> bool:
+        """Whether all entries of a queue are looked at."""
+        is_part = self.most is not None or self.begin > 0 or (self.tail is not None and not self.looks_at_records)
+        return self.takes_queue(queue) and not is_part
 
     def takes(self, record: Record | None) -> bool:
         """Whether a message is wanted; one that cannot be read may be."""
@@ -121,11 +131,7 @@ class _Entries:
     def __init__(self, reader: StoreReader, wanted: _Wanted) -> None:
         from gantrymq.cli.record_rows import RecordRows
 
-        self.queues = [
-            queue
-            for queue in reader.consume_queues
-            if wanted.topic in (None, queue.topic) and wanted.queue_id in (None, queue.queue_id)
-        ]
+        self.queues = [queue for queue in reader.consume_queues if wanted.takes_queue(queue)]
         self.unreadable = self.wrong_crc = 0
         self._rows = RecordRows(reader.log)
         self._wanted = wanted

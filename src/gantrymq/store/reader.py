@@ -10,7 +10,7 @@ What is shown is what a recovery would leave: the recovery itself runs over a pr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -71,10 +71,12 @@ class StoreReader(ReadingStore):
         *,
         trusts_writer: bool,
         skips_lost: bool,
+        reads_queue: Callable[[ConsumeQueue], bool] | None,
     ) -> None:
         self._paths = paths = StorePaths.of(path, config)
         require_store(OverlayFileSystem(), paths)
         self._lost = LostPages((paths.root, *paths.commit_logs)) if skips_lost else None
+        self._reads_queue = reads_queue
         try:
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         except FileNotFoundError:  # a writer's retention removed it just when it had been listed
@@ -152,8 +154,8 @@ class StoreReader(ReadingStore):
             lost=self._lost_records(),
         )
         self.recovery: RecoveryReport = recovery.run()
-        if self._lost is not None and not (trusts_writer or lost_files):
-            read_queues(parts.queues)
+        if self._lost is not None and self._reads_queue is not None and not lost_files:
+            read_queues(filter(self._reads_queue, parts.queues))
 
     def _lost_records(self) -> LostRecords | None:
         return LostRecords(self._parts.log, self._lost) if self._lost is not None else None
@@ -190,6 +192,7 @@ class StoreReader(ReadingStore):
         progress: Progress | None = None,
         trusts_writer: bool = False,
         skips_lost: bool = False,
+        reads_queue: Callable[[ConsumeQueue], bool] | None = None,
     ) -> StoreReader:
         """Open the store at ``path`` for reading; the arguments are those of ``MessageStore.open``.
 
@@ -199,6 +202,8 @@ class StoreReader(ReadingStore):
 
         With ``skips_lost`` what the disk does not give back (pages, files, directories) is passed over where it can be,
         and is among the :attr:`problems`; no message is shown of which a byte is lost. A writer refuses such a store.
+        The entries of a queue that opening finds not whole are put again from the log; opening reads the last three
+        files of each queue, and all those of which ``reads_queue`` says so.
 
         Raises NotAStoreError, WrongFileSizeError, StorePermissionError; DiskError without ``skips_lost``.
         """
@@ -210,6 +215,7 @@ class StoreReader(ReadingStore):
             progress,
             trusts_writer=trusts_writer,
             skips_lost=skips_lost,
+            reads_queue=reads_queue,
         )
 
     @property
