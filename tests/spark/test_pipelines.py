@@ -73,6 +73,29 @@ def assert_rebuilt_alike(spark: SparkSession, local: Path, other: Path, **option
     return report
 
 
+def test_both_engines_take_swapped_queues_for_those_that_their_records_name(
+    spark: SparkSession, tmp_path: Path, rng: random.Random
+) -> None:
+    store = filled(tmp_path / "store", rng)
+    largest = sorted((store / "consumequeue").glob("*/*"), key=lambda queue: (-len(list(queue.iterdir())), str(queue)))
+    first, second = largest[:2]
+    aside = first.with_name("aside")
+    for source, target in ((first, aside), (second, first), (aside, second)):
+        source.rename(target)
+    options = {"config": SMALL, "given": GEOMETRY_KEYS}
+    out = {"kind": ExportFormat.JSONL, **options}
+    expected, report = export_store(store, tmp_path / "l", **out), export_on_spark(spark, store, tmp_path / "s", **out)
+    assert report.account == expected.account
+    assert (len(report.account.misfiled), report.account.messages) == (2, [])
+    local, other = copies(store, tmp_path)
+    expected_of, report_of = rebuild_store(local, **options), rebuild_on_spark(spark, other, **options)
+    assert files(other) == files(local)
+    told = [
+        [(one.path.name, one.owner, one.files) for one in each.account.misfiled] for each in (expected_of, report_of)
+    ]
+    assert (told[0], report_of.account.messages) == (told[1], [])
+
+
 # Neither engine rebuilds where a file of the log is missing; a broker does not start with it either.
 @pytest.mark.parametrize("damage", ["no_queues", "broken", "no_end", "wrong_records"])
 def test_rebuild_makes_the_bytes_of_the_local_engine(
