@@ -16,7 +16,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.spark import log_order
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.store_view import QueueView
+from gantrymq.spark.queue_view import QueueView
 from store_cases import NOON_MS, await_dispatch, fill, numbered, open_store
 
 

@@ -17,7 +17,8 @@ from enum import Enum
 from zlib import crc32
 
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark.store_view import QueueView, StoreView
+from gantrymq.spark.queue_view import QueueView
+from gantrymq.spark.store_view import StoreView
 
 _CRC_BITS = 20  # with the milliseconds of a time it still is a long of Java
 _CRC_MASK = (1 << _CRC_BITS) - 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.spark.store_view import QueueView
+from gantrymq.spark.queue_view import QueueView
 
 _READ_UNITS = 1 << 16
 _SORTED_UNITS = 1 << 22

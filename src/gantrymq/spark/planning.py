@@ -16,10 +16,11 @@ from gantrymq.spark.data_loss import report
 from gantrymq.spark.key_spans import Span, key_spans
 from gantrymq.spark.log_order import QueueRange, cut_places
 from gantrymq.spark.log_run import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds
+from gantrymq.spark.queue_view import QueueView
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import Selection
 from gantrymq.spark.shares import usable_cores
-from gantrymq.spark.store_view import QueueView, StoreView
+from gantrymq.spark.store_view import StoreView
 
 # A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
 LARGEST_RUN_BYTES = 512 << 20

@@ -17,10 +17,11 @@ from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.places import find_stores
 from gantrymq.spark.planning import plan_runs
+from gantrymq.spark.queue_view import QueueView
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 from gantrymq.spark.shares import shares
-from gantrymq.spark.store_view import QueueView, StoreView
+from gantrymq.spark.store_view import StoreView
 
 _LOGGER = logging.getLogger(__name__)
 
