@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pipeline_cases import index_damaged
-from pyarrow import fs
+from pyarrow import ArrowException, fs
 from spark_cases import damage_unit, expected_rows, in_log_order, partitions_of, rows_of
 from stream_cases import Stream, bodies, offsets
 
@@ -182,7 +182,7 @@ def test_a_store_that_was_not_closed(path: Path) -> None:
 class Failing:
     """The file system of ``elsewhere``, which gives no answer about one path."""
 
-    def __init__(self, path: Path, error: OSError) -> None:
+    def __init__(self, path: Path, error: Exception) -> None:
         self._inner, self._path, self._error = fs.LocalFileSystem(), str(path), error
 
     def get_file_info(self, selector: fs.FileSelector) -> Any:
@@ -201,10 +201,10 @@ class Failing:
 
 
 @pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, OSError], None]:
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Exception], None]:
     """Lets the file system fail at a path."""
 
-    def fail(path: Path, error: OSError) -> None:
+    def fail(path: Path, error: Exception) -> None:
         monkeypatch.setattr(
             places, "_opened", lambda uri, text="/": (Failing(path, error), (uri or "").removeprefix(SCHEME) or text)
         )
@@ -217,7 +217,7 @@ PARTS = ("", "commitlog", "consumequeue", "consumequeue/orders", "consumequeue/o
 
 @pytest.mark.parametrize("part", [*PARTS, "broker.conf", "../broker.conf"])
 def test_a_file_system_that_fails_is_not_an_empty_one(
-    path: Path, part: str, fail: Callable[[Path, OSError], None]
+    path: Path, part: str, fail: Callable[[Path, Exception], None]
 ) -> None:
     fail((path / part).resolve(), OSError("AWS Error SLOW_DOWN during ListObjectsV2"))
     with pytest.raises(StoreError, match=r"cannot be (listed|read): AWS Error SLOW_DOWN"):
@@ -228,7 +228,7 @@ DENIED = (PermissionError(13, "Permission denied"), OSError("AWS Error ACCESS_DE
 
 
 @pytest.mark.parametrize("error", DENIED, ids=str)
-def test_what_one_may_not_read(path: Path, fail: Callable[[Path, OSError], None], error: OSError) -> None:
+def test_what_one_may_not_read(path: Path, fail: Callable[[Path, Exception], None], error: OSError) -> None:
     """The directory above a store is nobody's promise, nor what else a glob matches; the store's own parts are."""
     expected = rows_of(path)
     fail(path.parent / "broker.conf", error)
@@ -258,3 +258,31 @@ def test_a_file_system_that_nobody_knows() -> None:
 
 def test_file_uris(path: Path) -> None:
     assert rows_of(f"file://{path}", subscribe="orders") == rows_of(path, subscribe="orders")
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "S3N", "s3"])
+def test_what_hadoop_calls_s3a_is_read_as_s3(path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """With the options of the URI; batches, streams and globs."""
+    asked: set[str] = set()
+
+    class FileSystems:
+        @staticmethod
+        def from_uri(uri: str) -> tuple[Any, str]:
+            asked.add(uri)
+            return fs.LocalFileSystem(), uri.removeprefix("s3:/").partition("?")[0]
+
+    monkeypatch.setattr(fs, "FileSystem", FileSystems)
+    uri = f"{scheme}:/{path}?region=eu-west-1"
+    expected = rows_of(path, "topic", "body")
+    assert rows_of(uri, "topic", "body") == expected
+    with Stream(uri, "topic", "body", startingOffsets="earliest") as stream:
+        assert stream.batch() == expected
+    assert asked == {f"s3:/{path}?region=eu-west-1"}
+
+
+def test_an_error_of_pyarrow_that_is_no_OSError_is_one_line(
+    path: Path, fail: Callable[[Path, Exception], None]
+) -> None:
+    fail(path, ArrowException("Check for support failed:\n  no token"))
+    with pytest.raises(StoreError, match=r"broker-a: cannot be listed: Check for support failed: no token$"):
+        rows_of(f"{SCHEME}{path}")

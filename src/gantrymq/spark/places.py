@@ -217,7 +217,7 @@ def entries_of(place: Place) -> list[Any] | None:
 
     Raises StoreError where the file system does not tell.
     """
-    from pyarrow import fs
+    from pyarrow import ArrowException, fs
 
     if place.is_log:
         each = [entries_of(Place(path)) for path in place.logs]
@@ -227,8 +227,8 @@ def entries_of(place: Place) -> list[Any] | None:
         entries = file_system(place.uri).get_file_info(fs.FileSelector(place.path))
     except _NOT_THERE:
         return None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # a list of paths, say: nothing has such a name
+    except (OSError, ArrowException) as error:
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # a list of paths, say: nothing has such a name
             return None
         raise _failed(place, "cannot be listed", error) from error
     return sorted(entries, key=lambda entry: str(entry.base_name))
@@ -262,9 +262,11 @@ def _readable_names(place: Place) -> list[str] | None:
         return None
 
 
-def _failed(place: Place, what: str, error: OSError) -> StoreError:
+def _failed(place: Place, what: str, error: Exception) -> StoreError:
+    """The error in one line; not all that a file system of pyarrow raises is an OSError."""
     denied = isinstance(error, PermissionError) or _DENIED_BY_S3 in str(error)
-    return (StorePermissionError if denied else StoreError)(str(place), f"{what}: {error.strerror or error}")
+    said = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return (StorePermissionError if denied else StoreError)(str(place), f"{what}: {said}")
 
 
 def _is_store(names: list[str]) -> bool:
@@ -324,10 +326,12 @@ def _broker_name(place: Place) -> str:
 
 def content_of(place: Place) -> bytes:
     """All of a small file; nothing where there is none. Raises StoreError where the file system does not tell."""
+    from pyarrow import ArrowException
+
     try:
         with file_system(place.uri).open_input_stream(place.path) as file:
             return bytes(file.read())
     except _NOT_THERE:
         return b""
-    except OSError as error:
+    except (OSError, ArrowException) as error:
         raise _failed(place, "cannot be read", error) from error
