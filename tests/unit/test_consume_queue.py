@@ -286,6 +286,20 @@ def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> Non
     assert reopened(fs).max_offset == 12
 
 
+@pytest.mark.parametrize("real", [0, 1, 5])
+def test_a_file_that_begins_with_filled_slots_keeps_its_units(real: int) -> None:
+    """A rebuild fills the slots of lost messages. Of a file with nothing else nobody knows how old it is."""
+    fs = MemoryFileSystem()
+    filled(fs, 23 + real)
+    for number in range(18, 23):
+        write_unit(fs, number, PRE_BLANK)
+    queue = new_queue(fs)
+    queue.load()
+    queue.recover(LOG_LIMIT)
+    queue.drop_from(40 * RECORD, lambda queue, offset: True)
+    assert queue.max_offset == (23 + real if real else 20)
+
+
 def ends_at(disk: FileSystem, operation: int) -> FaultyFileSystem:
     """The disk of a process that does nothing more from that operation on."""
     return FaultyFileSystem(disk, operation, broken_disk, keeps_failing=True)

@@ -133,7 +133,7 @@ class ConsumeQueue:
         end = self.files.min_offset
         for file in reversed(files):
             kept = rising_units(file, phy_offset)
-            if kept and (file is files[0] or not self._is_blank(file)):
+            if kept and (file is files[0] or not self._is_blank(file, kept)):
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
@@ -153,9 +153,15 @@ class ConsumeQueue:
         self._truncate_ext()
 
     @staticmethod
-    def _is_blank(file: MappedFile) -> bool:
-        """Whether the first unit of ``file`` is a pre-blank."""
-        return decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes == BLANK_UNIT_SIZE
+    def _is_blank(file: MappedFile, count: int) -> bool:
+        """Whether the first ``count`` units of ``file`` are all pre-blanks, which say nothing of their age.
+
+        A real one behind them does: a rebuild of a damaged log fills slots wherever it lost messages.
+        """
+        if decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes != BLANK_UNIT_SIZE:
+            return False
+        units = np.frombuffer(file.file.read_at(0, count * UNIT_SIZE), UNIT_DTYPE)
+        return bool((units["size"] == BLANK_UNIT_SIZE).all())
 
     def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the last units that lead to no record of the queue: what damaged those behind them reached in here."""
