@@ -16,7 +16,7 @@ from stream_cases import Stream
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import GantrymqError
 from gantrymq.format.record import QUEUE_OFFSET_AT
-from gantrymq.spark import RocketMQDataSource, places
+from gantrymq.spark import RocketMQDataSource, places, queue_audit
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, numbered
 from tools.loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, KnownStore, Slot
 
@@ -215,7 +215,8 @@ def test_a_queue_that_is_lost_is_named(
 def test_a_stream_of_a_queue_that_seems_to_end_early_says_so(
     store: KnownStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    damage_unit(store.path, "orders", 30, None)
+    for offset in range(30, sum(slot[:2] == ("orders", 0) for slot in store.puts)):
+        damage_unit(store.path, "orders", offset, None)
     lost = assert_told(store, stream(store.path), caplog.text)
     assert lost
     assert "`gantrymq store rebuild` restores the queue" in caplog.text
@@ -263,3 +264,13 @@ def test_random_damage_is_told(store: KnownStore, seed: int, number: int, caplog
             damage_unit(store.path, "orders", rng.randrange(30), rng.choice((None, rng.randrange(6 * LOG_FILE))))
     read = rng.choice(list(READS.values()))
     assert_told(store, read(store.path, failOnDataLoss=False), caplog.text)
+
+
+def test_a_batch_of_a_stream_that_is_whole_looks_at_no_queue(
+    store: KnownStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look for each queue and batch would cost more than reading a small batch."""
+    looked: list[object] = []
+    monkeypatch.setattr(queue_audit, "QueueUnits", looked.append)
+    assert len(stream(store.path, maxOffsetsPerTrigger=40)) == len(store.puts)
+    assert looked == []

@@ -79,7 +79,10 @@ class QueueAudit:
     def _queue(self, topic: str | None, queue_id: int) -> _Queue:
         key = topic, queue_id
         if key not in self._queues:
-            self._queues[key] = _Queue(self._run, self._plan, topic or "", queue_id)
+            queue = self._queues[key] = _Queue(self._run, self._plan, topic or "", queue_id)
+            bounds = (self._run.bounds or {}).get((topic or "", queue_id))
+            if bounds is not None and bounds.high != ENDLESS and self._plan.is_first:
+                queue.next_offset = bounds.low  # so that a batch of a stream need not look at any unit
         return self._queues[key]
 
 
@@ -132,7 +135,7 @@ class _Queue:
             first, last = (segments[0].low, segments[-1].high) if segments else (bounds.high, bounds.high)
             gaps += [(bounds.low, first), (last, bounds.high)]
         parts = [self._of_gap(low, high, is_all=is_all) for low, high in gaps if low < high]
-        if not self._is_remote and self._units.slots:
+        if not is_all and not self._is_remote and self._units.slots:
             parts += self._at_the_ends(bounds, segments)
         lost = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         if not len(lost) or (not segments and self._is_light(int(lost[0]))):
