@@ -88,7 +88,9 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     opened: list[object] = []
     read: list[int] = []
     open_reader, read_into = store_view.open_reader, log_tail.LogFile.read_into
-    monkeypatch.setattr(store_view, "open_reader", lambda place: opened.append(place) or open_reader(place))
+    monkeypatch.setattr(
+        store_view, "open_reader", lambda place, **how: opened.append(place) or open_reader(place, **how)
+    )
     with open_store(path=tmp_path, housekeeping=False) as store:
         store.put_batch(numbered(3000))
         await_dispatch(store)  # or opening may have to be tried again
