@@ -247,6 +247,29 @@ def with_old_queues(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 
 
 @both
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_records_of_one_offset_that_changed_places_are_not_taken_for_each_other(
+    tool: Tool, has_queues: bool, store: KnownStore
+) -> None:
+    one, other = next(
+        (slot, twin)
+        for slot, put in sorted(store.puts.items())
+        if slot.queue_id == 0
+        and (twin := slot._replace(queue_id=1)) in store.puts
+        and store.puts[twin].size_bytes == put.size_bytes
+        and slot.queue_offset > 3
+    )
+    at, there = store.puts[one], store.puts[other]
+    raw = store.read(at.phy_offset, at.size_bytes)
+    store.write(at.phy_offset, store.read(there.phy_offset, there.size_bytes))
+    store.write(there.phy_offset, raw)
+    if not has_queues:
+        shutil.rmtree(store.path / "consumequeue")
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) <= {one, other}
+
+
+@both
 def test_records_that_changed_places_between_queues_cost_no_others(tool: Tool, store: KnownStore) -> None:
     """Without the old queues: the record that lies elsewhere than it says is the one in the way."""
     by_size: dict[int, list[tuple[Slot, Put]]] = {}

@@ -91,7 +91,9 @@ class Refiling:
         doubted = [
             one for one in doubted if one.phy_offset not in known and self._old_place(*one[:3]) != one.phy_offset
         ]
-        found |= {one.phy_offset: one for one in self._by_holes(doubted, passed, queues) if one.phy_offset not in found}
+        # What was written for another place is not the message of this one, however well its hole would fit.
+        fitting = [one for one in doubted if elsewhere.reason(one.phy_offset) is None]
+        found |= {one.phy_offset: one for one in self._by_holes(fitting, passed, queues) if one.phy_offset not in found}
         # What is misfiled may be all that was in the way, and so may be what lies elsewhere than it says.
         unknown = {place: one for place, one in self._strays(misplaced).items() if place not in known}
         superseded = of_other_places(unknown, renumbered, queues, self._old_place)
