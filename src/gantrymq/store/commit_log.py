@@ -25,6 +25,7 @@ from gantrymq.store.paths import StorePaths
 
 _HEAD = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
+_SIZE_BYTES = 4  # a record begins with its size
 
 
 class CommitLog:
@@ -130,12 +131,32 @@ class CommitLog:
         return (message.topic, offset + message.size_bytes) if message is not None else None
 
     def slot_at(self, offset: int, size: int) -> tuple[str, int, int] | None:
-        """(topic, queue id, queue offset) of the record of ``size`` bytes at ``offset``; None without one."""
+        """(topic, queue id, queue offset) of the record of ``size`` bytes at ``offset``; None without one.
+
+        Read without mapping the file, which may have to be closed again (:meth:`rest`).
+        """
+        file = self.queue.find(offset)
+        if file is None or not file.hold_to_read():
+            return None
         try:
-            message = self.read(offset, size)
+            position = offset - file.file_from_offset
+            if int.from_bytes(file.file.read_at(position, _SIZE_BYTES)) != size:
+                return None  # before so many bytes are read as a damaged unit says
+            raw = memoryview(file.file.read_at(position, size))
+            layout = record.read_layout(raw, 0, len(raw))
+            if not isinstance(layout, Layout) or file.file.lost_in(position, size) is not None:
+                return None
+            message = record.decode_record(raw, 0, layout)
+            return (message.topic, message.queue_id, message.queue_offset) if message.phy_offset == offset else None
         except DiskError:
             return None
-        return (message.topic, message.queue_id, message.queue_offset) if message is not None else None
+        finally:
+            file.release()
+
+    def rest(self) -> None:
+        """Give back the descriptors of files that nobody uses; nobody may be using them."""
+        for file in self.queue.files:
+            file.rest()
 
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a queue's unit points to the record that it should."""

@@ -71,6 +71,7 @@ def require_own_queues(fs: FileSystem, paths: StorePaths, log: CommitLog) -> Non
     """Raise MisfiledQueueError where a file of a consume queue holds the entries of another queue."""
     for _, error in misfiled_queues(fs, paths, log.slot_at, log.min_offset, log.max_offset):
         raise error
+    log.rest()
 
 
 def load_index(

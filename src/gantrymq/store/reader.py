@@ -178,6 +178,7 @@ class StoreReader(ReadingStore):
         """Take what is of other queues out of the view; from which record on the log must be read, None where not."""
         log = self._parts.log
         errors, begin = cut_misfiled_queues(self._fs, self._paths, log.slot_at, log.min_offset, log.max_offset)
+        log.rest()  # what a writer's retention removes is gone for a reader, too
         self._problems += errors
         return begin if errors else None
 
