@@ -247,6 +247,18 @@ def with_old_queues(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 
 
 @both
+def test_a_first_record_that_says_the_queue_of_another_first_one_begins_it_not_anew(
+    tool: Tool, with_old_queues: KnownStore, tmp_path: Path
+) -> None:
+    store = KnownStore(Path(shutil.copytree(with_old_queues.path, tmp_path / "store")), with_old_queues.puts)
+    slot = Slot("orders", 4, 0)
+    store.flip(store.puts[slot].phy_offset + QUEUE_ID_AT + 3, 4 ^ 1)
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == set()
+    assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
+
+
+@both
 @pytest.mark.parametrize("has_queues", [True, False])
 def test_records_of_one_offset_that_changed_places_are_not_taken_for_each_other(
     tool: Tool, has_queues: bool, store: KnownStore

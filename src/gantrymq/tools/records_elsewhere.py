@@ -46,5 +46,6 @@ class RecordsElsewhere:
     def _is_at_home(self, queue: QueueName, slot: int, place: int) -> bool:
         if not self.stands(queue, slot, place):
             return False
-        is_between_others = self.has(queue, slot + 1) and (slot == 0 or self.has(queue, slot - 1))
+        # Nothing stands in front of offset 0: a record that wrongly says it would begin its queue anew.
+        is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
         return is_between_others or self.old_place(*queue, slot) == place
