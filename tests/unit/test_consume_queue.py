@@ -11,6 +11,7 @@ from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
+from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
@@ -261,14 +262,15 @@ def test_what_was_dropped_and_does_not_come_again_is_wiped(again: int) -> None:
 
 def test_a_queue_that_keeps_no_unit_still_knows_its_next_offset() -> None:
     """Where the border of a sector would divide the unit in front of its first file, there is no such unit."""
-    fs = MemoryFileSystem()
-    filled(fs, 30, first=180)
-    queue = new_queue(fs)
+    fs, file_size = MemoryFileSystem(), 52 * UNIT_SIZE
+    assert (file_size - UNIT_SIZE) % SECTOR == SECTOR - 4
+    put(ConsumeQueue(fs, ROOT, "orders", 3, file_size), 156, 30)
+    queue = ConsumeQueue(fs, ROOT, "orders", 3, file_size)
     queue.load()
-    assert queue.files.min_offset % 512 == 16
     queue.recover(LOG_LIMIT)
+    assert queue.files.min_offset == 3 * file_size
     queue.drop_from(0, lambda queue, offset: queue.entry(offset) is not None)
-    assert (queue.files.min_offset, queue.max_offset) == (3600, 180)
+    assert (queue.files.min_offset, queue.max_offset) == (3 * file_size, 156)
 
 
 @pytest.mark.parametrize("wrong", [QueueEntry(777, RECORD, 7), QueueEntry(0, 0, 0)])
@@ -284,6 +286,23 @@ def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> Non
     queue.truncate(LOG_LIMIT)
     assert units(queue) == [entry_of(number) for number in range(12)]
     assert reopened(fs).max_offset == 12
+
+
+@pytest.mark.parametrize("blanks", [0, 51])
+def test_of_a_place_that_a_border_of_sectors_divides_the_log_says_whether_it_is_true(blanks: int) -> None:
+    """The borders are those of the unit's file, wherever that begins in the queue. Alone it says nothing of it."""
+    fs = MemoryFileSystem()
+    queue = ConsumeQueue(fs, ROOT, "orders", 3, 100 * UNIT_SIZE)
+    put(queue, 0, 160)
+    file = fs.open(DIRECTORY / offset_name(100 * UNIT_SIZE), writable=True)
+    file.write_at(0, encode_entry(PRE_BLANK) * blanks)
+    assert 51 * UNIT_SIZE == 2 * SECTOR - 4
+    file.write_at(51 * UNIT_SIZE, encode_entry(entry_of(151)._replace(phy_offset=151 * RECORD - 1)))
+    queue = ConsumeQueue(fs, ROOT, "orders", 3, 100 * UNIT_SIZE)
+    queue.load()
+    queue.recover(LOG_LIMIT)
+    queue.drop_from(152 * RECORD, lambda queue, offset: queue.entry(offset) == entry_of(offset))
+    assert queue.max_offset == (100 if blanks else 151)
 
 
 @pytest.mark.parametrize("real", [0, 1, 5])

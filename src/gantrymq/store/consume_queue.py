@@ -119,8 +119,9 @@ class ConsumeQueue:
         """Drop the units of records at or behind ``phy_offset``.
 
         Nothing vouches for them: after a power cut a sector may be lost or old, with half a unit at its border. What
-        points in front is durable and in order. The first unit of a file, which no border divides, says whether it
-        begins with such; ``is_true`` looks into the log for the last one that is kept where a border divides it.
+        points in front is durable and in order. A unit of a file that is no pre-blank and that no border divides says
+        that the file begins with such; ``is_true`` looks into the log for the last one that is kept where a border
+        divides it.
 
         Mostly they are put again, so the bytes stay until they are written over, or :meth:`truncate` wipes them and
         removes files. That they are the same is no reason not to write: a sync that failed may have given them up.
@@ -133,11 +134,11 @@ class ConsumeQueue:
         end = self.files.min_offset
         for file in reversed(files):
             kept = rising_units(file, phy_offset)
-            if kept and (file is files[0] or not self._is_blank(file, kept)):
+            if kept and (file is files[0] or self._is_vouched_for(file, kept)):
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
-        is_divided = last // SECTOR != (last + _OFFSET_SIZE - 1) // SECTOR
+        is_divided = not _is_in_one_sector(np.array([last % self.files.file_size]))[0]
         if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
             end = last
         first = self.entry(end // UNIT_SIZE) if end == self.files.min_offset else None
@@ -153,15 +154,15 @@ class ConsumeQueue:
         self._truncate_ext()
 
     @staticmethod
-    def _is_blank(file: MappedFile, count: int) -> bool:
-        """Whether the first ``count`` units of ``file`` are all pre-blanks, which say nothing of their age.
+    def _is_vouched_for(file: MappedFile, count: int) -> bool:
+        """Whether any of the first ``count`` units of ``file``, with its place in one sector, is no pre-blank.
 
-        A real one behind them does: a rebuild of a damaged log fills slots wherever it lost messages.
+        Pre-blanks say nothing of their age: a rebuild of a damaged log fills slots wherever it lost messages.
         """
         if decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes != BLANK_UNIT_SIZE:
-            return False
+            return True
         units = np.frombuffer(file.file.read_at(0, count * UNIT_SIZE), UNIT_DTYPE)
-        return bool((units["size"] == BLANK_UNIT_SIZE).all())
+        return bool(_is_in_one_sector(np.flatnonzero(units["size"] != BLANK_UNIT_SIZE) * UNIT_SIZE).any())
 
     def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the last units that lead to no record of the queue: what damaged those behind them reached in here."""
@@ -413,3 +414,9 @@ class ConsumeQueue:
         self.files.close()
         if self._ext is not None:
             self._ext.close()
+
+
+def _is_in_one_sector(positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the places of units that begin at these positions of a file are not divided by a border of sectors."""
+    result: NDArray[np.bool_] = positions // SECTOR == (positions + _OFFSET_SIZE - 1) // SECTOR
+    return result
