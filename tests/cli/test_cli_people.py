@@ -182,3 +182,14 @@ def test_a_servers_log_obeys_no_name() -> None:
     done = subprocess.run([sys.executable, "-c", code, OBEYED], capture_output=True, check=True, text=True)
     assert done.stderr.rstrip().isprintable()
     assert f"broker={HARMLESS} id=0" in done.stderr
+
+
+def test_lines_of_the_store_look_like_those_of_the_servers() -> None:
+    code = (
+        "import logging\nfrom gantrymq.cli.serving import _log_to_stderr\nfrom gantrymq.logs import get_logger\n"
+        "_log_to_stderr(verbose=False)\nget_logger().warning('a line')\n"
+        "logging.getLogger('gantrymq.store.x').warning('a line')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    of_server, of_store = (line.split("[", 1)[1].rstrip() for line in done.stderr.splitlines())
+    assert of_server == of_store == "warning  ] a line"

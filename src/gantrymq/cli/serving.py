@@ -102,11 +102,12 @@ def _log_store_to_stderr(*, verbose: bool) -> None:
 
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
+            record.level = record.levelname.lower()  # as the lines of the servers say it
             return harmless(super().format(record))
 
     of_store = logging.getLogger("gantrymq.store")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines("%(asctime)s [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler.setFormatter(Lines("%(asctime)s [%(level)-9s] %(message)s", "%Y-%m-%d %H:%M:%S"))
     of_store.addHandler(handler)
     of_store.setLevel(logging.INFO if verbose else logging.WARNING)
     of_store.propagate = False
