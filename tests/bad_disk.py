@@ -17,6 +17,7 @@ import os
 import shutil
 import struct
 import subprocess
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,11 +144,11 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
 
     A file that takes the place of that one can be read.
     """
-    bad: dict[tuple[str, int], tuple[int, int]] = {}
+    bad: dict[int, tuple[int, int]] = {}
     read_some = pages._read_some
 
     def read(fd: int, path: Path, position: int, length: int) -> bytes:
-        begin, end = bad.get((os.path.realpath(path), os.fstat(fd).st_ino), (0, 0))
+        begin, end = bad.get(os.fstat(fd).st_ino, (0, 0))
         if position < end and begin < position + length:
             if position >= begin:
                 raise DiskError(path, "Input/output error", position)
@@ -159,7 +160,9 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
         with path.open("r+b") as file:
             file.seek(begin)
             file.write(GARBAGE * (end - begin))
-        bad[os.path.realpath(path), path.stat().st_ino] = (begin, end)
+        bad[path.stat().st_ino] = (begin, end)
+        # As long as it is open no other file gets its number.
+        weakref.finalize(read, os.close, os.open(path, os.O_RDONLY))
 
     monkeypatch.setattr(pages, "_read_some", read)
     monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)

@@ -132,13 +132,13 @@ class OverlayFile:
     def fetch(self, position: int, length: int) -> None:
         """Bring mapped bytes into memory; bytes that are only in memory are there."""
         end = position + length
-        while self._mapping is not None and position < end:
+        while (mapping := self._mapping) is not None and position < (end := min(end, mapping.size_bytes)):
             try:
-                return pages.fetch(self._mapping, self._source_fd, self._path, position, end - position)
+                return pages.fetch(mapping, self._source_fd, self._path, position, end - position)
             except DiskError as error:
                 if self._lost is None or error.position is None:
                     raise
-                position = self._go_without(self._lost, self._mapping, error, error.position)
+                position = self._go_without(self._lost, mapping, error, error.position)
         return None
 
     def _go_without(self, lost: LostPages, mapping: pages.Mapping, error: DiskError, position: int) -> int:
