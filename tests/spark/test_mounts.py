@@ -163,6 +163,24 @@ def test_what_retention_deletes_meanwhile_is_no_other_store(store: Path) -> None
         mount.require(files)
 
 
+def test_retention_of_a_log_in_two_directories_is_no_other_store(tmp_path: Path) -> None:
+    store, second = make_store(tmp_path / "store", count=1500), tmp_path / "second"
+    second.mkdir()
+    for path in sorted((store / "commitlog").iterdir())[1::2]:
+        path.rename(second / path.name)
+    files, _ = log_files(RealFileSystem(), StorePaths(store, (store / "commitlog", second)))
+    mount = Mount.of(files)
+    for file in files[:2]:
+        file.path.unlink()
+        mount.require(files)
+    files[3].path.unlink()
+    with pytest.raises(StoreError, match="retention did not delete it"):
+        mount.require(files)
+    shutil.rmtree(second)
+    with pytest.raises(StoreError, match="mount that disk"):
+        mount.require(files)
+
+
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_file_that_is_empty_or_cannot_be_read_has_no_mark(store: Path, number: int) -> None:
     """A writer may begin it meanwhile."""

@@ -62,7 +62,7 @@ class Mount:
             self._require(self.log / offset_name(self.end.base), self.end.base, self.end.mark, None)
         for item in items:
             if isinstance(item, LogFile) and item.path in self.marks:
-                self._require(Place(str(item.path)), item.base, self.marks[item.path], self.end)
+                self._require(Place(str(item.path), None, self.log.logs), item.base, self.marks[item.path], self.end)
 
     def _require(self, place: Place, base: int, mark: LogMark, end: LogEnd | None) -> None:
         """Raise StoreError where a file has another beginning, or is missing for another reason than retention."""
@@ -70,7 +70,7 @@ class Mount:
             with OpenLogFile(place) as opened:
                 mark.require(opened)
         except NotThereError as error:
-            require_retention(error, self.log, base, end)
+            require_retention(error, place, base, end)
 
 
 def _mark(file: LogFile) -> LogMark | None:
