@@ -12,6 +12,7 @@ from gantrymq.kernels.arrays import read_only
 from gantrymq.model.java import LONG_MAX
 from gantrymq.store.mapped_file import MappedFile
 
+_PAGE_BYTES = 4096
 _RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
 
 
@@ -51,11 +52,17 @@ def units_behind(files: Sequence[MappedFile], end: int) -> int:
 
 
 def is_written_behind(files: Sequence[MappedFile], end: int) -> bool:
-    """Whether anything but zeros follows ``end``, an offset in the address space of ``files``."""
+    """Whether anything but zeros follows ``end``, an offset in the address space of ``files``.
+
+    Holes are not read, and no file is mapped: a mapped one would stay open, of each queue.
+    """
     for file in files:
-        begin = max(end - file.file_from_offset, 0)
-        if begin < file.size and file.data_end(begin) > begin:
-            return True
+        at = max(end - file.file_from_offset, 0)
+        while at < file.size and (at := file.file.data_from(at)) < file.size:
+            behind = min(at - at % _PAGE_BYTES + _PAGE_BYTES, file.size)
+            if any(file.file.read_at(at, behind - at)):
+                return True
+            at = behind
     return False
 
 
