@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import CONSUMER_OFFSET, SUBSCRIPTION_GROUP, TOPICS, Table
+from gantrymq.broker.persistence import SUBSCRIPTION_GROUP, TOPICS, Table
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import ConfigFile
 
