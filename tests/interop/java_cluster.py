@@ -145,20 +145,27 @@ class JavaCluster:
             self._process.kill()
             self._reap()
 
-    def send(
-        self, messages: Iterable[Line | list[Line]], *, binary: bool = False, broker: str = "broker-a", **options: Any
-    ) -> list[Line]:
+    def send(self, messages: Iterable[Line | list[Line]], *, binary: bool = False, **options: Any) -> list[Line]:
         """What the real producer says to each message, or to a list of them: one batch; they can be read then.
 
-        ``broker`` is the one that has the topics. Options: compression (ZLIB, LZ4, ZSTD), compress_over.
+        Options: compression (ZLIB, LZ4, ZSTD), compress_over.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(message) + "\n" for message in messages)
             file.flush()
             sent = run_java("send", None, file.name, namesrv=self.namesrv, binary=binary, **options)
+        brokers = [one.pop("brokerName", "") for one in sent]
         if "access_key" not in options:
-            ends = [(one["queueOffset"] + len(one["msgId"].split(",")), one) for one in sent]
-            await_ends(self.namesrv, [(MessageQueue(one["topic"], broker, one["queueId"]), end) for end, one in ends])
+            await_ends(
+                self.namesrv,
+                [
+                    (
+                        MessageQueue(one["topic"], broker, one["queueId"]),
+                        one["queueOffset"] + len(one["msgId"].split(",")),
+                    )
+                    for one, broker in zip(sent, brokers, strict=True)
+                ],
+            )
         return sent
 
     def pull(self, topic: str, count: int | None = None, *, binary: bool = False) -> list[Line]:

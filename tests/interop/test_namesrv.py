@@ -311,7 +311,7 @@ def test_our_broker_registers_at_both(both: Both, tmp_path: Path) -> None:
         sent: list[Line] = []
         for namesrv in (both.ours, both.theirs):
             both.cluster.namesrv = namesrv
-            sent += both.cluster.send([{"topic": f"OnP{len(sent)}", "body": "hello"}], broker="broker-p")
+            sent += both.cluster.send([{"topic": f"OnP{len(sent)}", "body": "hello"}])
         assert [line["status"] for line in sent] == ["SEND_OK"] * 2
     finally:
         both.cluster.namesrv = both.theirs

@@ -137,8 +137,10 @@ def test_killed_at_any_moment_it_leaves_a_store_with_everything(tmp_path: Path, 
     counted = FaultyFileSystem(RealFileSystem())
     copy = shutil.copytree(store, tmp_path / "counted")
     rebuild(copy, fs=counted)
-    total = len(counted.operations)
     swap = next(number for number, (name, _) in enumerate(counted.operations) if name == "rename")
+    # A table of offsets that cannot be read is left as it is: the next start sets its groups back, or refuses.
+    tables = (number for number, (_, path) in enumerate(counted.operations) if path.parent.name == "config")
+    total = next(number for number in tables if number > swap)
     moments = [*rng.sample(range(1, swap), 3), *rng.sample(range(swap, total + 1), 9)]
     moments = list(range(1, total + 1)) if os.environ.get(EVERY_MOMENT) else moments
     for moment in moments:

@@ -20,7 +20,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The real producer: sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
- * properties?}} and prints {@code {status,topic,queueId,queueOffset,msgId,offsetMsgId}} for each; an input line that is
+ * properties?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId}} for each; an input line that is
  * an array is one batch.
  */
 final class Send implements Command {
@@ -87,6 +87,7 @@ final class Send implements Command {
         line.put("topic", result.getMessageQueue().getTopic());
         line.put("queueId", result.getMessageQueue().getQueueId());
         line.put("queueOffset", result.getQueueOffset());
+        line.put("brokerName", result.getMessageQueue().getBrokerName());
         line.put("msgId", result.getMsgId());
         line.put("offsetMsgId", result.getOffsetMsgId());
         return line;
