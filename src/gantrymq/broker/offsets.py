@@ -78,7 +78,7 @@ class ConsumerOffsetManager:
         self._committed()
 
     def _has_room(self, table: _Table, key: str, queues: int = 1) -> bool:
-        """Whether so many more queues may have an offset, which then count."""
+        """Whether the limit leaves room for this many more queues with an offset; if it does, they are counted."""
         wanted = queues + (0 if key in table else _ENTRIES_OF_A_KEY)
         if self._entries + wanted > MAX_ENTRIES and self._has_removed:
             self._entries, self._has_removed = self._count(), False

@@ -5,7 +5,7 @@ code that recovers runs over this view. Existing files are opened for reading on
 kernel keeps the changed pages to this process; new files are anonymous memory that costs nothing until it is touched.
 
 A view that was given :class:`LostPages` goes on where the disk does not give back a page: zeros are put in its place
-and it is noted there. Whoever shows records has to ask :meth:`OverlayFile.lost_in`.
+and it is noted there. Code that shows records must ask :meth:`OverlayFile.lost_in` first.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,14 +68,9 @@ class QueueView:
 
     def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
         """Where the messages of [low, high) lie (int64), rising; empty slots say what those in front of them say."""
-        parts: list[NDArray[np.int64]] = []
-        at, stored_end = low, min(high, self._stored_max)
-        while self.stored is not None and at < stored_end:
-            units = self.stored.entries(at, stored_end - at)
-            if not len(units):
-                break
-            parts.append(units["phy_offset"].astype(np.int64))
-            at += len(units)
+        parts: list[NDArray[np.int64]] = [
+            units["phy_offset"].astype(np.int64) for units in self._stored_units(low, high)
+        ]
         parts.append(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)])
         places = np.concatenate(parts)
         if len(places):
@@ -85,16 +80,21 @@ class QueueView:
     def sizes(self, low: int, high: int, tail_sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Any:
         """How many bytes the records of [low, high) have (int64); none for empty slots. ``tail_sizes``: of the tail."""
         parts: list[NDArray[np.int64]] = []
+        for units in self._stored_units(low, high):
+            sizes = units["size"].astype(np.int64)
+            parts.append(np.where((sizes < 0) | (sizes == BLANK_UNIT_SIZE), 0, sizes))
+        parts.append(tail_sizes(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)]))
+        return np.concatenate(parts)
+
+    def _stored_units(self, low: int, high: int) -> Iterator[NDArray[np.void]]:
+        """The units of [low, high) that the stored queue has, in order, a part of a file at a time."""
         at, stored_end = low, min(high, self._stored_max)
         while self.stored is not None and at < stored_end:
             units = self.stored.entries(at, stored_end - at)
             if not len(units):
-                break
-            sizes = units["size"].astype(np.int64)
-            parts.append(np.where((sizes < 0) | (sizes == BLANK_UNIT_SIZE), 0, sizes))
+                return
+            yield units
             at += len(units)
-        parts.append(tail_sizes(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)]))
-        return np.concatenate(parts)
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
         """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""

@@ -141,7 +141,7 @@ class CommitLog:
         try:
             position = offset - file.file_from_offset
             if int.from_bytes(file.file.read_at(position, _SIZE_BYTES)) != size:
-                return None  # before so many bytes are read as a damaged unit says
+                return None  # checked first: a damaged unit may name a size of a gigabyte
             raw = memoryview(file.file.read_at(position, size))
             layout = record.read_layout(raw, 0, len(raw))
             if not isinstance(layout, Layout) or file.file.lost_in(position, size) is not None:
@@ -154,7 +154,7 @@ class CommitLog:
             file.release()
 
     def rest(self) -> None:
-        """Give back the descriptors of files that nobody uses; nobody may be using them."""
+        """Close the descriptors of all files that are not mapped. No other thread may be using the log."""
         for file in self.queue.files:
             file.rest()
 

@@ -1,4 +1,4 @@
-"""The two ways in which a recovery reads the log, for whoever has to read just what it reads.
+"""The two ways in which a recovery reads the log, for callers that must read exactly what it reads.
 
 Which records go to queues and index must not depend on who reads: the plan of a recovery that brings the index later
 (:mod:`gantrymq.store.recovered_index`) is the recovery only if both take the same batches.

@@ -231,7 +231,7 @@ def export_store(
     selection = selection or ExportSelection()
     plan = plan_export(fs, paths, config, given, selection, decompress=decompress)
     with UnfinishedDirectory(Path(target), "an export") as unfinished:
-        if kind is not ExportFormat.PARQUET:  # which compresses, nobody knows by how much
+        if kind is not ExportFormat.PARQUET:  # Parquet compresses, and by how much is not known before
             require_room(fs, Path(target), log_bytes(plan.files), partial(_body_bytes, plan), _NO_ROOM)
         report = ExportReport()
         found, runs = export(unfinished.path, kind, plan, report, progress)
