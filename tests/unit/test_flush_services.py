@@ -22,6 +22,7 @@ from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, le
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
+from gantrymq.store.flush_policy import FlushPolicy
 from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
@@ -34,6 +35,7 @@ FILE_SIZE = 16 * PAGE
 PATHS = StorePaths(ROOT)
 SYNC = replace(BARE, flush_disk_type=FlushDiskType.SYNC_FLUSH)
 POOLED = replace(BARE, transient_store_pool_enable=True, transient_store_pool_size=1)
+POLICY = FlushPolicy(MessageStoreConfig())
 
 
 def new_log(fs: MemoryFileSystem | FaultyFileSystem, pool: TransientStorePool | None = None) -> CommitLog:
@@ -68,7 +70,7 @@ def names(log: CommitLog, fs: MemoryFileSystem) -> list[int]:
 def test_four_dirty_pages_are_flushed_and_fewer_wait_for_the_thorough_flush() -> None:
     fs = MemoryFileSystem()
     log, checkpoint = new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint)
-    service = FlushRealTimeService(log, checkpoint, MessageStoreConfig())
+    service = FlushRealTimeService(log, checkpoint, POLICY)
     write(log, 3 * PAGE)
     service.step(500)
     assert log.queue.flushed_where == 0
@@ -90,7 +92,7 @@ def test_four_dirty_pages_are_flushed_and_fewer_wait_for_the_thorough_flush() ->
 def test_a_full_file_is_flushed_however_few_pages_are_dirty() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
-    service = FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), MessageStoreConfig())
+    service = FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), POLICY)
     write(log, FILE_SIZE - 1)
     service.step(1)
     write(log, 1)
@@ -103,7 +105,7 @@ def test_at_the_end_everything_is_flushed_over_all_files() -> None:
     log = new_log(fs)
     for length in (FILE_SIZE, FILE_SIZE, 5):
         write(log, length)
-    FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), MessageStoreConfig()).drain()
+    FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), POLICY).drain()
     assert log.queue.flushed_where == 2 * FILE_SIZE + 5
 
 
@@ -333,7 +335,7 @@ def test_nothing_is_readable_before_it_is_committed_and_a_commit_wakes_the_flush
     fs, woken = MemoryFileSystem(), []
     pool = TransientStorePool(2, FILE_SIZE)
     log = new_log(fs, pool)
-    service = CommitRealTimeService(log, MessageStoreConfig(), lambda: woken.append(log.max_offset))
+    service = CommitRealTimeService(log, POLICY, lambda: woken.append(log.max_offset))
     write(log, 100)
     assert (log.max_offset, log.get_message(0, 100), pool.available) == (0, None, 1)
     service.step(199)
@@ -348,7 +350,7 @@ def test_nothing_is_readable_before_it_is_committed_and_a_commit_wakes_the_flush
 
 def test_four_pages_are_committed_without_waiting_for_the_interval() -> None:
     log = new_log(MemoryFileSystem(), TransientStorePool(1, FILE_SIZE))
-    service = CommitRealTimeService(log, MessageStoreConfig(), lambda: None)
+    service = CommitRealTimeService(log, POLICY, lambda: None)
     write(log, 4 * PAGE)
     service.step(1)
     assert log.max_offset == 4 * PAGE
@@ -361,7 +363,7 @@ def test_the_buffer_of_a_full_file_is_given_back() -> None:
     assert pool.available == 0
     with pytest.raises(NoBufferError):
         write(log, 1)
-    CommitRealTimeService(log, MessageStoreConfig(), lambda: None).drain()
+    CommitRealTimeService(log, POLICY, lambda: None).drain()
     assert pool.available == 1
     write(log, 1)
     assert pool.available == 0
@@ -413,7 +415,7 @@ def test_a_closed_store_with_a_pool_has_everything(fraction: float) -> None:
 
 
 def queue_flusher(store: MessageStore) -> FlushConsumeQueueService:
-    return FlushConsumeQueueService(store._queues, store._log, store._checkpoint, store.config)
+    return FlushConsumeQueueService(store._queues, store._log, store._checkpoint, store.flush_policy)
 
 
 def test_the_checkpoint_vouches_for_queues_only_after_a_thorough_flush_of_them_and_of_the_log() -> None:

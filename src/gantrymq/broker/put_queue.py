@@ -138,7 +138,7 @@ class PutQueue:
         _tell(one, [], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
-        if not self._store.is_sync_flush:
+        if not self._store.flush_policy.waits_for_disk():
             self._tell(taken)
             return
         unflushed = [one for one in taken if one.results[0].is_stored and one.waits_for_flush]

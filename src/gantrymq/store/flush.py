@@ -3,8 +3,8 @@
 The order that recovery relies on: queue units are flushed before the checkpoint says so, and a log's records before a
 producer hears of them.
 
-The ``config`` of a service may be replaced while it runs. Producers who wait for the disk are served by
-:mod:`gantrymq.store.group_commit`.
+How often, and from how many dirty pages on: :mod:`gantrymq.store.flush_policy`. Producers that wait for the disk are
+served by :mod:`gantrymq.store.group_commit`.
 
 Source: CommitLog.FlushRealTimeService and CommitRealTimeService, ConsumeQueueStore.FlushConsumeQueueService.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.flush_policy import FlushPolicy
 
 _SHUTDOWN_TRIES = 10
 
@@ -38,17 +38,17 @@ class FlushRealTimeService:
 
     name = "FlushRealTimeService"
 
-    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig) -> None:
+    def __init__(self, log: CommitLog, checkpoint: StoreCheckpoint, policy: FlushPolicy) -> None:
         self._log = log
         self._checkpoint = checkpoint
-        self.config = config
+        self._policy = policy
         self._last_thorough_ms = 0
         self._is_all_wanted = False
 
     @property
     def interval_ms(self) -> int:
         """flushIntervalCommitLog."""
-        return self.config.flush_interval_commit_log_ms
+        return self._policy.log_flush.interval_ms
 
     def want_all(self) -> None:
         """Let the next step flush everything, however few pages are dirty. Any thread."""
@@ -56,10 +56,11 @@ class FlushRealTimeService:
 
     def step(self, now_ms: int) -> bool:
         """One flush."""
-        thorough = now_ms >= self._last_thorough_ms + self.config.flush_commit_log_thorough_interval_ms
+        pace = self._policy.log_flush
+        thorough = now_ms >= self._last_thorough_ms + pace.thorough_interval_ms
         if thorough or self._is_all_wanted:
             self._last_thorough_ms, thorough, self._is_all_wanted = now_ms, True, False
-        flush_log(self._log, self._checkpoint, 0 if thorough else self.config.flush_commit_log_least_pages)
+        flush_log(self._log, self._checkpoint, 0 if thorough else pace.least_pages)
         return False
 
     def drain(self) -> None:
@@ -75,21 +76,22 @@ class CommitRealTimeService:
 
     name = "CommitRealTimeService"
 
-    def __init__(self, log: CommitLog, config: MessageStoreConfig, committed: Callable[[], None]) -> None:
+    def __init__(self, log: CommitLog, policy: FlushPolicy, committed: Callable[[], None]) -> None:
         self._log = log
-        self.config = config
+        self._policy = policy
         self._committed = committed
         self._last_commit_ms = 0
 
     @property
     def interval_ms(self) -> int:
         """commitIntervalCommitLog."""
-        return self.config.commit_interval_commit_log_ms
+        return self._policy.log_commit.interval_ms
 
     def step(self, now_ms: int) -> bool:
         """One commit; of everything where the last one is long enough ago."""
-        thorough = now_ms >= self._last_commit_ms + self.config.commit_commit_log_thorough_interval_ms
-        if not self._log.queue.commit(0 if thorough else self.config.commit_commit_log_least_pages):
+        pace = self._policy.log_commit
+        thorough = now_ms >= self._last_commit_ms + pace.thorough_interval_ms
+        if not self._log.queue.commit(0 if thorough else pace.least_pages):
             self._committed()
             thorough = True
         if thorough:
@@ -108,27 +110,26 @@ class FlushConsumeQueueService:
 
     name = "FlushConsumeQueueService"
 
-    def __init__(
-        self, queues: ConsumeQueues, log: CommitLog, checkpoint: StoreCheckpoint, config: MessageStoreConfig
-    ) -> None:
+    def __init__(self, queues: ConsumeQueues, log: CommitLog, checkpoint: StoreCheckpoint, policy: FlushPolicy) -> None:
         self._queues = queues
         self._log = log
         self._checkpoint = checkpoint
-        self.config = config
+        self._policy = policy
         self._last_thorough_ms = 0
 
     @property
     def interval_ms(self) -> int:
         """flushIntervalConsumeQueue."""
-        return self.config.flush_interval_consume_queue_ms
+        return self._policy.queue_flush.interval_ms
 
     def step(self, now_ms: int) -> bool:
         """One flush."""
-        if now_ms >= self._last_thorough_ms + self.config.flush_consume_queue_thorough_interval_ms:
+        pace = self._policy.queue_flush
+        if now_ms >= self._last_thorough_ms + pace.thorough_interval_ms:
             self._last_thorough_ms = now_ms
             self.drain()
         else:
-            self._queues.flush(self.config.flush_consume_queue_least_pages)
+            self._queues.flush(pace.least_pages)
         return False
 
     def drain(self) -> None:

@@ -22,6 +22,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.flush import flush_log
+from gantrymq.store.flush_policy import GROUP_COMMIT_INTERVAL_MS
 
 _SYNCS_REMEMBERED = 8
 _LONGEST_WAIT_S = 0.002
@@ -89,7 +90,7 @@ class GroupCommitService:
     """
 
     name = "GroupCommitService"
-    interval_ms = 10
+    interval_ms = GROUP_COMMIT_INTERVAL_MS
 
     def __init__(
         self, log: CommitLog, checkpoint: StoreCheckpoint, failed: Callable[[Exception], None] | None = None

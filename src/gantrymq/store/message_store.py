@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.keys import require_same_at_start
-from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskFullError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
@@ -31,6 +31,7 @@ from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_b
 from gantrymq.store.append import MessageAppender, PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
+from gantrymq.store.flush_policy import FlushPolicy
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.group_commit import FlushRequest, GroupCommitService
 from gantrymq.store.group_offsets import set_back
@@ -181,7 +182,7 @@ class MessageStore(WritingStore):
             load_index(fs, paths, parts, given, streams=True) if config.message_index_enable else (None, [])
         )
         self._index, self.config = index, parts.config
-        self.is_sync_flush = parts.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.flush_policy = FlushPolicy(parts.config)
         self._write_abort()
         self._queue_dispatcher = QueueDispatcher(
             parts.queues,
@@ -241,11 +242,11 @@ class MessageStore(WritingStore):
     def _equip(self, file: MappedFile) -> None:
         """A new commit log file gets a write buffer where transientStorePoolEnable is on."""
         if self._pool is not None:
-            lend_buffer(self._pool, file, fail_fast=self.config.fast_fail_if_no_buffer_in_store_pool)
+            lend_buffer(self._pool, file, fail_fast=self.flush_policy.fails_without_buffer)
 
     def _start(self, housekeeping: bool) -> None:
-        config, log = self.config, self._log
-        if config.transient_store_pool_enable and not self.is_sync_flush:
+        config, policy, log = self.config, self.flush_policy, self._log
+        if policy.lends_buffers:
             self._pool = TransientStorePool(config.transient_store_pool_size, log.file_size)
         self._appender = MessageAppender(
             log,
@@ -266,11 +267,11 @@ class MessageStore(WritingStore):
         )
         self._space = DiskSpace(self._fs, self._paths, config)
         log.queue.full_directories = lambda: self._space.full_directories
-        self._flush_service = flush = FlushRealTimeService(log, self._checkpoint, config)
-        self._flush_runner = self._runner(self._group_commit if self.is_sync_flush else flush)
-        commit = CommitRealTimeService(log, config, self._flush_runner.wake)
-        flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, config)
-        self._configured: list[_Configured] = [self._lookup, self._space, flush, commit, flush_queues]
+        self._flush_service = flush = FlushRealTimeService(log, self._checkpoint, policy)
+        self._flush_runner = self._runner(self._group_commit if policy.is_sync else flush)
+        commit = CommitRealTimeService(log, policy, self._flush_runner.wake)
+        flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, policy)
+        self._configured: list[_Configured] = [policy, self._lookup, self._space]
         self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms, by_calendar=True)
         self._commit_runner = self._runner(commit)
         # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
@@ -426,9 +427,9 @@ class MessageStore(WritingStore):
 
     def _wake_after_put(self, *, waits: bool = True) -> None:
         self._reput_runner.wake()
-        if self._pool is not None:
+        if self.flush_policy.lends_buffers:
             self._commit_runner.wake()
-        elif not self.config.flush_commit_log_timed or (self.is_sync_flush and not waits):
+        elif self.flush_policy.wakes_flush(waits=waits):
             self._flush_runner.wake()
 
     def _flush_now(self) -> None:

@@ -17,6 +17,7 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
 from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.flush_policy import FlushPolicy
 from gantrymq.store.group_commit import FlushRequest
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
@@ -37,11 +38,11 @@ class WritingStore(ReadingStore):
     Thread rule: ``put`` and ``put_batch`` may be called from any thread; ``put_async`` and ``put_batch_async`` from
     any event loop, which they hold no longer than the append takes.
 
-    ``is_sync_flush`` says whether an acknowledgement waits for the disk.
+    ``flush_policy`` says what an acknowledgement waits for.
     """
 
     config: MessageStoreConfig
-    is_sync_flush: bool
+    flush_policy: FlushPolicy
     _appender: MessageAppender
     _clock: Clock
     _put_lock: PutLock
@@ -54,14 +55,14 @@ class WritingStore(ReadingStore):
         Raises DiskFullError, StoreClosedError, SyncFailedError (nothing more is taken then).
         """
         result = self._append(message)
-        if self.is_sync_flush and result.is_stored and message.wait_store_msg_ok:
-            result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
+        if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
+            result.status = self._flush_request(result.end_offset).result(self.flush_policy.disk_timeout_s)
         return result
 
     async def put_async(self, message: Message) -> PutMessageResult:
         """As :meth:`put`, for a coroutine: while it waits for the disk its event loop goes on (asyncPutMessage)."""
         result = self._append(message)
-        if self.is_sync_flush and result.is_stored and message.wait_store_msg_ok:
+        if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
             result.status = await self._loop_flush().until(result.end_offset)
         return result
 
@@ -73,14 +74,14 @@ class WritingStore(ReadingStore):
         SyncFailedError.
         """
         result = self._append_batch(batch)
-        if self.is_sync_flush and result.end_offset >= 0:
-            result.status = self._flush_request(result.end_offset).result(self._flush_timeout_s)
+        if self.flush_policy.waits_for_disk() and result.end_offset >= 0:
+            result.status = self._flush_request(result.end_offset).result(self.flush_policy.disk_timeout_s)
         return result
 
     async def put_batch_async(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
         """As :meth:`put_batch`, for a coroutine."""
         result = self._append_batch(batch)
-        if self.is_sync_flush and result.end_offset >= 0:
+        if self.flush_policy.waits_for_disk() and result.end_offset >= 0:
             result.status = await self._loop_flush().until(result.end_offset)
         return result
 
@@ -169,10 +170,6 @@ class WritingStore(ReadingStore):
 
     # Waiting for the disk
 
-    @property
-    def _flush_timeout_s(self) -> float:
-        return self.config.sync_flush_timeout_ms / 1000
-
     def _loop_flush(self) -> LoopFlush:
         """That of the running event loop."""
         import asyncio
@@ -182,5 +179,5 @@ class WritingStore(ReadingStore):
         loop = asyncio.get_running_loop()
         found = self._loop_flushes.get(loop)
         if found is None:
-            found = self._loop_flushes[loop] = LoopFlush(self._flush_request, lambda: self._flush_timeout_s)
+            found = self._loop_flushes[loop] = LoopFlush(self._flush_request, lambda: self.flush_policy.disk_timeout_s)
         return found
