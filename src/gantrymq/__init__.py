@@ -6,6 +6,7 @@ The public names below are imported on first use, so that ``import gantrymq`` st
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.broker.server import BrokerServer as BrokerServer
     from gantrymq.client.admin.admin_client import AdminClient as AdminClient
     from gantrymq.client.async_producer import AsyncProducer as AsyncProducer
     from gantrymq.client.calls import PullResult as PullResult
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.settings import LitePullConsumerConfig as LitePullConsumerConfig
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
     from gantrymq.client.consumer.settings import PushConsumerConfig as PushConsumerConfig
+    from gantrymq.client.keywords import ClientSettings as ClientSettings
+    from gantrymq.client.keywords import ConsumerSettings as ConsumerSettings
+    from gantrymq.client.keywords import LitePullConsumerSettings as LitePullConsumerSettings
+    from gantrymq.client.keywords import ProducerSettings as ProducerSettings
+    from gantrymq.client.keywords import PushConsumerSettings as PushConsumerSettings
     from gantrymq.client.producer import Producer as Producer
     from gantrymq.client.producer_settings import ProducerConfig as ProducerConfig
     from gantrymq.client.pull_client import PullClient as PullClient
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from gantrymq.client.send_result import SendResult as SendResult
     from gantrymq.client.send_result import SendStatus as SendStatus
     from gantrymq.client.settings import ClientConfig as ClientConfig
+    from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
+    from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
     from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
     from gantrymq.embedded.async_broker import AsyncEmbeddedBroker as AsyncEmbeddedBroker
@@ -86,24 +94,39 @@ if TYPE_CHECKING:
     from gantrymq.model.message_queue import MessageQueue as MessageQueue
     from gantrymq.model.status import GetMessageStatus as GetMessageStatus
     from gantrymq.model.status import PutMessageStatus as PutMessageStatus
+    from gantrymq.namesrv.server import NamesrvServer as NamesrvServer
+    from gantrymq.namesrv.settings import NamesrvConfig as NamesrvConfig
     from gantrymq.remoting.bodies.group import SubscriptionGroupConfig as SubscriptionGroupConfig
     from gantrymq.remoting.bodies.topic import TopicConfig as TopicConfig
     from gantrymq.remoting.codes import SerializeType as SerializeType
+    from gantrymq.spark.pipelines.analysis import StoreAnalysis as StoreAnalysis
+    from gantrymq.spark.pipelines.analysis import analyze as analyze
+    from gantrymq.spark.pipelines.export import export_on_spark as export_on_spark
+    from gantrymq.spark.pipelines.rebuild import rebuild_on_spark as rebuild_on_spark
+    from gantrymq.spark.pipelines.report import write_analysis as write_analysis
+    from gantrymq.spark.pipelines.salvage import salvage_on_spark as salvage_on_spark
+    from gantrymq.spark.pipelines.verify import verify_on_spark as verify_on_spark
+    from gantrymq.spark.progress import offsets_behind as offsets_behind
+    from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
     from gantrymq.store.append import PutMessageResult as PutMessageResult
     from gantrymq.store.lookup import GetMessageResult as GetMessageResult
     from gantrymq.store.message_store import MessageStore as MessageStore
     from gantrymq.store.reader import StoreReader as StoreReader
+    from gantrymq.tools.export import export_store as export_store
+    from gantrymq.tools.export_files import ExportFormat as ExportFormat
+    from gantrymq.tools.export_plan import ExportSelection as ExportSelection
+    from gantrymq.tools.rebuild import rebuild_store as rebuild_store
+    from gantrymq.tools.salvage import salvage_store as salvage_store
+    from gantrymq.tools.verify import verify_store as verify_store
 
 __version__ = "0.1.0"
 
 # The public names by the module that they are in.
 _PUBLIC = {
+    "gantrymq.broker.server": ("BrokerServer",),
     "gantrymq.client.admin.admin_client": ("AdminClient",),
     "gantrymq.client.async_producer": ("AsyncProducer",),
-    "gantrymq.client.calls": (
-        "PullResult",
-        "PullStatus",
-    ),
+    "gantrymq.client.calls": ("PullResult", "PullStatus"),
     "gantrymq.client.compression": ("CompressionType",),
     "gantrymq.client.consumer.allocation": (
         "AllocateMachineRoomNearby",
@@ -131,24 +154,25 @@ _PUBLIC = {
         "MessageModel",
         "PushConsumerConfig",
     ),
+    "gantrymq.client.keywords": (
+        "ClientSettings",
+        "ConsumerSettings",
+        "LitePullConsumerSettings",
+        "ProducerSettings",
+        "PushConsumerSettings",
+    ),
     "gantrymq.client.producer": ("Producer",),
     "gantrymq.client.producer_settings": ("ProducerConfig",),
     "gantrymq.client.pull_client": ("PullClient",),
     "gantrymq.client.records": ("decode_records",),
     "gantrymq.client.segments": ("PulledRecords",),
-    "gantrymq.client.send_result": (
-        "SendResult",
-        "SendStatus",
-    ),
+    "gantrymq.client.send_result": ("SendResult", "SendStatus"),
     "gantrymq.client.settings": ("ClientConfig",),
-    "gantrymq.config.settings": (
-        "FlushDiskType",
-        "MessageStoreConfig",
-    ),
+    "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
+    "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),
     "gantrymq.embedded.broker": ("EmbeddedBroker",),
     "gantrymq.errors": (
-        "NotInPlaceError",
         "AlreadyStartedError",
         "AmbiguousGeometryError",
         "ConfigError",
@@ -157,16 +181,17 @@ _PUBLIC = {
         "DiskFullError",
         "GantrymqError",
         "KernelsError",
-        "MQBrokerError",
-        "MQClientError",
         "MisfiledQueueError",
         "MissingFileError",
         "MissingLogBeginError",
         "MissingLogEndError",
         "MissingLogError",
+        "MQBrokerError",
+        "MQClientError",
         "NoRoomError",
         "NoRouteError",
         "NotAStoreError",
+        "NotInPlaceError",
         "RemotingCommandError",
         "RemotingConnectError",
         "RemotingError",
@@ -181,15 +206,11 @@ _PUBLIC = {
         "UnusableFileError",
         "WrongFileSizeError",
     ),
-    "gantrymq.model.message": (
-        "Message",
-        "StoredMessage",
-    ),
+    "gantrymq.model.message": ("Message", "StoredMessage"),
     "gantrymq.model.message_queue": ("MessageQueue",),
-    "gantrymq.model.status": (
-        "GetMessageStatus",
-        "PutMessageStatus",
-    ),
+    "gantrymq.model.status": ("GetMessageStatus", "PutMessageStatus"),
+    "gantrymq.namesrv.server": ("NamesrvServer",),
+    "gantrymq.namesrv.settings": ("NamesrvConfig",),
     "gantrymq.remoting.bodies.group": ("SubscriptionGroupConfig",),
     "gantrymq.remoting.bodies.topic": ("TopicConfig",),
     "gantrymq.remoting.codes": ("SerializeType",),
@@ -197,8 +218,31 @@ _PUBLIC = {
     "gantrymq.store.lookup": ("GetMessageResult",),
     "gantrymq.store.message_store": ("MessageStore",),
     "gantrymq.store.reader": ("StoreReader",),
+    "gantrymq.tools.rebuild": ("rebuild_store",),
+    "gantrymq.tools.salvage": ("salvage_store",),
+    "gantrymq.tools.verify": ("verify_store",),
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+# Public names that need an extra. They are not in __all__, so that `from gantrymq import *` works without extras.
+_NEEDS_ARROW = {
+    "gantrymq.tools.export": ("export_store",),
+    "gantrymq.tools.export_files": ("ExportFormat",),
+    "gantrymq.tools.export_plan": ("ExportSelection",),
+}
+_NEEDS_SPARK = {
+    "gantrymq.spark.pipelines.analysis": ("analyze", "StoreAnalysis"),
+    "gantrymq.spark.pipelines.export": ("export_on_spark",),
+    "gantrymq.spark.pipelines.rebuild": ("rebuild_on_spark",),
+    "gantrymq.spark.pipelines.report": ("write_analysis",),
+    "gantrymq.spark.pipelines.salvage": ("salvage_on_spark",),
+    "gantrymq.spark.pipelines.verify": ("verify_on_spark",),
+    "gantrymq.spark.progress": ("offsets_behind",),
+    "gantrymq.spark.source": ("RocketMQDataSource",),
+}
+_HOME = {
+    name: module for homes in (_PUBLIC, _NEEDS_ARROW, _NEEDS_SPARK) for module, names in homes.items() for name in names
+}
+_EXTRA_OF = {name: "arrow" for names in _NEEDS_ARROW.values() for name in names}
+_EXTRA_OF |= {name: "spark" for names in _NEEDS_SPARK.values() for name in names}
 
 __all__ = [
     "AdminClient",
@@ -215,7 +259,10 @@ __all__ = [
     "AsyncLitePullConsumer",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "BrokerConfig",
+    "BrokerServer",
     "ClientConfig",
+    "ClientSettings",
     "CompressionType",
     "ConfigError",
     "ConsumeConcurrentlyContext",
@@ -223,6 +270,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumerSettings",
     "CorruptRecordError",
     "DiskError",
     "DiskFullError",
@@ -234,6 +282,8 @@ __all__ = [
     "KernelsError",
     "LitePullConsumer",
     "LitePullConsumerConfig",
+    "LitePullConsumerSettings",
+    "LiveConfig",
     "MQBrokerError",
     "MQClientError",
     "Message",
@@ -246,18 +296,22 @@ __all__ = [
     "MissingLogBeginError",
     "MissingLogEndError",
     "MissingLogError",
+    "NamesrvConfig",
+    "NamesrvServer",
     "NoRoomError",
     "NoRouteError",
     "NotAStoreError",
     "NotInPlaceError",
     "Producer",
     "ProducerConfig",
+    "ProducerSettings",
     "PullClient",
     "PullResult",
     "PullStatus",
     "PulledRecords",
     "PushConsumer",
     "PushConsumerConfig",
+    "PushConsumerSettings",
     "PutMessageResult",
     "PutMessageStatus",
     "ReceivedMessage",
@@ -283,18 +337,31 @@ __all__ = [
     "WrongFileSizeError",
     "__version__",
     "decode_records",
+    "rebuild_store",
+    "salvage_store",
+    "verify_store",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
+    """Import a public name on first use. Raises ImportError with the name of the extra that it needs."""
     if name not in _HOME:
         raise AttributeError(f"module 'gantrymq' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get(name)
+        if extra is None or (error.name or "").startswith("gantrymq"):
+            raise
+        raise ImportError(f"gantrymq.{name} needs {error.name}: pip install 'gantrymq[{extra}]'") from error
 
 
 def __dir__() -> list[str]:
-    """The public names beside what is there already, for completion and ``dir(gantrymq)``."""
-    return sorted({*globals(), *__all__})
+    """The names of this module, for completion: public names of an extra only where the extra is installed."""
+    from importlib.util import find_spec
+
+    installed = {extra for extra, package in (("arrow", "pyarrow"), ("spark", "pyspark")) if find_spec(package)}
+    of_extras = {name for name, extra in _EXTRA_OF.items() if extra in installed}
+    return sorted({*globals(), *__all__, *of_extras})
