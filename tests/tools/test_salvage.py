@@ -343,6 +343,16 @@ def test_the_configuration_comes_along(store: Damaged) -> None:
     assert report.broken_config_files == ["consumerOffset.json"]
 
 
+def test_a_configuration_of_another_shape_is_left_behind(store: Damaged) -> None:
+    """A start would not take it either, so verify would find fault with the new store."""
+    (store.path / "config").mkdir(exist_ok=True)
+    (store.path / "config/delayOffset.json").write_text('{"dataVersion":0,"offsetTable":{"3":1}}')
+    (store.path / "config/delayOffset.json.bak").write_text('{"offsetTable":{"3":1}}')
+    out, report = salvaged(store.path)
+    assert report.broken_config_files == ["delayOffset.json"]
+    assert (out / "config/delayOffset.json.bak").exists()
+
+
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Damaged) -> None:
     (store.path / "config").mkdir(exist_ok=True)
     os.mkfifo(store.path / "config/topics.json")

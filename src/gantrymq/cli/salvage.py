@@ -127,5 +127,7 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
         pairs.append(("kept", f"{count_text(report.kept_queues, 'queue')} without messages, for the next offset"))
     pairs += [("lost queue", f"{topic}/{queue_id}: begins at 0 again") for topic, queue_id in report.lost_queues]
     pairs.append(("config", f"{count_text(report.config_files, 'file')} copied"))
-    pairs += [("", f"{name} is no JSON and was left behind") for name in report.broken_config_files]
+    pairs += [
+        ("", f"{name} cannot be used (`verify` says why) and was left behind") for name in report.broken_config_files
+    ]
     print_pairs(f"{out}: salvaged from {store}", pairs)

@@ -29,6 +29,14 @@ def parse_config(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def require_tables(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """``value``, the object of the file ``name``; raises ValueError where one of its tables has another shape."""
+    problem = wrong_shape(name, value)
+    if problem is not None:
+        raise ValueError(str(problem))
+    return value
+
+
 def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
 
@@ -60,7 +68,7 @@ class ConfigFile:
         What is wrong with the file is a warning: what is read so was written by a broker, and a start goes on.
         """
         try:
-            found = self.read(self._require_tables)
+            found = self.read(lambda value: require_tables(self.path.name, value))
         except UnusableFileError as error:
             _LOGGER.warning("%s cannot be used (%s): the store goes on without it", self.path, error.reason)
             return {}
@@ -68,12 +76,6 @@ class ConfigFile:
             instead = "its .bak is taken" if found is not None else "there is no .bak, and the store goes on without it"
             _LOGGER.warning("%s cannot be used (%s): %s", self.path, self.refused, instead)
         return found or {}
-
-    def _require_tables(self, value: dict[str, Any]) -> dict[str, Any]:
-        problem = wrong_shape(self.path.name, value)
-        if problem is not None:
-            raise ValueError(str(problem))
-        return value
 
     def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
         """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.

@@ -5,7 +5,7 @@ true (:mod:`gantrymq.tools.log_copy` says what stands in the gaps). Queues and i
 slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint are not
 believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound, for it
 knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's first
-unit leads to it, its topic was made anew there. The JSON of ``config/`` comes along where it can be read.
+unit leads to it, its topic was made anew there. The JSON of ``config/`` comes along where a start would take it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.config_file import parse_config
+from gantrymq.store.config_file import parse_config, require_tables
 from gantrymq.store.geometry import INDEX_KEYS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
@@ -207,7 +207,7 @@ class _Salvage:
                 continue
             try:
                 raw = read_small(self._fs, self._source.config / entry.name, entry.size_bytes)
-                parse_config(raw)
+                require_tables(entry.name, parse_config(raw))
             except (OSError, StoreError, ValueError):
                 self._report.broken_config_files.append(entry.name)
                 continue
