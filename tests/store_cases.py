@@ -14,7 +14,8 @@ from typing import Any
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.record import Layout, RecordStop, read_layout
+from gantrymq.format.record import Layout, read_layout
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -272,7 +273,7 @@ def missing_acknowledged(acknowledged: Iterable[Line], lines: Iterable[Line]) ->
     return [line for line in acknowledged if flags.is_consumable(line["sysFlag"]) and place(line) not in there]
 
 
-def physical(log: CommitLog, offset: int, end: int) -> Iterator[tuple[int, Layout | RecordStop, MappedFile | None]]:
+def physical(log: CommitLog, offset: int, end: int) -> Iterator[tuple[int, Layout | StopReason, MappedFile | None]]:
     """Every physical thing from ``offset`` to ``end``: (phy_offset, a layout or what stops, file).
 
     Goes on behind a blank with the next file and ends with the first other stop, which is yielded too; the end of the
@@ -281,14 +282,14 @@ def physical(log: CommitLog, offset: int, end: int) -> Iterator[tuple[int, Layou
     while True:
         file = log.queue.find(offset)
         if file is None:
-            yield offset, RecordStop.NO_BLANK, None
+            yield offset, StopReason.NO_BLANK, None
             return
         limit = min(file.size, end - file.file_from_offset)
         found = read_layout(file.array.data, offset - file.file_from_offset, limit)
         yield offset, found, file
         if isinstance(found, Layout):
             offset += found.size
-        elif found is RecordStop.BLANK:
+        elif found is StopReason.BLANK:
             offset = log.roll_next_file(offset)
         else:
             return

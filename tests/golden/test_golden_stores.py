@@ -11,7 +11,8 @@ import pytest
 
 from gantrymq.config.properties import Reading, read_settings
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.record import CheckCRC, Layout, RecordStop, crc_matches, decode_record
+from gantrymq.format.record import CheckCRC, Layout, crc_matches, decode_record
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.opening import load_parts
@@ -155,7 +156,7 @@ def physical_lines(store: Path) -> Iterator[Line]:
     parts = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), (), now_ms=0)
     log = parts.log
     for offset, found, file in physical(log, log.min_offset, log.max_offset):
-        if file is None or not isinstance(found, Layout | RecordStop):
+        if file is None or not isinstance(found, Layout | StopReason):
             break
         buffer, position = file.array.data, offset - file.file_from_offset
         if isinstance(found, Layout):
@@ -171,7 +172,7 @@ def physical_lines(store: Path) -> Iterator[Line]:
                 "crcOk": crc_matches(buffer, position, found, CheckCRC.BODY),
                 **message_fields(message),
             }
-        elif found is RecordStop.BLANK:
+        elif found is StopReason.BLANK:
             size = int.from_bytes(buffer[position : position + 4], "big")
             yield {"kind": "blank", "phyOffset": offset, "size": size}
         else:

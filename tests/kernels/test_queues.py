@@ -8,7 +8,8 @@ from kernel_cases import NAMES, broken, golden_logs, random_log, seeds, with_pro
 
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import QueueEntry, encode_entry, tags_code
-from gantrymq.format.record import CheckCRC, RecordStop, check_record, decode_record
+from gantrymq.format.record import CheckCRC, check_record, decode_record
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues, encode_units, missing_units, scan, tags_codes
 from gantrymq.kernels.arrays import Bytes, Int64s, int64s, new_columns, read_only
@@ -23,7 +24,7 @@ LEVELS = [1000, 5000, 10_000]
 def plain_records(raw: bytes):
     """(topic bytes, message, raw properties) of each record."""
     buffer, position, found = memoryview(raw), 0, []
-    while not isinstance(layout := check_record(buffer, position, len(raw), CheckCRC.OFF), RecordStop):
+    while not isinstance(layout := check_record(buffer, position, len(raw), CheckCRC.OFF), StopReason):
         topic = bytes(buffer[position + layout.topic_at :][: layout.topic_length])
         properties = bytes(buffer[position + layout.properties_at :][: layout.properties_length])
         found.append((topic, decode_record(buffer, position, layout), properties))

@@ -14,12 +14,12 @@ from gantrymq.format.record import (
     MIN_RECORD_SIZE,
     CheckCRC,
     Layout,
-    RecordStop,
     check_record,
     decode_record,
     encode_record,
     read_layout,
 )
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each, scan
 from gantrymq.kernels.arrays import new_columns, read_only
@@ -27,13 +27,13 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
 
 STOPS = {
-    RecordStop.BLANK: codes.STOP_BLANK,
-    RecordStop.ZEROS: codes.STOP_ZEROS,
-    RecordStop.HALF: codes.STOP_HALF,
-    RecordStop.MAGIC: codes.STOP_MAGIC,
-    RecordStop.SIZE: codes.STOP_SIZE,
-    RecordStop.CRC: codes.STOP_CRC,
-    RecordStop.NO_BLANK: codes.STOP_NO_BLANK,
+    StopReason.BLANK: codes.STOP_BLANK,
+    StopReason.ZEROS: codes.STOP_ZEROS,
+    StopReason.HALF: codes.STOP_HALF,
+    StopReason.MAGIC: codes.STOP_MAGIC,
+    StopReason.SIZE: codes.STOP_SIZE,
+    StopReason.CRC: codes.STOP_CRC,
+    StopReason.NO_BLANK: codes.STOP_NO_BLANK,
 }
 CHECKS = {
     codes.CHECK_OFF: CheckCRC.OFF,
@@ -64,10 +64,10 @@ def plain_scan(raw: bytes, start: int, stop: int, limit: int, check: int, capaci
         if len(rows) == capacity:
             return rows, codes.STOP_FULL, position
         found = check_record(buffer, position, limit, CHECKS[check])
-        crc_ok = found is not RecordStop.CRC
+        crc_ok = found is not StopReason.CRC
         if not crc_ok and check in MARKING:
             found = read_layout(buffer, position, limit)
-        if isinstance(found, RecordStop):
+        if isinstance(found, StopReason):
             return rows, STOPS[found], position
         rows.append(plain_row(buffer, position, found, crc_ok=crc_ok))
         position += found.size

@@ -12,7 +12,8 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_ent
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.queue_entry import decode_entry as decode_unit
 from gantrymq.format.queue_entry import encode_entry as encode_unit
-from gantrymq.format.record import RecordStop, read_layout
+from gantrymq.format.record import read_layout
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.paths import StorePaths
@@ -69,9 +70,9 @@ class SmallStore:
         found = []
         for entry in self.fs.scan(PATHS.commit_log):
             offset = int(entry.name)
-            while not isinstance(layout := self.layout(offset), RecordStop):
+            while not isinstance(layout := self.layout(offset), StopReason):
                 offset += layout.size
-            if layout is RecordStop.BLANK:
+            if layout is StopReason.BLANK:
                 found.append(offset)
         return found
 

@@ -17,7 +17,6 @@ from gantrymq.format.record import (
     MIN_RECORD_SIZE,
     CheckCRC,
     Layout,
-    RecordStop,
     body_crc,
     check_record,
     decode_record,
@@ -26,6 +25,7 @@ from gantrymq.format.record import (
     read_layout,
     record_size,
 )
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
@@ -84,7 +84,7 @@ def decoded(raw: bytes) -> StoredMessage:
     return decode_record(memoryview(raw), 0, layout)
 
 
-def stop(raw: bytes, check: CheckCRC = CheckCRC.BODY) -> Layout | RecordStop:
+def stop(raw: bytes, check: CheckCRC = CheckCRC.BODY) -> Layout | StopReason:
     return check_record(memoryview(raw), 0, len(raw), check)
 
 
@@ -239,55 +239,55 @@ def test_the_longest_properties_are_read_back() -> None:
 
 def test_a_topic_of_128_bytes_in_the_first_version_has_a_negative_length_and_ends_the_log() -> None:
     raw = encode_record(HELLO, b"t" * 128, b"")
-    assert stop(raw) is RecordStop.HALF
+    assert stop(raw) is StopReason.HALF
 
 
 # What is no record
 
 
 def test_zeros_are_told_from_damage() -> None:
-    assert stop(bytes(500)) is RecordStop.ZEROS
+    assert stop(bytes(500)) is StopReason.ZEROS
 
 
 def test_a_blank_ends_a_file_unless_it_says_more_than_is_left() -> None:
-    assert stop(encode_blank(500).ljust(500, b"\0")) is RecordStop.BLANK
-    assert stop(encode_blank(BLANK_SIZE)) is RecordStop.BLANK
-    assert stop(encode_blank(501).ljust(500, b"\0")) is RecordStop.SIZE
+    assert stop(encode_blank(500).ljust(500, b"\0")) is StopReason.BLANK
+    assert stop(encode_blank(BLANK_SIZE)) is StopReason.BLANK
+    assert stop(encode_blank(501).ljust(500, b"\0")) is StopReason.SIZE
 
 
 @pytest.mark.parametrize("length", range(BLANK_SIZE))
 def test_less_than_eight_bytes_are_the_end_of_a_file_without_a_blank(length: int) -> None:
-    assert stop(HELLO_BYTES[:length]) is RecordStop.NO_BLANK
+    assert stop(HELLO_BYTES[:length]) is StopReason.NO_BLANK
 
 
 @pytest.mark.parametrize("magic", ["daa320a6", "00000000", "ffffffff"])
 def test_another_magic_is_named(magic: str) -> None:
-    assert stop(raw_of(HELLO_FIELDS | {"magic": magic})) is RecordStop.MAGIC
+    assert stop(raw_of(HELLO_FIELDS | {"magic": magic})) is StopReason.MAGIC
 
 
 @pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 1, 90, 113, (1 << 31) - 1])
 def test_a_size_that_cannot_be_is_named(size: int) -> None:
-    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is RecordStop.SIZE
+    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is StopReason.SIZE
 
 
 @pytest.mark.parametrize("size", [91, 111])
 def test_a_size_that_its_parts_do_not_add_up_to_is_half_a_record(size: int) -> None:
-    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is RecordStop.HALF
+    assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is StopReason.HALF
 
 
 @pytest.mark.parametrize("missing", [1, 50, 104])
 def test_a_record_that_was_cut_off_is_not_read_past_the_end(missing: int) -> None:
-    assert stop(HELLO_BYTES[:-missing]) is RecordStop.SIZE
+    assert stop(HELLO_BYTES[:-missing]) is StopReason.SIZE
 
 
 @pytest.mark.parametrize("sys_flag", ["00000010", "00000020", "00000030"])
 def test_a_flipped_host_bit_moves_every_length_and_is_half_a_record(sys_flag: str) -> None:
-    assert stop(raw_of(HELLO_FIELDS | {"sysFlag": sys_flag})) is RecordStop.HALF
+    assert stop(raw_of(HELLO_FIELDS | {"sysFlag": sys_flag})) is StopReason.HALF
 
 
 @pytest.mark.parametrize("length", ["00000006", "7fffffff", "00000004"])
 def test_a_body_length_that_is_not_the_bodys_is_half_a_record(length: str) -> None:
-    assert stop(raw_of(HELLO_FIELDS | {"body": f"{length} 68656c6c6f"})) is RecordStop.HALF
+    assert stop(raw_of(HELLO_FIELDS | {"body": f"{length} 68656c6c6f"})) is StopReason.HALF
 
 
 def test_a_negative_body_length_counts_as_no_body_as_in_java() -> None:
@@ -303,7 +303,7 @@ def test_a_negative_properties_length_counts_as_no_properties_as_in_java() -> No
 @pytest.mark.parametrize("position", range(88, 93))
 def test_a_flipped_bit_in_the_body_is_found_by_its_crc_unless_nobody_looks(position: int) -> None:
     raw = patched(HELLO_BYTES, position, bytes([HELLO_BYTES[position] ^ 0x10]))
-    assert stop(raw) is RecordStop.CRC
+    assert stop(raw) is StopReason.CRC
     assert isinstance(stop(raw, CheckCRC.OFF), Layout)
 
 
@@ -316,11 +316,11 @@ def test_the_crc_property_finds_a_flipped_bit_in_any_field_that_moves_nothing() 
     raw = encode_record(replace(HELLO, store_timestamp_ms=NOON_MS), b"orders", b"TAGS\x01paid\x02", append_crc=True)
     for position in (8, 12, 16, 20, 28, 39, 40, 48, 56, 64, 72, 76, 88, 94, 102):
         damaged = patched(raw, position, bytes([raw[position] ^ 0x01]))
-        assert stop(damaged, CheckCRC.WHOLE_RECORD) is RecordStop.CRC, position
+        assert stop(damaged, CheckCRC.WHOLE_RECORD) is StopReason.CRC, position
 
 
 def test_a_record_without_the_crc_property_fails_the_check_that_wants_it() -> None:
-    assert stop(HELLO_BYTES, CheckCRC.WHOLE_RECORD) is RecordStop.CRC
+    assert stop(HELLO_BYTES, CheckCRC.WHOLE_RECORD) is StopReason.CRC
 
 
 @given(st.binary(max_size=200), st.integers(0, 111), st.sampled_from(CheckCRC))

@@ -73,7 +73,7 @@ class BrokerMessageStore(MessageStore):
         }
         if any(cut.values()):
             is_remade = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # the index alone
-            place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason}
+            place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason.value}
             (log.info if is_remade else log.warning)("recovery has cut the store", **place, **cut)
 
     def _note_failure(self, name: str, error: Exception) -> None:
@@ -254,7 +254,7 @@ class BrokerMessageStore(MessageStore):
         scanner = LogScanner(self._log, file.file_from_offset, phy_offset, RecordScan(CHECK_OFF))
         for _ in scanner:
             pass
-        return scanner.offset == phy_offset and scanner.stop is None
+        return scanner.offset == phy_offset and not scanner.stop
 
     def record_of(self, message: StoredMessage) -> memoryview | None:
         """The bytes of a message's record, or None where it is gone."""

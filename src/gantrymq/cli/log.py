@@ -12,6 +12,7 @@ import typer
 from gantrymq.cli.given_settings import read_options
 from gantrymq.cli.missing import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
+from gantrymq.format.stop_reason import StopReason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _RECORDS_A_SCAN = 4096
 _WINDOW_BYTES = 8 << 20
-_UNREADABLE_END = "unreadable"
 _MAX_REACHED = "--max"
 _HEAD = struct.Struct(">iI")
 
@@ -143,7 +143,7 @@ def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
         if reason and (error := lost.first_at(end)) is not None:
             following = lost.behind(end)
             yield end, Lost((file.file_from_offset + file.size if following is None else following) - end, error)
-            reason, end = ("", following) if following is not None else (_UNREADABLE_END, end)
+            reason, end = ("", following) if following is not None else (StopReason.UNREADABLE, end)
         if reason:
             yield end, reason
             return
@@ -169,7 +169,7 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
         count, code, position = scan(array, position, stop, limit, codes.CHECK_MARK, columns)
         for row in columns[:, :count].T.tolist():
             if file.file.lost_in(row[codes.POS], row[codes.SIZE]) is not None:
-                return base + row[codes.POS], _UNREADABLE_END
+                return base + row[codes.POS], StopReason.UNREADABLE
             yield base + row[codes.POS], Record(buffer, row)
         if limit < size and code != codes.STOP_FULL:  # the next record goes on behind the window
             code, window = codes.STOP_FULL, _WINDOW_BYTES if count else 2 * window
@@ -181,19 +181,16 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
 
 def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
     """Why the log ends here, in the contract's words."""
-    from gantrymq.kernels import codes
+    from gantrymq.store.record_scan import stop_reason
 
-    if code == codes.STOP_ZEROS:
-        return "zeros"
-    if code == codes.STOP_HALF:
-        return "half a record"
-    if code not in (codes.STOP_MAGIC, codes.STOP_SIZE):
-        return "end of file without a blank"
+    stop = stop_reason(code) or StopReason.NO_BLANK
+    if stop not in (StopReason.MAGIC, StopReason.SIZE):
+        return stop
     size, magic = _HEAD.unpack_from(buffer, position)
-    if code == codes.STOP_MAGIC:
-        return f"magic code {magic:x}"
+    if stop is StopReason.MAGIC:
+        return f"{stop} {magic:x}"
     # Too small for any record, yet there: it is the rest of it that is missing.
-    return "half a record" if 0 < size <= rest else f"size {size}"
+    return StopReason.HALF if 0 < size <= rest else f"{stop} {size}"
 
 
 def _print_json(items: Iterator[Item]) -> None:

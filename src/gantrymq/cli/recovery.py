@@ -175,5 +175,4 @@ def _print(
 
 
 def _stop(report: RecoveryReport) -> str:
-    reasons = {"": "its last file", "zeros": "zeros", "crc": "a record with a wrong CRC"}
-    return reasons.get(report.stop_reason, report.stop_reason)
+    return report.stop_reason.there_is

@@ -37,6 +37,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, decode_crc_property, decode_properties, encode_crc_property
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
@@ -69,18 +70,6 @@ class CheckCRC(Enum):
     OFF = 0
     BODY = 1
     WHOLE_RECORD = 2  # forceVerifyPropCRC: the __CRC32# property instead of the body's CRC
-
-
-class RecordStop(Enum):
-    """Why a record is none; the values are what ``gantrymq store log`` prints."""
-
-    BLANK = "blank"
-    ZEROS = "zeros"
-    HALF = "half a record"
-    MAGIC = "magic code"
-    SIZE = "size"
-    CRC = "crc"
-    NO_BLANK = "end of file without a blank"
 
 
 @dataclass(slots=True)
@@ -220,25 +209,25 @@ def encode_crc(raw: bytes) -> bytes:
     return encode_crc_property(crc32(raw) & 0x7FFFFFFF)
 
 
-def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | RecordStop:
+def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | StopReason:
     """Find the parts of the record at ``position``, trusting nothing before it is checked.
 
     ``limit`` is the end of the file within ``buffer``; no byte from there on is read.
     """
     rest = limit - position
     if rest < BLANK_SIZE:
-        return RecordStop.NO_BLANK
+        return StopReason.NO_BLANK
     size, magic = _BLANK.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
-        return RecordStop.BLANK if size <= rest else RecordStop.SIZE
+        return StopReason.BLANK if size <= rest else StopReason.SIZE
     if size == 0 and magic == 0:
-        return RecordStop.ZEROS
+        return StopReason.ZEROS
     version = 1 if magic == MAGIC_V1 else 2 if magic == MAGIC_V2 else 0
     if not version:
-        return RecordStop.MAGIC
+        return StopReason.MAGIC
     if not MIN_RECORD_SIZE <= size <= rest:
-        return RecordStop.SIZE
-    return _layout_within(buffer, position, size, version) or RecordStop.HALF
+        return StopReason.SIZE
+    return _layout_within(buffer, position, size, version) or StopReason.HALF
 
 
 def _layout_within(buffer: memoryview, position: int, size: int, version: int) -> Layout | None:
@@ -281,11 +270,11 @@ def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckC
     return True
 
 
-def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC) -> Layout | RecordStop:
+def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC) -> Layout | StopReason:
     """What stands at ``position``: a whole record, or why not (CommitLog.checkMessageAndReturnSize)."""
     layout = read_layout(buffer, position, limit)
     if isinstance(layout, Layout) and not crc_matches(buffer, position, layout, check):
-        return RecordStop.CRC
+        return StopReason.CRC
     return layout
 
 

@@ -50,4 +50,4 @@ def _scan_to(reader: StoreReader, start: int, target: int) -> int | None:
             pass
     except DiskError:
         return None
-    return scanner.offset if scanner.stop is None else None
+    return None if scanner.stop else scanner.offset

@@ -28,6 +28,7 @@ from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.resync import next_record
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.selection import QueueKey
+from gantrymq.store.record_scan import stop_reason
 from gantrymq.tools.buffers import byte_buffer
 from gantrymq.tools.log_batch import LogBatch
 
@@ -38,14 +39,6 @@ CHUNK_BYTES = 4 << 20
 _QUEUES_SHOWN = 3
 _AUDITED = "the log is damaged there: see `gantrymq store verify`; failOnDataLoss=false goes on without them"
 _LOGGER = logging.getLogger(__name__)
-_REASONS = {
-    codes.STOP_BLANK: "an impossible size",
-    codes.STOP_ZEROS: "zeros",
-    codes.STOP_HALF: "half a record",
-    codes.STOP_MAGIC: "a wrong magic code",
-    codes.STOP_SIZE: "an impossible size",
-    codes.STOP_CRC: "its CRC is wrong",
-}
 
 
 def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Iterator[LogBatch]:
@@ -196,7 +189,7 @@ class _PieceReader:
             elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
                 wanted = size
             else:
-                error = CorruptRecordError(str(piece.place), position, _REASONS[code])
+                error = CorruptRecordError(str(piece.place), position, stop_reason(code).error)
                 position, wanted = self._pass_over(error, position), CHUNK_BYTES
 
     def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from gantrymq.errors import DiskError
 from gantrymq.format import record
 from gantrymq.format.queue_entry import QueueEntry
-from gantrymq.format.record import CheckCRC, Layout, RecordStop
+from gantrymq.format.record import CheckCRC, Layout
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
@@ -177,14 +178,14 @@ class CommitLog:
                 return -1
             return int(_LONG.unpack_from(held.array.data, layout.store_timestamp_at)[0])
 
-    def check(self, offset: int, check: CheckCRC) -> Layout | RecordStop:
+    def check(self, offset: int, check: CheckCRC) -> Layout | StopReason:
         """What stands at ``offset``; a file that is not there counts as one that ended without a blank."""
         file = self.queue.find(offset)
         if file is None:
-            return RecordStop.NO_BLANK
+            return StopReason.NO_BLANK
         position = offset - file.file_from_offset
         if file.file.data_from(position) >= position + record.BLANK_SIZE:  # a file that is only reserved is not read
-            return RecordStop.ZEROS
+            return StopReason.ZEROS
         fetch_record(file, position)
         return record.check_record(file.array.data, position, file.size, check)
 

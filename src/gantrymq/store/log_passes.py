@@ -58,7 +58,7 @@ def unjudged(
                 if (own := (batch if lost is None else lost.whole_of(batch)).without_copied()).count:
                     yield own
                 progress(batch.end_offset - begin, end - begin)
-            if scanner.stop is None or not scanner.skip_file():
+            if not scanner.stop or not scanner.skip_file():
                 return
 
 
@@ -71,7 +71,7 @@ def behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) 
 
 def goes_on_behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
     """Let a reader's scanner go on behind what the disk does not give back; False where that is not why it stopped."""
-    if lost is None or scanner.stop is None or (following := lost.behind(scanner.offset)) is None:
+    if lost is None or not scanner.stop or (following := lost.behind(scanner.offset)) is None:
         return False
     scanner.aim(following, end)
     return True

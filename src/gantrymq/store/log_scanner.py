@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordStop
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes
 from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
@@ -19,7 +20,7 @@ from gantrymq.kernels.arrays import read_only
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import Scan
+from gantrymq.store.record_scan import Scan, stop_reason
 from gantrymq.store.scan_ahead import ScanAhead, of_data
 
 Item = TypeVar("Item")
@@ -27,29 +28,19 @@ Item = TypeVar("Item")
 _WINDOW_BYTES = 8 << 20
 _HEAD = struct.Struct(">iI")
 
-STOPS = {
-    codes.STOP_BLANK: RecordStop.BLANK,
-    codes.STOP_ZEROS: RecordStop.ZEROS,
-    codes.STOP_HALF: RecordStop.HALF,
-    codes.STOP_MAGIC: RecordStop.MAGIC,
-    codes.STOP_SIZE: RecordStop.SIZE,
-    codes.STOP_CRC: RecordStop.CRC,
-    codes.STOP_NO_BLANK: RecordStop.NO_BLANK,
-}
-
 
 class LogScanner:
     """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), as ``scan`` reads records.
 
     With ``ahead`` parts of it are scanned by others before. They see what is written when a file's turn comes.
 
-    Iterate over the batches; afterwards ``offset`` is where the records ended and ``stop`` why: None where ``end``
+    Iterate over the batches; afterwards ``offset`` is where the records ended and ``stop`` why: NONE where ``end``
     was reached, BLANK where the last file ended in one. A batch lives while two more are asked for.
     """
 
     def __init__(self, log: CommitLog, start: int, end: int | None, scan: Scan, ahead: ScanAhead | None = None) -> None:
         self.offset = start
-        self.stop: RecordStop | None = None
+        self.stop = StopReason.NONE
         self._log = log
         self._end = end
         self._scan = scan
@@ -58,30 +49,30 @@ class LogScanner:
 
     def aim(self, start: int, end: int | None) -> None:
         """Scan from ``start`` to ``end`` next. Who reads little and often keeps a scanner and its memory."""
-        self.offset, self._end, self.stop = start, end, None
+        self.offset, self._end, self.stop = start, end, StopReason.NONE
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """The batches; none is empty."""
         while self._end is None or self.offset < self._end:
             file = self._log.queue.find(self.offset)
             if file is None:
-                self.stop = self.stop or RecordStop.NO_BLANK
+                self.stop = self.stop or StopReason.NO_BLANK
                 return
             stop = yield from self._scan_file(file)
-            if stop is not RecordStop.BLANK:
+            if stop is not StopReason.BLANK:
                 return
             following = self._log.roll_next_file(self.offset)
             if self._log.queue.find(following) is None:
                 return
-            self.offset, self.stop = following, None
+            self.offset, self.stop = following, StopReason.NONE
 
     def skip_file(self) -> bool:
         """After a stop: go on with the file behind; False where there is none."""
         self.offset = self._log.roll_next_file(self.offset)
-        self.stop = None
+        self.stop = StopReason.NONE
         return self._log.queue.find(self.offset) is not None and (self._end is None or self.offset < self._end)
 
-    def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, RecordStop | None]:
+    def _scan_file(self, file: MappedFile) -> Generator[RecordBatch, None, StopReason]:
         buffer = self._buffer_of(file)
         base = file.file_from_offset
         stop_at = file.size if self._end is None else min(file.size, self._end - base)
@@ -90,7 +81,7 @@ class LogScanner:
             self._ahead.begin(view, base, self.offset - base, stop_at)
         while True:
             batch, code = self._next_batch(file, buffer, stop_at)
-            self.stop = STOPS.get(code)
+            self.stop = stop_reason(code)
             if batch.count:
                 yield batch
             if code != codes.STOP_FULL:

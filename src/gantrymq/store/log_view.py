@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MissingFileError, MissingLogEndError, MissingLogError, StoreError, WrongFileSizeError
 from gantrymq.format.names import parse_offset_name
-from gantrymq.format.record import BLANK_SIZE, RecordStop, encode_blank
+from gantrymq.format.record import BLANK_SIZE, encode_blank
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.commit_log import CommitLog
@@ -52,6 +53,6 @@ def end_short_files(log: CommitLog, problems: Iterable[StoreError]) -> None:
         for _ in scanner:
             pass
         position = scanner.offset - file.file_from_offset
-        if scanner.stop is not RecordStop.BLANK and file.size - position >= BLANK_SIZE:
+        if scanner.stop is not StopReason.BLANK and file.size - position >= BLANK_SIZE:
             blank = encode_blank(file.size - position)
             file.file.write_at(position, blank)

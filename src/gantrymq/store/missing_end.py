@@ -27,7 +27,8 @@ from gantrymq.errors import DiskError, MissingLogEndError
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, decode_entry
-from gantrymq.format.record import CheckCRC, RecordStop
+from gantrymq.format.record import CheckCRC
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queue import UNIT_DTYPE
@@ -147,7 +148,7 @@ def _is_full(fs: FileSystem, paths: StorePaths, last: OffsetFile, config: Messag
         scan = DigestScan(check_code(check), config.delay_levels_ms, _BATCH_RECORDS)
         scanner = LogScanner(log, last.offset, None, scan)
         is_whole = all(first_torn(batch) == batch.count for batch in scanner)
-        return is_whole and scanner.stop is RecordStop.BLANK
+        return is_whole and scanner.stop is StopReason.BLANK
     except (DiskError, FileNotFoundError):
         return False
     finally:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gantrymq.format.record import CheckCRC
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import digest, scan
@@ -25,6 +26,15 @@ _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
     CheckCRC.BODY: codes.CHECK_BODY,
     CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
+}
+_STOPS = {
+    codes.STOP_BLANK: StopReason.BLANK,
+    codes.STOP_ZEROS: StopReason.ZEROS,
+    codes.STOP_HALF: StopReason.HALF,
+    codes.STOP_MAGIC: StopReason.MAGIC,
+    codes.STOP_SIZE: StopReason.SIZE,
+    codes.STOP_CRC: StopReason.CRC,
+    codes.STOP_NO_BLANK: StopReason.NO_BLANK,
 }
 
 
@@ -54,6 +64,11 @@ class Scan(Protocol):
 def check_code(check: CheckCRC) -> int:
     """The kernels' code of a check that ends at what is wrong."""
     return _CHECKS[check]
+
+
+def stop_reason(code: int) -> StopReason:
+    """The reason that a stop code of a kernel stands for; NONE where what was asked for was done."""
+    return _STOPS.get(code, StopReason.NONE)
 
 
 class RecordScan:

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, DiskFullError
-from gantrymq.format.record import CheckCRC, Layout, RecordStop, decode_record
+from gantrymq.format.record import CheckCRC, Layout, decode_record
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
@@ -81,7 +82,7 @@ class RecoveryReport:
     queues_max_phy_offset: int = -1
     min_phy_offset: int = -1
     max_phy_offset: int = 0
-    stop_reason: str = ""
+    stop_reason: StopReason = StopReason.NONE
     cut_bytes: int = 0
     removed_files: list[Path] = field(default_factory=list)
     queue_units_cut: int = 0
@@ -282,10 +283,10 @@ class Recovery:
                         break
                     self._report_progress(batch.end_offset - start, total)
                 if stray is not None:
-                    scanner.offset, scanner.stop = stray, RecordStop.HALF
+                    scanner.offset, scanner.stop = stray, StopReason.HALF
                 if not goes_on_behind_lost(scanner, self.lost):
                     break
-        report.stop_reason = scanner.stop.value if scanner.stop else ""
+        report.stop_reason = scanner.stop
         report.scanned_bytes = scanner.offset - start
         return scanner.offset
 
@@ -333,7 +334,7 @@ class Recovery:
         if self.log.queue.had_empty_file or self.log.queue.files[-1].file_from_offset > end:
             self.queues.flush()  # a queue that leads behind the last file says that files of the log are missing
         report.cut_bytes = self._dirty_bytes(report, end)
-        wipe = not self.last_exit_ok or report.stop_reason != RecordStop.ZEROS.value
+        wipe = not self.last_exit_ok or report.stop_reason is not StopReason.ZEROS
         self.log.queue.drop_empty()
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
         if not self.last_exit_ok:
@@ -346,7 +347,7 @@ class Recovery:
     def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
         """How many bytes behind ``end`` are not just zeros, for the report; nothing where the log ended in zeros."""
         file = self.log.queue.find(end)
-        if file is None or report.stop_reason in ("", RecordStop.ZEROS.value):
+        if file is None or report.stop_reason in (StopReason.NONE, StopReason.ZEROS):
             return 0
         at = end - file.file_from_offset
         behind = sum(other.size for other in self.log.queue.files if other.file_from_offset > end)

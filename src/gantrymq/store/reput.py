@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gantrymq.format.record import CheckCRC, RecordStop
+from gantrymq.format.record import CheckCRC
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.log_scanner import LogScanner
@@ -106,9 +107,9 @@ class ReputMessageService:
             self.reput_from_offset = batch.end_offset
             self._found += batch.count
             return True
-        if scanner.stop is RecordStop.BLANK:
+        if scanner.stop is StopReason.BLANK:
             self.reput_from_offset = self._log.roll_next_file(scanner.offset)
-        elif scanner.stop is None:  # the end is that of a file, and the next one is still empty
+        elif not scanner.stop:  # the end is that of a file, and the next one is still empty
             self.reput_from_offset = scanner.offset
         else:
             return False

@@ -16,6 +16,7 @@ from gantrymq.clock import SystemClock
 from gantrymq.format.names import parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.queue_owner import is_one_damage
@@ -34,7 +35,6 @@ from gantrymq.tools.record_claims import RecordClaim, claims_at
 from gantrymq.tools.record_lookup import RecordLookup
 from gantrymq.tools.records_elsewhere import RecordsElsewhere
 
-_CRC = "crc"
 _MOST_MISNAMED = 64  # neighbours in a queue: more are no flipped bits
 _UNKNOWN_QUEUE = "that it is of a queue that has no other message: a bit of its topic or queue id may be wrong"
 
@@ -257,7 +257,7 @@ def _reads_the_end(plan: ExportPlan, files: Sequence[LogFile]) -> bool:
 def _damaged_end(fs: FileSystem, plan: ExportPlan, found: FoundRecords) -> Iterator[LostRange]:
     """Records with a wrong CRC behind the last whole one; where the store was not closed, no message for sure."""
     if not fs.exists(plan.paths.abort):
-        yield from (one for one in found.tail() if one.reason == _CRC)
+        yield from (one for one in found.tail() if one.reason == StopReason.CRC)
 
 
 def _of_damaged_records(
@@ -269,7 +269,7 @@ def _of_damaged_records(
 ) -> Iterator[LostMessages]:
     """Messages that no queue entry names, by what is left of their record."""
     known = {(one.topic, one.queue_id, offset) for one in named for offset in range(one.begin, one.end)}
-    reasons = {one.start: one.reason for one in lost if one.reason == _CRC}
+    reasons = {one.start: one.reason for one in lost if one.reason == StopReason.CRC}
     for place, claim in claims_at(lookup, reasons).items():
         name = claim.topic, claim.queue_id
         choice = choices.get(name)
@@ -306,9 +306,9 @@ def _of_wanted_topics(lookup: RecordLookup, plan: ExportPlan, ranges: Sequence[L
     if plan.selection.topics is None and plan.selection.queue_id is None:
         yield from ranges
         return
-    claims = claims_at(lookup, (one.start for one in ranges if one.reason == _CRC))
+    claims = claims_at(lookup, (one.start for one in ranges if one.reason == StopReason.CRC))
     for one in ranges:
-        claim = claims.get(one.start) if one.reason == _CRC else None
+        claim = claims.get(one.start) if one.reason == StopReason.CRC else None
         if claim is None or plan.selection.takes_queue(claim.topic, claim.queue_id):
             yield one
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.format.names import offset_name
-from gantrymq.format.record import RecordStop
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.record_batch import RecordBatch
@@ -23,8 +23,6 @@ from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
 from gantrymq.tools.loss import LostRange
 from gantrymq.tools.misplaced_records import MisplacedRecords
-
-UNREADABLE = "unreadable"  # the reason of a range that the disk does not give back
 
 
 @dataclass(slots=True)
@@ -68,7 +66,7 @@ def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundReco
 def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
     """What is missing between ``end``, that of the file before, and ``file``, under the name of the first such file."""
     if end < file.base:
-        yield LostRange(file.path.with_name(offset_name(end)), end, file.base, "missing files")
+        yield LostRange(file.path.with_name(offset_name(end)), end, file.base, StopReason.MISSING_FILES)
 
 
 class IntactRecords:
@@ -110,7 +108,7 @@ class IntactRecords:
                 yield from self._whole(file)
             except FileNotFoundError:  # in front of all records it went by a writer's retention, and nothing is lost
                 if self.found.records:
-                    self._lose(file.path, file.base, file.end, "missing files")
+                    self._lose(file.path, file.base, file.end, StopReason.MISSING_FILES)
             end = file.end
 
     def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
@@ -123,13 +121,13 @@ class IntactRecords:
                     self.found.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
                     yield batch
             elif isinstance(event, Broken):
-                self._lose(file.path, event.start, event.end, event.stop.value)
+                self._lose(file.path, event.start, event.end, event.stop)
             elif isinstance(event, Unreadable):
                 self._unreadable.append((event.start, event.end))
-            elif event.stop is not RecordStop.BLANK:
-                self._lose(file.path, event.offset, file.end, event.stop.value)
+            elif event.stop is not StopReason.BLANK:
+                self._lose(file.path, event.offset, file.end, event.stop)
         for start, end in self._unreadable:
-            self.found.gaps.append(LostRange(file.path, start, end, UNREADABLE))
+            self.found.gaps.append(LostRange(file.path, start, end, StopReason.UNREADABLE))
         self._unreadable = []
 
     def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
@@ -139,7 +137,7 @@ class IntactRecords:
                 right[row] = False
         for row in np.flatnonzero(~right).tolist():
             start = batch.base + int(batch.columns[codes.POS, row])
-            self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), "crc")
+            self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), StopReason.CRC)
         batch = batch if right.all() else batch.take(right)
         return self._placed(file, batch)
 
@@ -154,12 +152,12 @@ class IntactRecords:
                 keep[run.first : run.last + 1] = False
         return batch if keep.all() else batch.take(keep)
 
-    def _lose(self, path: Path, start: int, end: int, reason: str) -> None:
+    def _lose(self, path: Path, start: int, end: int, reason: StopReason) -> None:
         if start >= end:
             return
         causes = [one for one in self._unreadable if one[0] < end and start < one[1]]
         if causes:  # what looks like a broken record is one that the disk does not give back
-            reason = UNREADABLE
+            reason = StopReason.UNREADABLE
             others = [one for one in self._unreadable if one not in causes]
             self._unreadable = [*others, *((end, stop) for _, stop in causes if end < stop)]
         self.found.gaps.append(LostRange(path, start, end, reason))

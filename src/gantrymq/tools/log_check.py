@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.format.names import offset_name
-from gantrymq.format.record import BLANK_SIZE, RecordStop
+from gantrymq.format.record import BLANK_SIZE
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.paths import StorePaths
@@ -29,13 +30,6 @@ from gantrymq.tools.intact_records import torn_rows
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, FileEnd, LogEvent, Unreadable
 
-_STANDS = {
-    RecordStop.ZEROS: "zeros",
-    RecordStop.HALF: "a record whose parts do not add up to its size",
-    RecordStop.MAGIC: "neither a record nor a blank",
-    RecordStop.SIZE: "a record or blank of an impossible size",
-    RecordStop.NO_BLANK: "the end of the file",
-}
 _OF_BODY = "its body does not have the CRC that the record says"
 
 
@@ -162,9 +156,9 @@ class LogCheck:
     def _broken(self, path: Path, event: Broken | FileEnd) -> Finding:
         start, end = (event.start, event.end) if isinstance(event, Broken) else (event.offset, event.file.end)
         self._mark_bad(start, end)
-        if event.stop is RecordStop.ZEROS:
+        if event.stop is StopReason.ZEROS:
             return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
-        text = f"the chain of records breaks off: there is {_STANDS[event.stop]}"
+        text = f"the chain of records breaks off: there is {event.stop.there_is}"
         return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
 
     def _record_facts(self, batch: RecordBatch) -> RecordFacts:
@@ -210,7 +204,7 @@ class LogCheck:
         return self._record(Kind.RECORD_CRC, path, batch, row, text)
 
     def _see_end(self, end: FileEnd) -> list[Finding]:
-        if end.stop is not RecordStop.BLANK:
+        if end.stop is not StopReason.BLANK:
             self._ends.append(end)
             return []
         rest = end.file.end - end.offset
@@ -234,7 +228,8 @@ class LogCheck:
         if written == 0 and end.offset == end.file.base:
             return self._broken(path, end)
         if written <= BLANK_SIZE:
-            rest = "the records go to its last bytes" if end.stop is RecordStop.NO_BLANK else f"there is {_stands(end)}"
+            is_full = end.stop is StopReason.NO_BLANK
+            rest = "the records go to its last bytes" if is_full else f"there is {end.stop.there_is}"
             text = f"the file does not end with a blank: {rest}"
             return self._range(Kind.BLANK_MISSING, path, end.offset, end.file.end, text)
         return self._broken(path, end)
@@ -251,7 +246,7 @@ class LogCheck:
             self.end_offset = _end(self._suspects[-1])
         for end in self._ends:
             if end.written_end > end.offset:
-                text = f"behind the last record there is {_stands(end)}; `gantrymq store recover` cuts there"
+                text = f"behind the last record there is {end.stop.there_is}; `gantrymq store recover` cuts there"
                 tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
                 findings.append(replace(tail, level=Level.NOTE))
         return findings
@@ -285,7 +280,3 @@ def _start(finding: Finding) -> int:
 
 def _end(finding: Finding) -> int:
     return _start(finding) + (finding.length_bytes or 0)
-
-
-def _stands(end: FileEnd) -> str:
-    return _STANDS.get(end.stop, end.stop.value)

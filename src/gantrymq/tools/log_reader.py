@@ -16,24 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from gantrymq.errors import DiskError, StoreError
-from gantrymq.format.record import (
-    BLANK_SIZE,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    PHY_OFFSET_AT,
-    SECTOR,
-    RecordStop,
-)
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, PHY_OFFSET_AT, SECTOR
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes, File, FileSystem
 from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.log_scanner import STOPS
 from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan
+from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan, stop_reason
 from gantrymq.store.scan_ahead import ScanAhead, of_data
 from gantrymq.tools.bad_pages import ask_twice, read_by_pages
 from gantrymq.tools.closing_crc import mark_by_closing_crc
@@ -52,7 +43,7 @@ class Broken:
     path: Path
     start: int
     end: int
-    stop: RecordStop
+    stop: StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +66,7 @@ class FileEnd:
 
     file: LogFile
     offset: int
-    stop: RecordStop
+    stop: StopReason
     written_end: int
     blank_size: int = 0
 
@@ -107,7 +98,7 @@ class LogFileReader:
         except DiskError as error:
             entry = self._entry
             yield Unreadable(entry.path, entry.base, entry.end, error.cause)
-            yield FileEnd(entry, entry.base, RecordStop.HALF, entry.end)
+            yield FileEnd(entry, entry.base, StopReason.HALF, entry.end)
             return
         try:
             for event in self._events(file):
@@ -148,17 +139,17 @@ class LogFileReader:
                 continue
             if code == codes.STOP_BLANK:
                 blank_size = int.from_bytes(chunk[:4].tobytes(), "big", signed=True)
-                yield self._end(position, RecordStop.BLANK, position + BLANK_SIZE, blank_size)
+                yield self._end(position, StopReason.BLANK, position + BLANK_SIZE, blank_size)
                 return
             following, written = self._next_record(file, position)
             if following is None:
-                yield self._end(position, STOPS[code], written)
+                yield self._end(position, stop_reason(code), written)
                 return
-            yield Broken(self._entry.path, base + position, base + following, STOPS[code])
+            yield Broken(self._entry.path, base + position, base + following, stop_reason(code))
             position, wanted = following, 0
-        yield self._end(position, RecordStop.NO_BLANK, position)
+        yield self._end(position, StopReason.NO_BLANK, position)
 
-    def _end(self, position: int, stop: RecordStop, written: int, blank_size: int = 0) -> FileEnd:
+    def _end(self, position: int, stop: StopReason, written: int, blank_size: int = 0) -> FileEnd:
         base = self._entry.base
         return FileEnd(self._entry, base + position, stop, base + max(written, position), blank_size)
 

@@ -25,6 +25,7 @@ from gantrymq.format.record import (
     encode_crc,
     read_layout,
 )
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
@@ -148,7 +149,7 @@ class RecordCopier:
         self, rows: NDArray[np.int64], base: int, starts: NDArray[np.int64], ends: NDArray[np.int64], *, first: bool
     ) -> NDArray[np.int64]:
         row = rows[0 if first else -1]
-        reason = "no room for filler in front of it" if first else "no room for a blank behind it"
+        reason = StopReason.NO_ROOM_IN_FRONT if first else StopReason.NO_ROOM_BEHIND
         lost = LostRange(self._source, base + int(starts[row]), base + int(ends[row]), reason)
         self.copied.dropped.append(lost)
         return rows[1:] if first else rows[:-1]

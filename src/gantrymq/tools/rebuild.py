@@ -29,6 +29,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.names import LOCK_TEXT
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
@@ -54,7 +55,7 @@ from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
-from gantrymq.tools.intact_records import UNREADABLE, FoundRecords, IntactRecords
+from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
@@ -364,7 +365,7 @@ class _Rebuild:
         stop = self._next_stop(order, built)
         if stop is not None:
             text = f"behind the damage at {stop.start}, where the next start cuts the log; store salvage keeps it"
-            if stop.reason == UNREADABLE:
+            if stop.reason == StopReason.UNREADABLE:
                 text = f"behind {stop.start}, which is unreadable"
                 text += ": the next start refuses the store; store salvage keeps it"
             extent = replace(extent, end=stop.start, behind=text)

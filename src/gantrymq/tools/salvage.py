@@ -22,6 +22,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import parse_config, require_tables
@@ -179,7 +180,7 @@ class _Salvage:
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
         front = self._missing_front(files, file_size)
         report.account.ranges = sorted([*front, *copied.dropped, *found.lost()], key=lambda one: one.start)
-        report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != "zeros")
+        report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != StopReason.ZEROS)
 
     def _correct(self, sizes: MessageStoreConfig, refiling: Refiling) -> None:
         """Let records of the copy say which message they are, and put filler over those that are in the way."""
@@ -190,7 +191,7 @@ class _Salvage:
         for path in self._report.skipped_files:
             base = parse_offset_name(path.name)
             if base is not None and base < files[0].base and base % file_size == 0:
-                yield LostRange(path, base, files[0].base, "missing files")
+                yield LostRange(path, base, files[0].base, StopReason.MISSING_FILES)
                 return
 
     # What stands around it

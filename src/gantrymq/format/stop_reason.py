@@ -1,0 +1,42 @@
+"""Why records end at a place of the log, or why none can be read there.
+
+Recovery, the tools, ``gantrymq store log`` and Spark all use these reasons; each has its words here.
+
+Source: CommitLog.checkMessageAndReturnSize, which tells the first few apart; the others are ours.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """A reason; as a string it is what ``--json`` prints.
+
+    ``there_is`` completes the sentence "there is …", ``error`` is the reason that a
+    :class:`~gantrymq.errors.CorruptRecordError` gives. ``NONE`` is false in a condition, every other reason true.
+    """
+
+    there_is: str
+    error: str
+
+    NONE = "", "its last file"  # records go on to the given end, or to the end of the files
+    BLANK = "blank", "a blank", "an impossible size"  # as an error: a blank that does not fill its file
+    ZEROS = "zeros", "zeros"
+    HALF = "half a record", "a record whose parts do not add up to its size", "half a record"
+    MAGIC = "magic code", "neither a record nor a blank", "a wrong magic code"
+    SIZE = "size", "a record or blank of an impossible size", "an impossible size"
+    CRC = "crc", "a record with a wrong CRC", "its CRC is wrong"
+    NO_BLANK = "end of file without a blank", "the end of the file"
+    UNREADABLE = "unreadable", "what the disk does not give back"
+    MISSING_FILES = "missing files", "no file"
+    # A copy of the log leaves out a whole record where it cannot place it.
+    NO_ROOM_IN_FRONT = "no room for filler in front of it", "a record without room in front of it"
+    NO_ROOM_BEHIND = "no room for a blank behind it", "a record without room behind it"
+
+    def __new__(cls, value: str, there_is: str, error: str = "") -> StopReason:
+        """A reason with its words."""
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.there_is, reason.error = there_is, error or there_is
+        return reason

@@ -1,0 +1,32 @@
+"""The reasons for which records end: their words, which command line and errors print."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.kernels import codes
+from gantrymq.store.record_scan import stop_reason
+
+
+def test_json_prints_the_words_that_scripts_know() -> None:
+    assert [json.loads(json.dumps(reason)) for reason in StopReason] == [
+        *("", "blank", "zeros", "half a record", "magic code", "size", "crc", "end of file without a blank"),
+        *("unreadable", "missing files", "no room for filler in front of it", "no room for a blank behind it"),
+    ]
+
+
+def test_only_the_reason_none_is_false() -> None:
+    assert [reason for reason in StopReason if not reason] == [StopReason.NONE]
+
+
+def test_every_code_with_which_a_scan_ends_at_something_has_a_reason_with_an_error() -> None:
+    for code in range(codes.STOP_BLANK, codes.STOP_NO_BLANK + 1):
+        assert stop_reason(code).error
+    for code in (codes.STOP_DONE, codes.STOP_RANGE, codes.STOP_FULL, codes.STOP_TABLE_FULL):
+        assert stop_reason(code) is StopReason.NONE
+
+
+def test_a_reason_that_was_pickled_for_an_executor_is_the_same_one_there() -> None:
+    assert all(pickle.loads(pickle.dumps(reason)) is reason for reason in StopReason)
