@@ -29,6 +29,7 @@ from gantrymq.remoting.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 from gantrymq.remoting.headers.pull import QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import SendMessageResponseHeader
@@ -281,3 +282,55 @@ async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_being_de
     assert (await broker.send("T", b"new")).code == ResponseCode.SUCCESS
     await broker.dispatched(1)
     assert [one.body for one in messages_of((await broker.pull("T")).body)] == [b"new"]
+
+
+@pytest.mark.parametrize("second", [DeleteTopicRequestHeader(topic="T"), RequestCode.CLEAN_UNUSED_TOPIC])
+async def test_no_message_goes_with_a_second_deletion_of_a_topic(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, second: DeleteTopicRequestHeader | int
+) -> None:
+    """A tool whose time is over asks again; and a topic that is not configured any more may be sent to again."""
+    await broker.send("T", b"old")
+    await broker.dispatched(1)
+    let_go, delete_topic = [threading.Event(), threading.Event()], BrokerMessageStore.delete_topic
+    deletions = iter(let_go)
+
+    def slow(store: BrokerMessageStore, topic: str) -> int:
+        next(deletions).wait(10)
+        return delete_topic(store, topic)
+
+    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    deleting = [asyncio.ensure_future(broker.ask(ask)) for ask in (DeleteTopicRequestHeader(topic="T"), second)]
+    while "T" not in broker.server.topics.going:
+        await asyncio.sleep(0.001)
+    await broker.pull("U")  # so that the second one has been read, too
+    let_go[0].set()
+    await deleting[0]
+    assert (await broker.send("T", b"new")).code == ResponseCode.SUCCESS
+    let_go[1].set()
+    await deleting[1]
+    await broker.dispatched(1)
+    assert [one.body for one in messages_of((await broker.pull("T")).body)] == [b"new"]
+
+
+async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_not_configured(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send("T", b"old")
+    await broker.dispatched(1)
+    commit = UpdateConsumerOffsetRequestHeader(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, commit_offset=1)
+    assert (await broker.ask(commit)).code == ResponseCode.SUCCESS
+    broker.server.topics.delete("T")  # as where topics.json was lost
+    let_go, delete_topic = threading.Event(), BrokerMessageStore.delete_topic
+
+    def slow(store: BrokerMessageStore, topic: str) -> int:
+        let_go.wait(10)
+        return delete_topic(store, topic)
+
+    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    cleaning = asyncio.ensure_future(broker.ask(RequestCode.CLEAN_UNUSED_TOPIC))
+    while "T" not in broker.server.topics.going:
+        await asyncio.sleep(0.001)
+    assert (await broker.send("T", b"too early")).code == ResponseCode.SYSTEM_BUSY
+    let_go.set()
+    assert (await cleaning).code == ResponseCode.SUCCESS
+    assert broker.server.offsets.of("TOOLS_CONSUMER", "T") is None  # it would pass over what comes next

@@ -15,6 +15,7 @@ from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader, UpdateGroupForbiddenRequestHeader
 from gantrymq.remoting.headers.offset import (
+    CloneGroupOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     ResetOffsetRequestHeader,
@@ -276,3 +277,38 @@ async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
     assert (await deletion).code == ResponseCode.SUCCESS
     assert (await broker.ask(backs[1])).code == ResponseCode.SUCCESS
     assert broker.server.topics.get(going) is not None
+
+
+async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(tmp_path: Path) -> None:
+    """Also where it was never made: what is forbidden to a group may come before its first heart-beat."""
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="T", readable=False))
+    await broker.ask(DeleteSubscriptionGroupRequestHeader(group_name="G"))
+    await broker.server.abandon()
+    await broker.client.close()
+    broker = BrokerCase(tmp_path / "store")
+    await broker.start()
+    assert not broker.server.groups.is_forbidden("G", "T", FORBIDDEN_READ)
+    await broker.stop()
+
+
+@pytest.mark.parametrize("event", ["a reset came before", "the group is connected"])
+async def test_cloned_offsets_stand(broker: BrokerCase, event: str) -> None:
+    await send_and_consume(broker, 5)
+    source = UpdateConsumerOffsetRequestHeader(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, commit_offset=3)
+    assert (await broker.ask(source)).code == ResponseCode.SUCCESS
+    if event == "a reset came before":
+        await reset_to(broker, 1)
+    else:
+        await broker.heart_beat()
+    clone = CloneGroupOffsetRequestHeader(src_group="TOOLS_CONSUMER", dest_group="G", topic="T", offline=True)
+    assert (await broker.ask(clone)).code == ResponseCode.SUCCESS
+    assert await offset_of(broker) == 3
+    if event == "the group is connected":  # its member does not know yet, and is told with its next pull
+        await broker.ask(UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=5))
+        assert await offset_of(broker) == 3
+        moved = await broker.pull(offset=5)
+        assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "3")
+    else:
+        assert (await broker.pull(offset=3)).code == ResponseCode.SUCCESS

@@ -391,6 +391,15 @@ async def test_files_are_where_the_settings_say(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+async def test_to_give_back_what_was_not_taken_makes_no_topic_writable(namesrv: NamesrvCase) -> None:
+    """Java gives all topics of the broker the permission to read and write, those that are read-only too."""
+    await namesrv.register(registration(), topics("T", "A", perm=4))
+    for change in (WipeWritePermOfBrokerRequestHeader, AddWritePermOfBrokerRequestHeader) * 2:
+        for _ in range(2):  # as a tool that asks again does
+            assert (await namesrv.ask(change(broker_name="broker-a"))).code == ResponseCode.SUCCESS
+            assert decode_body(TopicRouteData, (await namesrv.route("T")).body).queue_datas[0].perm == 4
+
+
 async def test_a_wipe_stands_over_a_restart_of_the_name_server(tmp_path: Path) -> None:
     async def perm(namesrv: NamesrvCase) -> int:
         await namesrv.register(registration(), topics("T", "A"))

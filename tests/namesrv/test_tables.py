@@ -34,12 +34,11 @@ def test_a_topic_lives_as_long_as_a_broker_has_it() -> None:
     assert topics.topics() == []
 
 
-def test_wiping_takes_the_right_to_write_and_adding_gives_both() -> None:
+def test_wiping_takes_the_right_to_write() -> None:
     topics = table(("a", "b1", 0), ("c", "b1", 0), ("a", "b2", 0))
     assert topics.wipe_write_perm("b1") == 2
     assert {name: data.perm for name, data in topics.queues("a").items()} == {"b1": 4, "b2": 6}
-    assert topics.add_write_perm("b1") == 2
-    assert topics.queues("c")["b1"].perm == 6
+    assert topics.queues("c")["b1"].perm == 4
     assert topics.wipe_write_perm("nobody") == 0
 
 

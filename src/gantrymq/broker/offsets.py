@@ -173,12 +173,19 @@ class ConsumerOffsetManager:
         """The groups that have offsets on a topic (whichGroupByTopic)."""
         return {_parts(key)[1] for key in _keys(self._offsets, topic=topic)}
 
-    def clone(self, source: str, target: str, topic: str) -> None:
-        """Let one group begin where another is."""
+    def clone(self, source: str, target: str, topic: str, *, is_connected: bool = False) -> None:
+        """Let one group begin where another is.
+
+        A reset that waits for ``target`` is older, and dropped. Where the group ``is_connected`` its next pulls are
+        sent there, as by a reset: its members would commit their own offsets over the new ones.
+        """
         offsets, key = self._offsets.get(offset_key(topic, source)), offset_key(topic, target)
         if offsets is not None:
             self._require_room(self._offsets, key, max(len(offsets) - len(self._offsets.get(key, ())), 0))
             self._offsets[key] = dict(offsets)
+            self._reset.pop(key, None)
+            if is_connected:
+                self._reset[key] = dict(offsets)
             self._committed()
 
     def remove_group(self, group: str) -> None:

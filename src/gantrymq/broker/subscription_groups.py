@@ -83,11 +83,11 @@ class SubscriptionGroupManager:
 
     def delete(self, group: str) -> bool:
         """Forget a group; whether it was there."""
-        self._forbidden.pop(group, None)
-        if self._table.pop(group, None) is None:
-            return False
-        self._edited()
-        return True
+        was_forbidden = self._forbidden.pop(group, None) is not None
+        was_there = self._table.pop(group, None) is not None
+        if was_there or was_forbidden:
+            self._edited()
+        return was_there
 
     def is_forbidden(self, group: str, topic: str, index: int) -> bool:
         """Whether the bit ``index`` of what the group may not do with the topic is set."""

@@ -330,12 +330,11 @@ class RouteInfoManager:
         return count
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Take a wipe back, or else let everybody send to a broker and read from it; the number of its topics.
+        """Take a wipe back; the number of the broker's topics.
 
-        After a wipe those topics may be read and written that the broker registers so; Java says so of all of them.
+        Its topics may be read and written that the broker registers so. Java says so of all of them, also where the
+        broker was not wiped: a topic that is read-only by another decision is then offered to producers.
         """
-        if broker_name not in self.wiped:
-            return self._topics.add_write_perm(broker_name)
         self.wiped.discard(broker_name)
         return self._topics.plain_perm(broker_name)
 

@@ -149,10 +149,6 @@ class TopicTable:
         """Let nobody send to a broker; the number of its topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Let everybody send to a broker and read from it; the number of its topics."""
-        return self._change_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
-
     def plain_perm(self, broker_name: str) -> int:
         """Take the other bits from a permission to read and write; the number of the broker's topics."""
         both = PERM_READ | PERM_WRITE

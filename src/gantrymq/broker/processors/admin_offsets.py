@@ -157,7 +157,8 @@ class OffsetAdminProcessor:
                 continue
             if not asked.offline and source is not None and source.subscriptions and topic not in source.subscriptions:
                 continue
-            self._offsets.clone(asked.src_group, asked.dest_group, topic)
+            is_connected = asked.dest_group in self._consumers.groups_of(topic)
+            self._offsets.clone(asked.src_group, asked.dest_group, topic, is_connected=is_connected)
         await self._kept.save(CONSUMER_OFFSET)
         return request.response(ResponseCode.SUCCESS)
 

@@ -67,7 +67,7 @@ class TopicAdminProcessor:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
         self._consumers, self._holds = consumers, holds
-        self._long = LongAnswers()
+        self._long, self._deleting = LongAnswers(), dict[str, asyncio.Task[None]]()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC."""
@@ -141,24 +141,33 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     async def _delete(self, topic: str) -> None:
+        """Delete a topic with all that belongs to it; a second deletion meanwhile ends with the first.
+
+        Going on by itself when the first one has ended, it would take what was sent to the topic since.
+        """
+        deleting = self._deleting.get(topic)
+        if deleting is None:
+            deleting = self._deleting[topic] = asyncio.ensure_future(self._delete_now(topic))
+            deleting.add_done_callback(lambda _: self._deleting.pop(topic))
+        await asyncio.shield(deleting)
+
+    async def _delete_now(self, topic: str) -> None:
         self._topics.delete(topic)
         self._offsets.remove_topic(topic, self._consumers.groups_of(topic))
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:
-            await self._delete_queues(topic)
+            await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
         finally:
             self._topics.going.discard(topic)
             self._holds.answer_all(topic)
 
-    async def _delete_queues(self, topic: str) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
-
     async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC: the queues of topics that are not configured any more."""
+        """CLEAN_UNUSED_TOPIC: topics that have queues and are not configured any more, with their offsets."""
         for topic in self._store.topics_with_messages():
             if topic not in self._topics and not self._topics.is_system_topic(topic):
-                await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
+                await self._delete(topic)
+        await self._kept.save(CONSUMER_OFFSET)
         return request.response(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
