@@ -63,7 +63,7 @@ setup: .venv/.kernels | preflight  ## Make .venv with everything locked; leaves 
 
 .PHONY: run
 run: setup $(FLIGHTS)  ## The demo: 336,776 flights stored, killed, recovered, read by Spark, reported
-	@JAVA_HOME=$$(scripts/java.sh) && export JAVA_HOME && $(BIN)/gantrymq demo $(DEMO_ARGS)
+	@JAVA_HOME=$$(scripts/java.sh) && export JAVA_HOME && $(BIN)/python -m demo $(DEMO_ARGS)
 
 # Files, not single tests, are handed to the workers, so that a Spark session or a store made for a file is made once;
 # in the order that tests/conftest.py puts them in.
@@ -90,7 +90,7 @@ fuzz: setup  ## 100,000 damaged stores (COUNT) of SEED 1, which any tool may ref
 
 .PHONY: bench
 bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot in build/bench
-	$(BIN)/gantrymq bench --out build/bench --growth 1,10,50,100 $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.race --out build/bench --growth 1,10,50,100 $(BENCH_ARGS)
 	$(BIN)/python benchmarks/spark_read.py
 	$(BIN)/python benchmarks/kernels.py
 
@@ -99,7 +99,7 @@ SMOKE = "put 1024 B, 1 producer" "put table 1024" "get 1024 B, warm" query SIGKI
 
 .PHONY: bench-smoke
 bench-smoke: setup interop  ## Small races, their ratios beside those accepted; fails where half of one is gone
-	$(BIN)/gantrymq bench $(SMOKE) --against benchmarks/accepted.json
+	$(BIN)/python -m benchmarks.race $(SMOKE) --against benchmarks/accepted.json
 
 .PHONY: lint
 lint: setup  ## ruff (rules and format) and mypy (strict)
@@ -140,4 +140,4 @@ lock:  ## Resolve requirements/*.lock anew from pyproject.toml (needs uv)
 .PHONY: clean
 clean:  ## Remove all that was made here
 	rm -rf .venv .cache interop/target src/gantrymq/kernels/built build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
-	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2> /dev/null || true
+	find src tests scripts demo benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2> /dev/null || true

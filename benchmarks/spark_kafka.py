@@ -27,11 +27,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from spark_read import body_batches, make_store
 
-from gantrymq.bench.kafka import KafkaBroker, fetch
-from gantrymq.bench.races.spark import kafka_home, to_kafka
-from gantrymq.bench.spark_driver import SparkDriver
+from benchmarks.race.kafka import KafkaBroker, fetch
+from benchmarks.race.races.spark import kafka_home, to_kafka
+from benchmarks.race.spark_driver import SparkDriver
+from benchmarks.spark_read import body_batches, make_store
 
 ROOT = Path(__file__).resolve().parent.parent
 WARM_UP = 1

@@ -33,8 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from benchmarks.race.spark_worker import cpu_seconds
 from gantrymq import MessageStore
-from gantrymq.bench.spark_worker import cpu_seconds
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.schema import default_schema
 

@@ -30,9 +30,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr, from_json
 from pyspark.sql.streaming import StreamingQuery
 
+from demo.flights import read_flights
+from demo.messages import make_messages
 from gantrymq import Message, MessageStore
-from gantrymq.demo.flights import read_flights
-from gantrymq.demo.messages import make_messages
 
 FLIGHT = "carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT, time_hour TIMESTAMP"
 WEATHER = "origin STRING, time_hour TIMESTAMP, temp DOUBLE, wind_speed DOUBLE, visib DOUBLE, precip DOUBLE"

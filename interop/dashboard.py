@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from gantrymq.bench.process import JavaSide, serve_ours, serving
+from benchmarks.race.process import JavaSide, serve_ours, serving
 
 UP_WITHIN_S = 120
 SETTLED_S = 1.0

@@ -17,7 +17,7 @@ from hypothesis import settings
 HERE = Path(__file__).parent
 MARKED_FOLDERS = ("crash", "interop", "spark")
 WAITING = "interop"
-DEAR_FOLDERS = ("spark", "bench", "cli", "crash", "demo", "golden", "tools")
+DEAR_FOLDERS = ("spark", "benchmarks", "cli", "crash", "demo", "golden", "tools")
 REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
 RUN_SEED = pytest.StashKey[int]()
 

@@ -18,7 +18,7 @@ from cli_cases import COMMAND, Run, start
 COMMANDS = ("info", "dump", "log", "query", "at", "recover", "ingest")
 
 
-@pytest.mark.parametrize("words", [[], ["store"], *(["store", name] for name in COMMANDS), ["demo"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["store"], *(["store", name] for name in COMMANDS)], ids=" ".join)
 def test_help_has_examples(gantrymq: Run, words: list[str]) -> None:
     outcome = gantrymq(*words, "--help")
     assert (outcome.code, outcome.err) == (0, "")
@@ -41,7 +41,7 @@ def test_version(gantrymq: Run) -> None:
     assert gantrymq("--version").text == f"gantrymq {__version__}\n"
 
 
-LARGE = ("pandas", "pyarrow", "pyspark", "gantrymq.demo")
+LARGE = ("pandas", "pyarrow", "pyspark")
 HEAVY = ("numba", "numpy", "gantrymq.store", *LARGE)
 
 

@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from gantrymq.demo.flights import COLUMNS, MEMBER, read_flights
-from gantrymq.demo.messages import make_messages
-from gantrymq.demo.store_settings import write_conf
-from gantrymq.demo.writer import write_messages
-from gantrymq.demo.writer_process import Workplace
+from demo.flights import COLUMNS, MEMBER, read_flights
+from demo.messages import make_messages
+from demo.store_settings import write_conf
+from demo.writer import write_messages
+from demo.writer_process import Workplace
 
 ROWS = 3000
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from demo.audit import audit_store
+from demo.failure import DifferenceError
+from demo.messages import uniq_key
+from demo.store_settings import open_store, write_conf
 from gantrymq import StoredMessage, StoreReader
-from gantrymq.demo.audit import audit_store
-from gantrymq.demo.failure import DifferenceError
-from gantrymq.demo.messages import uniq_key
-from gantrymq.demo.store_settings import open_store, write_conf
 
 ROWS = 60
 

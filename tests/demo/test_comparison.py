@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from gantrymq.demo.comparison import compare
-from gantrymq.demo.questions import QUESTIONS, Question
+from demo.comparison import compare
+from demo.questions import QUESTIONS, Question
 
 BY_NAME = {question.name: question for question in QUESTIONS}
 

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from gantrymq.demo.failure import InputMissingError
-from gantrymq.demo.flights import read_flights
-from gantrymq.demo.messages import row_of, uniq_key
+from demo.failure import InputMissingError
+from demo.flights import read_flights
+from demo.messages import row_of, uniq_key
 
 
 def test_a_body_is_its_row(flights: pa.Table, messages: pa.Table) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.demo.failure import DemoError
-from gantrymq.demo.main import demo
-from gantrymq.demo.output import prepare_output
+from demo.failure import DemoError
+from demo.main import demo
+from demo.output import prepare_output
 
 
 def test_a_run_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -44,6 +44,6 @@ def test_what_another_made_is_not_replaced(tmp_path: Path, name: str) -> None:
 def test_what_cannot_be_done_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(tmp_path / "out", flights=tmp_path / "none.zip") == 3
     error = capsys.readouterr().err
-    assert error.startswith("gantrymq demo: the flights are not at ")
+    assert error.startswith("demo: the flights are not at ")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from demo import storing
+from demo.audit import Audit, audit_store
+from demo.failure import DifferenceError, WriterFailedError
+from demo.kill_plan import Kill, plan_kills
+from demo.recovery import Recovered, recover_store
+from demo.storing import store_all
+from demo.writer_process import Life, Workplace, WriterProcess, run_writer
 from gantrymq.clock import SystemClock
-from gantrymq.demo import storing
-from gantrymq.demo.audit import Audit, audit_store
-from gantrymq.demo.failure import DifferenceError, WriterFailedError
-from gantrymq.demo.kill_plan import Kill, plan_kills
-from gantrymq.demo.recovery import Recovered, recover_store
-from gantrymq.demo.storing import store_all
-from gantrymq.demo.writer_process import Life, Workplace, WriterProcess, run_writer
 
 
 class Silent:

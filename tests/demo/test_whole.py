@@ -13,10 +13,10 @@ pytestmark = pytest.mark.spark
 RUN = """
 import sys
 from pathlib import Path
-from gantrymq.demo.main import demo
+from demo.main import demo
 out, flights, *lie = sys.argv[1:]
 if lie:
-    import gantrymq.demo.main as main
+    import demo.main as main
     main.make_messages = lambda flights, make=main.make_messages: make(flights.slice(0, flights.num_rows - 1))
 sys.exit(demo(Path(out), 900, 7, flights=Path(flights), kills=1))
 """

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from demo.flights import COLUMNS
 from gantrymq import StoreReader
-from gantrymq.demo.flights import COLUMNS
 from store_cases import numbered, open_store
 
 if TYPE_CHECKING:

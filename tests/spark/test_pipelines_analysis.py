@@ -161,7 +161,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "gantrymq: the page needs the module vl_convert: pip install 'gantrymq[demo]'\n"
+    assert done.stderr == "gantrymq: the page needs the module vl_convert: pip install 'gantrymq[report]'\n"
 
 
 def test_a_spark_that_does_not_start_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ next messages when the next sync begins, and it would serve one of sixteen. So a
 came before, but no longer than the last one took: at worst an acknowledgement takes twice as long.
 
 A request is one raw lock rather than a ``concurrent.futures.Future`` with its condition: with sixteen producers most
-of what a put cost was the making, the waiting and the waking of futures (``gantrymq bench SYNC_FLUSH``).
+of what a put cost was the making, the waiting and the waking of futures (``make bench BENCH_ARGS=SYNC_FLUSH``).
 
 Source: CommitLog.GroupCommitService and GroupCommitRequest.
 """

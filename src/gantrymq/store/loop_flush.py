@@ -1,7 +1,7 @@
 """Those of one event loop who wait for the disk: all of one turn are one request, and are told in one turn.
 
 Sixteen threads that wait for the disk hand the interpreter's lock from one to the next for each message; sixteen
-coroutines cost a sync two changes of thread in all (``gantrymq bench SYNC_FLUSH``).
+coroutines cost a sync two changes of thread in all (``make bench BENCH_ARGS=SYNC_FLUSH``).
 
 Thread rule: the event loop's thread.
 

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
 
         from gantrymq.spark.pipelines.report import write_analysis
     except ModuleNotFoundError as error:
-        print(f"gantrymq: the page needs the module {error.name}: pip install 'gantrymq[demo]'", file=sys.stderr)
+        print(f"gantrymq: the page needs the module {error.name}: pip install 'gantrymq[report]'", file=sys.stderr)
         return 3
 
     store, report = arguments

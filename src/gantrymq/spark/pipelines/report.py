@@ -1,4 +1,4 @@
-"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`); it needs the extra ``demo``."""
+"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`); it needs the extra ``report``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""A real Kafka broker and Spark's connector for it, from Maven Central, for the races of Spark.
+
+Kafka's connector is there complete for Spark 4.0.0, and Spark's own versions do not mix, so it gets that PySpark in an
+environment of its own. All of it is kept in a directory for the next time.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Self
+
+KAFKA = "3.9.0"
+SPARK = "4.0.0"
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>gantrymq.race</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+<exclusions>{exclusions}</exclusions></dependency></dependencies></project>
+"""
+# The connector's jar alone with what Spark does not bring along.
+_NOT_WANTED = (("org.apache.spark", "spark-sql_2.13"), ("org.apache.spark", "spark-tags_2.13"), ("org.scala-lang", "*"))
+_SETTINGS = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={logs}
+num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+_READY_S = 60
+
+
+def fetch(home: Path) -> tuple[Path, Path, Path]:
+    """(Kafka's jars, the connector's jars, the Python that has PySpark for it), fetched where they are not there."""
+    jars = _copied(home, "kafka", "org.apache.kafka", "kafka_2.13", KAFKA, ())
+    connector = _copied(home, "connector", "org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED)
+    python = home / "venv" / "bin" / "python"
+    if not (home / "venv" / ".done").exists():
+        print(f"  PySpark {SPARK} …", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home / "venv")], check=True)
+        subprocess.run([python, "-m", "pip", "-q", "install", f"pyspark=={SPARK}"], check=True)
+        (home / "venv" / ".done").touch()
+    return jars, connector, python
+
+
+def _copied(
+    home: Path, name: str, group: str, artifact: str, version: str, exclusions: tuple[tuple[str, str], ...]
+) -> Path:
+    target = home / name
+    if not (target / ".done").exists():
+        print(f"  {artifact} {version} …", file=sys.stderr)
+        target.mkdir(parents=True, exist_ok=True)
+        left_out = "".join(
+            f"<exclusion><groupId>{one}</groupId><artifactId>{other}</artifactId></exclusion>"
+            for one, other in exclusions
+        )
+        pom = home / f"{name}.xml"
+        pom.write_text(_POM.format(name=name, group=group, artifact=artifact, version=version, exclusions=left_out))
+        words = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        subprocess.run(words, check=True, stdout=sys.stderr)
+        (target / ".done").touch()
+    return target
+
+
+class KafkaBroker:
+    """One broker that is its own controller, on free ports of 127.0.0.1; use it as a context manager."""
+
+    def __init__(self, jars: Path, directory: Path) -> None:
+        self._classes, self._directory = f"{jars}/*", directory
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        """Start it; raises RuntimeError with what it said where it does not answer."""
+        port, controller = _free_port(), _free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        settings = self._directory / "server.properties"
+        settings.write_text(_SETTINGS.format(port=port, controller=controller, logs=self._directory / "logs"))
+        formats = ["format", "-t", uuid.uuid4().hex[:22], "-c", str(settings)]
+        words = self._java("kafka.tools.StorageTool", *formats)
+        formatted = subprocess.run(words, capture_output=True, text=True, check=False)
+        if formatted.returncode:
+            raise RuntimeError(formatted.stderr[-2000:])
+        with (self._directory / "kafka.out").open("w") as log:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(settings)), stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            self._await(port)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _await(self, port: int) -> None:
+        deadline = time.monotonic() + _READY_S
+        while not _answers(port):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError((self._directory / "kafka.out").read_text()[-2000:])
+            time.sleep(0.2)
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        return ["java", "-Xmx1g", "-cp", self._classes, main, *arguments]
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""The two sides as processes: the real RocketMQ behind interop's main, and our worker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+_CHECKOUT_JAR = Path(__file__).parents[2] / "interop" / "target" / "interop.jar"
+_KILLED = 137
+_SAID = 300
+_PATIENCE_S = 3600
+
+
+class SideError(RuntimeError):
+    """A side did not do its work; the text has what it said first and last."""
+
+
+@dataclass(frozen=True)
+class JavaSide:
+    """The real RocketMQ store: ``jar`` is what ``make interop`` builds, its libraries stand beside it in ``lib``."""
+
+    jar: Path
+
+    @classmethod
+    def find(cls, jar: Path | None) -> JavaSide | None:
+        """The jar that is named, or that of this checkout; None where anything of it is missing."""
+        return None if cls.missing(jar) else cls(jar or _CHECKOUT_JAR)
+
+    @staticmethod
+    def missing(jar: Path | None) -> str:
+        """What stands in the way of running it, and what helps, as one line; empty where nothing does."""
+        found = jar or _CHECKOUT_JAR
+        built = "`make interop` builds it (needs Maven and a JDK)"
+        if not found.is_file():
+            return f"{found} is not there; {built}, or name another with --java-jar"
+        if not any((found.parent / "lib").glob("rocketmq-store-[0-9]*.jar")):
+            return f"{found.parent / 'lib'} has no RocketMQ beside {found.name}; {built}"
+        if shutil.which("java") is None:
+            return "no java is on the PATH; install Java 17 or newer"
+        return ""
+
+    @property
+    def version(self) -> str:
+        """RocketMQ's, by the name of its store's jar; empty where that is not there."""
+        jars = (self.jar.parent / "lib").glob("rocketmq-store-[0-9]*.jar")
+        return next((jar.stem.rpartition("-")[2] for jar in jars), "")
+
+    def run(self, command: str, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
+        """Run one command on a store and return the last line it printed; raises SideError."""
+        return _last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
+
+    def put(self, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
+        """Let put-bench put ``count`` messages; raises SideError also where one of them was not stored."""
+        line = self.run("put-bench", store, settings, **options)
+        if line["statuses"] != {"PUT_OK": options["count"]}:
+            raise SideError(f"RocketMQ did not store all of {options['count']} messages: {line['statuses']}")
+        return line
+
+    def kill_while_writing(self, store: Path, **options: Any) -> None:
+        """Let threads write a workload until the process is gone, as by SIGKILL; raises SideError."""
+        words = [*self._words("write", {"end": "kill-while-writing", **options}), "--store", str(store)]
+        done = _run(words)
+        if done.returncode != _KILLED:
+            raise _error(words, done.returncode, done.stderr)
+
+    def load(self, namesrv: str, **options: Any) -> Line:
+        """The real client at work on the cluster of a name server, and what it says of it; raises SideError."""
+        return _last_line(self._words("load", {"namesrv": namesrv, **options}))
+
+    def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
+        """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store."""
+        words = self._words("cluster", {}, f"-Djava.io.tmpdir={store.parent}")
+        return [*words, "--store", str(store), *_set(settings)]
+
+    def _words(self, command: str, options: Mapping[str, Any], *of_jvm: str) -> list[str]:
+        words = ["java", *of_jvm, "-cp", f"{self.jar}:{self.jar.parent}/lib/*", "org.gantrymq.interop.Main", command]
+        for name, option in options.items():
+            words += [f"--{name.replace('_', '-')}", *([] if option is True else [str(option)])]
+        return words
+
+
+@contextmanager
+def serving(words: Sequence[str]) -> Iterator[Line]:
+    """A server that says in one JSON line on stdout that it is ready, until the block ends; then it is killed.
+
+    Raises SideError where it ends before it is ready.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                said.seek(0)
+                raise _error(words, process.wait(), said.read())
+            yield json.loads(line)
+        finally:
+            process.kill()
+
+
+def run_ours(work: str, **options: Any) -> Line:
+    """Run one function of :mod:`benchmarks.race.worker` in a fresh process; raises SideError."""
+    return _last_line([sys.executable, "-m", "benchmarks.race.worker", work, json.dumps(options, default=str)])
+
+
+def run_command(*words: str) -> Line:
+    """Run our command line with ``--json`` and return the last line; raises SideError."""
+    return _last_line(our_command(*words))
+
+
+def timed_command(*words: str) -> tuple[Line, float]:
+    """As :func:`run_command`, and how long the command takes, its process with all, in ms."""
+    began = time.perf_counter()
+    line = run_command(*words)
+    return line, (time.perf_counter() - began) * 1000
+
+
+def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:
+    """The command that runs our name server and broker on free ports, for :func:`serving`."""
+    ports = ("--namesrv-port", "0", "--listen-port", "0")
+    return our_command("serve", "--store", str(store), *ports, *_set(settings))
+
+
+def our_command(*words: str) -> list[str]:
+    """Our command line as a user writes it, with ``--json``."""
+    return [str(Path(sys.executable).with_name("gantrymq")), *words, "--json"]
+
+
+def _set(settings: Mapping[str, object]) -> list[str]:
+    """RocketMQ's keys, as both command lines take them."""
+    words = []
+    for key, value in settings.items():
+        words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+    return words
+
+
+def _last_line(words: list[str]) -> Line:
+    done = _run(words)
+    if done.returncode:
+        raise _error(words, done.returncode, done.stderr)
+    answer: Line = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Raises subprocess.TimeoutExpired where it hangs."""
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+
+
+def _error(words: Sequence[str], code: int, said: str) -> SideError:
+    """A stack trace begins with what happened, and other programs say that last."""
+    said = said.strip()
+    cut = said if len(said) <= 2 * _SAID else f"{said[:_SAID]} … {said[-_SAID:]}"
+    return SideError(f"{words[0]} … {words[-1]} ended with {code}: {cut}")

@@ -1,0 +1,29 @@
+"""All races there are, in the order they are run in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from benchmarks.race.race import Race
+from benchmarks.race.races import brokers, puts, reads, recoveries, spark
+from benchmarks.race.track import Track
+
+
+def all_races(track: Track) -> Iterator[Race]:
+    """Every race for this track."""
+    yield from puts.races(track)
+    yield from reads.races(track)
+    yield from recoveries.races(track)
+    yield from brokers.races(track)
+    yield from spark.races(track)
+
+
+def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:
+    """The races with those figures whose name holds one of ``words``, in any case (all where there is none)."""
+    races = []
+    for race in all_races(track):
+        rows = [row for row in race.rows if not words or any(word.casefold() in row.name.casefold() for word in words)]
+        if rows:
+            races.append(replace(race, rows=rows))
+    return races

@@ -1,0 +1,126 @@
+"""Brokers under the real Java client: sends of each kind, a push consumer, and the time from one end to the other.
+
+Both are what a user starts, each a process with its name server, and both stand from the first round to the last; the
+client is the same program in a new process for each turn. Whoever's turn it is not has nothing to do. Both flush
+asynchronously. Both are warmed alike: by one turn that does not count, and by the first seconds of each turn (for push,
+by a first consumer that reads the whole topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race.process import Line, SideError, serve_ours, serving
+from benchmarks.race.race import JAVA, OURS, Race, Row
+from benchmarks.race.track import Track
+
+_SETTINGS = {"flushDiskType": "ASYNC_FLUSH", "waitTimeMillsInSendQueue": 10_000}
+_BODY_SIZE = 1024
+_SECONDS, _WARM_UP_SECONDS = 10, 5
+_PUSHED = 1_000_000
+_PUSH_WITHIN_SECONDS = 300
+_RATES = (1_000, 5_000)
+_PERCENTS = (50, 99)
+_GOAL = 1.3
+_TOPIC = "bench"
+_TOLERATED = 0.001
+
+
+def races(track: Track) -> Iterator[Race]:
+    """Sends of each kind, push, and latency at fixed rates."""
+    if track.java is None:
+        return  # the client is Java's
+    yield _send(track, "sync", f"broker sync send {_BODY_SIZE} B, 16 threads", threads=16)
+    yield _send(track, "async", f"broker async send {_BODY_SIZE} B")
+    yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
+    yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
+    yield _push(track)
+    for rate in _RATES:
+        yield _latency(track, rate)
+
+
+class Brokers:
+    """The real broker and ours. Called with the folder of a race they stand there until the block ends."""
+
+    def __init__(self, track: Track) -> None:
+        self._track = track
+        self._namesrv: dict[str, str] = {}
+
+    @contextmanager
+    def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
+        """Start both and let the client do ``first`` with each (options of interop's ``load``); its line is dropped."""
+        commands = {
+            JAVA: self._track.other.cluster(folder / "theirs", _SETTINGS),
+            OURS: serve_ours(folder / "ours", _SETTINGS),
+        }
+        with ExitStack() as stack:
+            for side, words in commands.items():
+                self._namesrv[side] = stack.enter_context(serving(words))["namesrv"]
+            for side in commands:
+                self.load(side, **first)
+            yield
+
+    def load(self, side: str, *, topic: str = _TOPIC, **options: Any) -> Line:
+        """The client at the broker of a side.
+
+        Raises SideError where more than one message of a thousand failed; one-way ones may be lost and do not count.
+        """
+        line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
+        if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:
+            raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
+        return line
+
+
+def _race(track: Track, rows: Sequence[Row], first: dict[str, Any], turn: Callable[[Brokers, str], Line]) -> Race:
+    brokers = Brokers(track)
+    sides = track.sides(lambda _: turn(brokers, JAVA), lambda _: turn(brokers, OURS))
+    return Race(rows, sides, standing=lambda folder: brokers(folder, **first))
+
+
+def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float | None = _GOAL) -> Race:
+    work: dict[str, Any] = {"mode": mode, "threads": threads, **_times(track)}
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **work)
+
+    note = "stored" if mode == "oneway" else "acknowledged"
+    return _race(track, [Row(name, "rate", "messages/s", goal, note=note)], work, turn)
+
+
+def _push(track: Track) -> Race:
+    amount = track.amount(_PUSHED)
+    filling = {"mode": "batch", "count": amount, "seconds": _PUSH_WITHIN_SECONDS}
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        line = brokers.load(side, mode="push", count=amount, warm_up=1, seconds=_PUSH_WITHIN_SECONDS)
+        if line["messages"] < amount:
+            raise SideError(f"{line['messages']} of {amount} messages came from {side}")
+        return line
+
+    note = "a topic filled before, from its beginning"
+    return _race(
+        track, [Row(f"broker push consume {_BODY_SIZE} B", "rate", "messages/s", _GOAL, note=note)], filling, turn
+    )
+
+
+def _latency(track: Track, rate: int) -> Race:
+    work: dict[str, Any] = {"mode": "latency", "rate": rate, **_times(track)}
+    topics = (f"{_TOPIC}-{number}" for number in count())
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **{**work, "topic": next(topics)})
+
+    note = "from the moment a message is due to the consumer's listener"
+    rows = [
+        Row(f"broker latency p{percent} at {rate:,}/s", f"p{percent}Micros", "µs", less_is_better=True, note=note)
+        for percent in _PERCENTS
+    ]
+    return _race(track, rows, work, turn)
+
+
+def _times(track: Track) -> dict[str, int]:
+    return {"seconds": track.seconds(_SECONDS), "warm_up": track.seconds(_WARM_UP_SECONDS)}

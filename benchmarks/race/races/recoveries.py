@@ -1,0 +1,124 @@
+"""Recovery and rebuild of a store that the real RocketMQ wrote and left in different ways.
+
+Java's time is that of its load(), and where something is dispatched only after it, until dispatch has caught up; the
+start of the JVM is not in it. Ours is the whole process of the command, its start and its clean close included. The
+figures of whole processes compare like with like: Java's time begins with the JVM there, and ours is the same. Both
+must find the same end of the log.
+
+What was killed was killed while two threads put, so some of it is not dispatched yet.
+
+The stores of many files are nearly all hole. Java may look at all of them there: of ten at most, as it does unless
+told, it would lose what stands in the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.race.process import Line, run_command, timed_command
+from benchmarks.race.race import Race, Row
+from benchmarks.race.races.sparse_log import write_files
+from benchmarks.race.track import Track, copy_of
+from gantrymq.format.names import ABORT
+
+_MESSAGES = 2_000_000
+_BODY_SIZE = 1024
+_DERIVED = ("consumequeue", "index")
+_FILES = (2, 10, 50)
+_RECORDS_A_FILE = 20_000
+_ALL_FILES = {"commitLogRecoverMaxNum": 1000}
+
+
+def races(track: Track) -> Iterator[Race]:
+    """After SIGKILL, after a clean exit, without queues and index; of many files; and the rebuild command."""
+    if track.java is None:
+        return  # the store to recover is Java's
+    count = track.amount(_MESSAGES)
+
+    def killed(folder: Path) -> None:
+        options = {"threads": 2, "profile": "plain", "topics": "bench:4", "body_size": _BODY_SIZE}
+        track.other.kill_while_writing(folder / "store", count=2 * count, kill_after=count, **options)
+
+    def closed(folder: Path) -> None:
+        track.other.put(folder / "store", count=count, threads=2, body_size=_BODY_SIZE)
+
+    yield _recovery(track, "recovery after SIGKILL", killed, goal=10.0, whole="recovery after kill -9, whole processes")
+    yield _recovery(track, "recovery after a clean exit", closed)
+    yield _recovery(track, "recovery without queues and index", killed, goal=10.0, lacks=_DERIVED)
+    for files in _FILES:
+        sparse = SparsePreparation(track, files)
+        yield _recovery(track, f"recovery after a kill, {files} files of 1 GiB", sparse)
+        yield _recovery(track, f"recovery of {files} files of 1 GiB, nothing but the log", sparse, lacks=_DERIVED)
+    yield _rebuild(track, closed)
+
+
+class SparsePreparation:
+    """A store of so many files of 1 GiB with some records each, all on the disk when its writer was killed."""
+
+    def __init__(self, track: Track, files: int) -> None:
+        self._track = track
+        self._files = files
+
+    def __call__(self, folder: Path) -> None:
+        """Write the log, and let our recovery make the rest of it."""
+        store = folder / "store"
+        write_files(store, 0, self._files, self._track.amount(_RECORDS_A_FILE))
+        run_command("store", "recover", str(store))
+        (store / ABORT).touch()
+
+
+def _copy_without(folder: Path, lacks: tuple[str, ...]) -> Path:
+    copy = copy_of(folder / "store")
+    for name in lacks:
+        shutil.rmtree(copy / name)
+    return copy
+
+
+def _recovery(
+    track: Track,
+    name: str,
+    prepare: Callable[[Path], None],
+    *,
+    goal: float | None = None,
+    lacks: tuple[str, ...] = (),
+    whole: str = "",
+) -> Race:
+    def java(folder: Path) -> Line:
+        return _java(track, _copy_without(folder, lacks), "ready" if lacks else "load")
+
+    def ours(folder: Path) -> Line:
+        return _ours("store", "recover", str(_copy_without(folder, lacks)))
+
+    return Race(_rows(name, goal, whole), track.sides(java, ours), ("maxPhyOffset",), prepare)
+
+
+def _rebuild(track: Track, prepare: Callable[[Path], None]) -> Race:
+    def java(folder: Path) -> Line:
+        return _java(track, _copy_without(folder, _DERIVED), "ready")
+
+    def ours(folder: Path) -> Line:
+        return _ours("store", "rebuild", str(copy_of(folder / "store")))
+
+    rows = _rows("rebuild queues and index", 10.0, "queues and index anew, whole processes")
+    return Race(rows, track.sides(java, ours), ("maxPhyOffset",), prepare)
+
+
+def _rows(name: str, goal: float | None, whole: str) -> list[Row]:
+    note = "Java without the start of its JVM, ours with all"
+    rows = [Row(name, "workMillis", "ms", goal, less_is_better=True, note=note)]
+    if whole:
+        note = "both from the start of their process"
+        rows.append(Row(whole, "processMillis", "ms", less_is_better=True, note=note))
+    return rows
+
+
+def _java(track: Track, store: Path, until: str) -> Line:
+    line = track.other.run("recover-time", store, _ALL_FILES, start=True)
+    return line | {"workMillis": line[f"{until}Millis"], "processMillis": line[f"{until}SinceJvmStartMillis"]}
+
+
+def _ours(*words: str) -> Line:
+    line, took_ms = timed_command(*words)
+    return line | {"workMillis": took_ms, "processMillis": took_ms}

@@ -1,0 +1,67 @@
+"""A run of races with its results, and the comparison with the ratios that were accepted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.race import accepted
+from benchmarks.race.race import Outcome, Race
+from benchmarks.race.session import Session
+from benchmarks.race.track import Track
+
+
+@dataclass(frozen=True)
+class Run:
+    """How races are run: ``rounds`` each, growth at ``sizes_gib``, stores below ``scratch``, results into ``out``."""
+
+    track: Track
+    rounds: int
+    sizes_gib: Sequence[int]
+    scratch: Path | None
+    out: Path
+    as_json: bool
+
+
+def try_places(out: Path, accept: Path | None) -> None:
+    """Make ``out``, and see that what is kept at the end can be written: no race is to be run in vain.
+
+    Raises OSError naming what cannot.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for path in (out / "bench.json", accept):
+        if path is None:
+            continue
+        was_there = path.exists()
+        path.open("ab").close()
+        if not was_there:
+            path.unlink()
+
+
+def run_races(races: Sequence[Race], run: Run) -> list[Outcome]:
+    """Run them with stores in a directory of their own within ``run.scratch``."""
+    with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:
+        return Session(run.track, races, run.rounds, run.sizes_gib, Path(folder)).run(run.out, as_json=run.as_json)
+
+
+def compare(
+    races: Sequence[Race], outcomes: Sequence[Outcome], ratios: Mapping[str, float], run: Run
+) -> list[accepted.Change]:
+    """Print what has become of the ratios; returns what collapsed, twice.
+
+    What collapsed is raced a second time before it counts: another program may have had the machine.
+    """
+    found = accepted.changes(ratios, outcomes)
+    doubtful = {one.name for one in found if one.is_collapse}
+    if doubtful:
+        suspects = [one for one in races if doubtful & {row.name for row in one.rows}]
+        with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:
+            again = Session(run.track, suspects, run.rounds, (), Path(folder)).again()
+        found = [one for one in found if not one.is_collapse]
+        found += [one for one in accepted.changes(ratios, again) if one.name in doubtful]
+    Console(stderr=run.as_json).print(accepted.table(found))
+    return [one for one in found if one.is_collapse]

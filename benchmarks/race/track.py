@@ -1,0 +1,88 @@
+"""What every race is built with: the other side, if it is here, and how much work there is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.race.process import JavaSide
+from benchmarks.race.race import JAVA, OURS, Side
+
+_SETTLES_WITHIN_S, _QUICK_SYNCS, _QUICK_S = 10.0, 20, 0.01
+
+
+@dataclass(frozen=True)
+class Track:
+    """``java`` is None where only our side runs; ``one_sided`` says why. ``scale`` multiplies all amounts of work."""
+
+    java: JavaSide | None
+    scale: float = 1.0
+    one_sided: str = ""
+
+    def amount(self, full: int) -> int:
+        """So many messages of ``full``, a thousand at least."""
+        return max(int(full * self.scale), 1000)
+
+    def seconds(self, full: int) -> int:
+        """So many seconds of ``full``, one at least, for work that goes by time."""
+        return max(round(full * self.scale), 1)
+
+    def sides(self, java: Side, ours: Side) -> dict[str, Side]:
+        """Both sides, or ours alone."""
+        return {OURS: ours} if self.java is None else {JAVA: java, OURS: ours}
+
+    @property
+    def other(self) -> JavaSide:
+        """Java; only a side of its own asks."""
+        if self.java is None:
+            raise RuntimeError("the real RocketMQ is not here")
+        return self.java
+
+
+def fresh(folder: Path) -> Path:
+    """A path for a store in ``folder`` where nothing is."""
+    path = folder / "store"
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def copy_of(store: Path) -> Path:
+    """A sparse copy of a store beside it, its pages in the cache and on the disk: no side is to write them for us."""
+    target = store.with_name(store.name + "-copy")
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-r", "--sparse=always", str(store), str(target)], check=True)
+    subprocess.run(["sync", "-f", str(target)], check=True)
+    settle(target.parent)
+    return target
+
+
+def settle(folder: Path) -> None:
+    """Wait until the disk is idle, ten seconds at most: what was removed before may keep it busy (discards).
+
+    It is where small syncs in a row take no longer than usual.
+    """
+    probe, quick, deadline = folder / "probe", 0, time.monotonic() + _SETTLES_WITHIN_S
+    with probe.open("wb", buffering=0) as file:
+        while quick < _QUICK_SYNCS and time.monotonic() < deadline:
+            began = time.monotonic()
+            file.write(b"x")
+            os.fdatasync(file.fileno())
+            quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+            time.sleep(_QUICK_S)
+    probe.unlink()
+
+
+def forget_pages(store: Path) -> None:
+    """Take the files of a store out of the page cache, as far as the kernel lets us."""
+    for path in store.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)

@@ -1,0 +1,83 @@
+"""Storing every row exactly once, however often the writer is killed: write, kill, recover, look, go on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from demo.audit import Audit, audit_store
+from demo.failure import DifferenceError
+from demo.kill_plan import Kill
+from demo.recovery import Recovered, recover_store
+from demo.writer_process import Life, Workplace, run_writer
+from gantrymq.clock import Clock
+
+
+class Display(Protocol):
+    """What storing shows while it goes on, and after each of its steps."""
+
+    def bar(self, what: str, total: int) -> AbstractContextManager[Callable[[float], None]]:
+        """A bar for one step; call it with how much is done."""
+        ...
+
+    def wrote(self, number: int, life: Life, kill: Kill | None) -> None:
+        """A writer ended."""
+        ...
+
+    def recovered(self, recovered: Recovered) -> None:
+        """The store was recovered."""
+        ...
+
+    def audited(self, audit: Audit, rows: int) -> None:
+        """Everything in the store was read and compared."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One writer and what followed it. ``kill`` and ``recovered`` are None for the last, who closed cleanly."""
+
+    life: Life
+    kill: Kill | None
+    recovered: Recovered | None
+    audit: Audit
+    audited_s: tuple[float, float]
+
+
+def store_all(
+    place: Workplace, messages: pa.Table, kills: Sequence[Kill], seed: int, clock: Clock, display: Display
+) -> list[Episode]:
+    """Store all ``messages``, killing the writer as planned; returns what happened.
+
+    Raises DifferenceError as soon as the store does not hold each row that it must exactly once, WriterFailedError.
+    """
+    episodes: list[Episode] = []
+    first_row = 0
+    for kill in [*kills, None]:
+        number = len(episodes) + 1
+        with display.bar(f"writer {number}", messages.num_rows) as show:
+            life = run_writer(place, first_row, kill, clock, show)
+        display.wrote(number, life, kill)
+        recovered = _recover(place, clock, display) if kill is not None else None
+        began_s = clock.monotonic_s()
+        with display.bar("reading everything back", messages.num_rows) as show:
+            audit = audit_store(place.store, place.conf, messages, life.acknowledged_row, seed, show)
+        episodes.append(Episode(life, kill, recovered, audit, (began_s, clock.monotonic_s())))
+        display.audited(audit, messages.num_rows)
+        first_row = audit.stored
+    if first_row != messages.num_rows:
+        raise DifferenceError(f"{place.store} is not complete", [f"{first_row} of {messages.num_rows} rows are there"])
+    return episodes
+
+
+def _recover(place: Workplace, clock: Clock, display: Display) -> Recovered:
+    with display.bar("recovering", 1) as show:
+        recovered = recover_store(
+            place.store, place.conf, clock, lambda _step, done, total: show(done / total if total else 1)
+        )
+    display.recovered(recovered)
+    return recovered

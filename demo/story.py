@@ -1,0 +1,106 @@
+"""What happened in one run of the demo: all that the closing summary, the report and summary.json tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from demo.comparison import Comparison
+from demo.spark_job import Answers
+from demo.storing import Episode
+from gantrymq.clock import Clock
+
+
+@dataclass(slots=True)
+class Phase:
+    """One step of the run and how long it took."""
+
+    name: str
+    took_s: float
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Story:
+    """One run. ``origin_s`` and ``origin_ms`` are the same moment on the monotonic clock and on the calendar's."""
+
+    out: Path
+    seed: int
+    replay: str
+    clock: Clock
+    rows: int = 0
+    body_bytes: int = 0
+    origin_s: float = 0.0
+    origin_ms: int = 0
+    phases: list[Phase] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
+    expected: dict[str, pa.Table] = field(default_factory=dict)
+    comparisons: list[Comparison] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    store_bytes: int = 0
+
+    @property
+    def store(self) -> Path:
+        """The store's directory."""
+        return self.out / "store"
+
+    @property
+    def conf(self) -> Path:
+        """The store's settings, a ``broker.conf``."""
+        return self.out / "broker.conf"
+
+    @property
+    def work(self) -> Path:
+        """What is needed only while the demo runs."""
+        return self.out / "work"
+
+    @property
+    def report(self) -> Path:
+        """The report's file."""
+        return self.out / "report.html"
+
+    @property
+    def kills(self) -> int:
+        """How often the writer was killed."""
+        return sum(episode.kill is not None for episode in self.episodes)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers of Spark's were compared."""
+        return sum(comparison.numbers for comparison in self.comparisons)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Rows found in the recovered stores that no writer had lived to acknowledge."""
+        return sum(episode.audit.unacknowledged for episode in self.episodes)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Acknowledged rows for each second that a writer was writing (see ``Life.rows_per_s``)."""
+        spans = [(life.heard[0], life.heard[-1]) for life in (one.life for one in self.episodes) if life.heard]
+        took = sum(last[0] - first[0] for first, last in spans)
+        return sum(last[1] - first[1] for first, last in spans) / took if took > 0 else 0.0
+
+    @property
+    def recovery_s(self) -> list[float]:
+        """How long each recovery took."""
+        return [episode.recovered.took_s for episode in self.episodes if episode.recovered is not None]
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Phase]:
+        """Time a step."""
+        phase = Phase(name, 0.0)
+        began_s = self.clock.monotonic_s()
+        self.phases.append(phase)
+        yield phase
+        phase.took_s = self.clock.monotonic_s() - began_s
+
+    @property
+    def took_s(self) -> float:
+        """All steps together."""
+        return sum(phase.took_s for phase in self.phases)

@@ -1,4 +1,0 @@
-"""The main job (``make run``): real flights stored, the writer killed, the store recovered, read by Spark, reported.
-
-Begin reading at :mod:`gantrymq.demo.main`, which is the list of the steps.
-"""

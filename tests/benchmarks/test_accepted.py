@@ -1,0 +1,74 @@
+"""Ratios beside those accepted: only a collapse counts, and only when it comes twice."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.race import accepted, machine
+from benchmarks.race.race import JAVA, OURS, Race, Row
+from benchmarks.race.run import Run, compare, run_races, try_places
+from benchmarks.race.track import Track
+
+
+@pytest.fixture(autouse=True)
+def the_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "limits", lambda scratch: {})
+
+
+def race(name: str, *ours: float) -> Race:
+    """A race that the other side always runs at 1; ours as given, the last for ever."""
+    left = list(ours)
+
+    def side(folder: Path) -> dict[str, float]:
+        return {"rate": left.pop(0) if len(left) > 1 else left[0]}
+
+    return Race([Row(name, "rate", "x/s")], {JAVA: lambda _: {"rate": 1.0}, OURS: side})
+
+
+def once(tmp_path: Path) -> Run:
+    return Run(Track(None), 1, (), tmp_path, tmp_path / "out", as_json=False)
+
+
+def compared(tmp_path: Path, *races: Race) -> list[str]:
+    ratios, run = {"even": 4.0, "other": 2.0, "not run": 9.0}, once(tmp_path)
+    outcomes = run_races(races, run)
+    kept = (tmp_path / "out" / "bench.json").read_bytes()
+    collapsed = [change.name for change in compare(races, outcomes, ratios, run)]
+    assert (tmp_path / "out" / "bench.json").read_bytes() == kept, "racing some again lost the rest of the result"
+    return collapsed
+
+
+@pytest.mark.parametrize(
+    ("ours", "collapsed"),
+    [([4.0], []), ([2.1], []), ([2.0], ["even"]), ([1.0, 3.0], []), ([9.0], [])],
+    ids=["as before", "a bit more than half", "half", "half only once", "better"],
+)
+def test_half_is_a_collapse_when_it_comes_twice(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
+    assert compared(tmp_path, race("even", *ours), race("other", 2.0), race("new", 0.1)) == collapsed
+
+
+def test_a_race_that_fails_has_collapsed(tmp_path: Path) -> None:
+    def broken(folder: Path) -> dict[str, float]:
+        raise RuntimeError("no")
+
+    assert compared(tmp_path, Race([Row("even", "rate", "x/s")], {JAVA: broken, OURS: broken})) == ["even"]
+
+
+def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
+    accepted.save(tmp_path / "kept.json", run_races([race("even", 4.0), race("other", 2.0)], once(tmp_path)))
+    assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
+
+
+def test_places_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.json", tmp_path / "new.json"
+    kept.write_text("{}")
+    for accept in (kept, new, None):
+        try_places(tmp_path / "out", accept)
+    assert (kept.read_text(), new.exists(), list((tmp_path / "out").iterdir())) == ("{}", False, [])
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"a": "b"}', b'{"a": 0}', b'{"\xff": 1}'])
+def test_a_file_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(raw)
+    with pytest.raises(accepted.AcceptedError, match=r"a\.json"):
+        accepted.load(tmp_path / "a.json")
