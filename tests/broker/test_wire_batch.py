@@ -8,7 +8,7 @@ import re
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.wire_batch import WireBatch, find_spans, measure_batch
+from gantrymq.broker.wire_batch import PutRecordsResult, WireBatch, find_spans, measure_batch
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
@@ -16,6 +16,8 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import measure_wire_batch
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model.host import Host
+from gantrymq.model.message import message_id
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
 from gantrymq.store.outgoing import OutgoingMessage, prepare
 
@@ -55,8 +57,17 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
                 begins[-1], outgoing.source.sys_flag, message.born_timestamp_ms or now_ms, now_ms,
                 message.reconsume_times, 0, message.body, outgoing.properties,
             )  # fmt: skip
-        assert (written(file, begin), places) == (wanted, begins)
+        assert (written(file, begin), list(places)) == (wanted, begins)
         assert len(wanted) == batch.size_bytes(host)
+
+
+@pytest.mark.parametrize("store", HOSTS)
+def test_its_message_ids_are_those_of_its_messages(rng: random.Random, store: str) -> None:
+    host = Host.parse(store)
+    for count in (1, 2, 300):
+        places = [rng.randrange(1 << 63) for _ in range(count)]
+        result = PutRecordsResult(PutMessageStatus.PUT_OK, store_host=host, places=places)
+        assert result.msg_id == ",".join(message_id(host, place) for place in places)
 
 
 def test_what_is_a_batch_is_said_by_both(rng: random.Random) -> None:

@@ -22,6 +22,13 @@ def quick(request: RemotingCommand, header: SendMessageResponseHeader) -> bytes 
     )
 
 
+def quick_batch(request: RemotingCommand, header: SendMessageResponseHeader) -> bytes | None:
+    pieces = SendAnswers(MARKS).encode_batch(
+        request, memoryview(header.msg_id.encode()), header.queue_id, header.queue_offset, header.transaction_id
+    )
+    return b"".join(pieces) if pieces is not None else None
+
+
 def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
     for _ in range(50):
         header = SendMessageResponseHeader(
@@ -44,6 +51,35 @@ def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
 def test_what_is_not_plain_goes_the_ordinary_way(transaction_id: str | None, serialize_type: int) -> None:
     header = SendMessageResponseHeader(msg_id="00", queue_id=0, queue_offset=0, transaction_id=transaction_id)
     assert quick(RemotingCommand(310, serialize_type=serialize_type), header) is None
+
+
+@pytest.mark.parametrize("transaction_id", [None, "7F000001"])
+def test_that_to_a_batch_is_the_ordinary_answer(rng: random.Random, transaction_id: str | None) -> None:
+    for count in (2, 3, 50):
+        msg_ids = ",".join(rng.randbytes(16).hex().upper() for _ in range(count))
+        header = SendMessageResponseHeader(
+            msg_id=msg_ids,
+            queue_id=rng.randrange(1 << 31),
+            queue_offset=rng.randrange(1 << 63),
+            transaction_id=transaction_id,
+        )
+        request = RemotingCommand(320, opaque=rng.randint(-(1 << 31), (1 << 31) - 1))
+        ordinary = request.response(ResponseCode.SUCCESS, header=header)
+        ordinary.ext_fields.update(MARKS)
+        frame = quick_batch(request, header)
+        assert frame is not None
+        assert Connection().receive(frame) == Connection().receive(encode_command(ordinary))
+
+
+@pytest.mark.parametrize(
+    ("transaction_id", "serialize_type", "msg_ids"),
+    [("", 0, "00,01"), ('a"b', 0, "00,01"), ("plain", 1, "00,01"), ("plain", 0, "0" * MAX_FRAME_BYTES)],
+)
+def test_a_batch_that_is_not_plain_goes_the_ordinary_way(
+    transaction_id: str, serialize_type: int, msg_ids: str
+) -> None:
+    header = SendMessageResponseHeader(msg_id=msg_ids, queue_id=0, queue_offset=0, transaction_id=transaction_id)
+    assert quick_batch(RemotingCommand(320, serialize_type=serialize_type), header) is None
 
 
 def found(**values: int | None) -> PullMessageResponseHeader:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -341,12 +341,12 @@ class BrokerServer:
         self._log.warning("connection closed", address=channel.address, reason=reason)
         channel.abort()
 
-    def _answer(self, channel: Channel, frame: bytes, topic: str) -> None:
+    def _answer(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
         """Send an answer; while the new topic it rests on is not yet on the disk and at the name servers, later."""
         if topic not in self._unsettled or self._are_settled():
-            channel.send_bytes((frame,))
+            channel.send_bytes(pieces)
         else:
-            task = asyncio.ensure_future(self._answer_when_settled(channel, frame, topic))
+            task = asyncio.ensure_future(self._answer_when_settled(channel, pieces, topic))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
@@ -357,11 +357,11 @@ class BrokerServer:
         self._unsettled.clear()
         return True
 
-    async def _answer_when_settled(self, channel: Channel, frame: bytes, topic: str) -> None:
+    async def _answer_when_settled(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
         with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
             await self.kept.save(TOPICS)
         with suppress(TimeoutError, GantrymqError):
             await asyncio.wait_for(self.outer.settled(), _ANNOUNCED_S)
         if not self._are_settled():
             self._unsettled.discard(topic)  # what hangs or fails was waited for: no other send has to
-        channel.send_bytes((frame,))
+        channel.send_bytes(pieces)

@@ -8,16 +8,19 @@ Source: MessageExtEncoder.encode(MessageExtBatch).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
 from gantrymq.format.properties import decode_properties
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
-from gantrymq.kernels.arrays import read_only
+from gantrymq.kernels.api import encode_wire_batch, joined_message_ids, measure_wire_batch
+from gantrymq.kernels.arrays import int64s, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, message_id
 from gantrymq.model.status import PutMessageStatus
@@ -30,6 +33,10 @@ _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the bo
 _LENGTH = struct.Struct(">H")
 _BODY_LENGTH_BYTES = 4
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
+_OFFSET_DIGITS = 16
+
+# Physical offsets: an int64 array for a batch, which may be 180,000 messages.
+Places: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -52,7 +59,7 @@ class WireRecords:
         """How much room its records take."""
         raise NotImplementedError
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
@@ -71,8 +78,9 @@ class WireRecords:
         next_offsets[queue] = queue_offset + len(places)
         size_bytes = file.wrote_position - begin
         return PutRecordsResult(
-            PutMessageStatus.PUT_OK, *queue, places[0], queue_offset, size_bytes, store_timestamp_ms, store_host, places
-        )
+            PutMessageStatus.PUT_OK, *queue, int(places[0]), queue_offset, size_bytes, store_timestamp_ms, store_host,
+            places,
+        )  # fmt: skip
 
     def around(self, store_host: Host) -> record.Around:
         """What its records have in common with all of its topic and of the same two hosts."""
@@ -133,7 +141,7 @@ class WireBatch(WireRecords):
             for flag, begin, body_end, end in find_spans(self.body)
         ]
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         around, begin = self.around(store_host), file.wrote_position
         empty = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
@@ -150,8 +158,7 @@ class WireBatch(WireRecords):
             places,
         )
         file.advance(int(end) - begin)
-        found: list[int] = places.tolist()
-        return found
+        return places
 
 
 def cut_empty(record_bytes: bytes, around: record.Around) -> tuple[bytes, bytes]:
@@ -198,7 +205,7 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
 class PutRecordsResult(PutMessageResult):
     """What became of them: of the first message, but for ``size_bytes`` and ``msg_id``, which are of all."""
 
-    places: list[int] = field(default_factory=list)
+    places: Places = ()
 
     @property
     def msg_id(self) -> str:
@@ -206,17 +213,14 @@ class PutRecordsResult(PutMessageResult):
         host, places = self.store_host, self.places
         if host is None:
             return ""
-        return message_id(host, places[0]) if len(places) == 1 else _joined_ids(message_id(host, 0)[:-16], places)
+        return message_id(host, places[0]) if len(places) == 1 else bytes(self.joined_ids(host)).decode()
 
-
-def _joined_ids(host_digits: str, places: list[int]) -> str:
-    """Message ids with commas between them: as arrays, for there may be 180,000 in a batch."""
-    ends = np.array(places, ">u8").tobytes().hex().upper().encode()
-    each = np.empty((len(places), len(host_digits) + 17), np.uint8)
-    each[:, :-17] = np.frombuffer(host_digits.encode(), np.uint8)
-    each[:, -17:-1] = np.frombuffer(ends, np.uint8).reshape(-1, 16)
-    each[:, -1] = ord(",")
-    return each.tobytes()[:-1].decode()
+    def joined_ids(self, host: Host) -> memoryview:
+        """The text of :attr:`msg_id` for several messages, without a copy of what may be 6 MB."""
+        host_digits = message_id(host, 0)[:-_OFFSET_DIGITS].encode()
+        out = np.empty(len(self.places) * (len(host_digits) + _OFFSET_DIGITS + 1), np.uint8)
+        size = joined_message_ids(read_only(host_digits), int64s(self.places), out)
+        return out[:size].data
 
 
 def messages_in(results: list[PutMessageResult]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gantrymq.broker.wire_batch import WireRecords
+from gantrymq.broker.wire_batch import Places, WireRecords
 from gantrymq.model.host import Host
 from gantrymq.store.mapped_file import MappedFile
 
@@ -23,7 +23,7 @@ class WireMessage(WireRecords):
         """How much room its record takes."""
         return self.around(store_host).size_bytes + len(self.body) + len(self.properties)
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> list[int]:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
         """Write the record behind the last byte of a file that has room; its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
         around = self.around(store_host)

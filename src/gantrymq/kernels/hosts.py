@@ -17,7 +17,7 @@ from gantrymq.model.flags import STORE_HOST_V6
 
 _MAX_ID_TEXT = 56
 _OFFSET_TEXT = 16
-_COLON, _DOT, _MINUS = ord(":"), ord("."), ord("-")
+_COLON, _DOT, _MINUS, _COMMA = ord(":"), ord("."), ord("-"), ord(",")
 _LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
@@ -103,6 +103,15 @@ def hosts_text(
     return n, STOP_DONE, used
 
 
+@helper
+def _write_offset(out: Bytes, at: int, phy_offset: int) -> int:
+    """A physical offset as a message id has it, in upper-case hexadecimal; the end of it."""
+    for shift in range(60, -4, -4):
+        out[at] = _UPPER[phy_offset >> shift & 15]
+        at += 1
+    return at
+
+
 @kernel
 def message_ids(
     buf: Bytes,
@@ -130,8 +139,22 @@ def message_ids(
                 out_values[used] = _UPPER[byte >> 4]
                 out_values[used + 1] = _UPPER[byte & 15]
                 used += 2
-        for shift in range(60, -4, -4):
-            out_values[used] = _UPPER[phy_offsets[i] >> shift & 15]
-            used += 1
+        used = _write_offset(out_values, used, phy_offsets[i])
         out_offsets[i - start + 1] = used
     return n, STOP_DONE, used
+
+
+@kernel
+def joined_message_ids(host: Bytes, phy_offsets: Int64s, out: Bytes) -> int:
+    """Write the message ids of records with one store host, joined by commas; returns how many bytes they have.
+
+    ``host`` is what an id has in front of the physical offset. ``out`` (writable) has ``host.size + 17`` bytes for
+    each.
+    """
+    at = 0
+    for i in range(phy_offsets.size):
+        copy(out, at, host, 0, host.size)
+        at = _write_offset(out, at + host.size, phy_offsets[i])
+        out[at] = _COMMA
+        at += 1
+    return max(at - 1, 0)

@@ -9,7 +9,9 @@ Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.compos
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import cast
 
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, ResponseCode, SerializeType
 from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RESPONSE_FLAG, RemotingCommand
@@ -20,6 +22,7 @@ Marks = tuple[tuple[str, str], ...]
 
 _JSON = int(SerializeType.JSON)
 _OPAQUE = 1_234_567_890
+_MARK = "\0"  # which JSON holds only escaped
 _SEND_HOLES = (("msgId", "%s"), ("queueId", "%d"), ("queueOffset", "%d"), ("transactionId", "%s"))
 _PULL_HOLES = (
     *(("suggestWhichBrokerId", "%d"), ("nextBeginOffset", "%d"), ("minOffset", "%d"), ("maxOffset", "%d")),
@@ -32,6 +35,7 @@ class SendAnswers:
 
     def __init__(self, marks: Marks) -> None:
         self._text = _template(None, _SEND_HOLES + marks)
+        self._text_of_batch = _template(None, _SEND_HOLES[:-1] + marks)  # which seldom has a transactionId
 
     def pieces(self, msg_id_begin: str) -> list[bytes]:
         """Their header around the opaque, what a msgId has behind ``msg_id_begin``, and the other three holes."""
@@ -53,6 +57,29 @@ class SendAnswers:
         if not (transaction_id.isascii() and transaction_id.isalnum()):
             return None
         return _head(self._text % (request.opaque, msg_id, queue_id, queue_offset, transaction_id), 0)
+
+    def encode_batch(
+        self,
+        request: RemotingCommand,
+        msg_ids: memoryview,
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str | None,
+    ) -> Sequence[bytes] | None:
+        """One of them for a batch, in pieces: ``msg_ids`` may be 6 MB of text, which are not copied."""
+        if request.serialize_type != _JSON:
+            return None
+        if transaction_id is None:
+            text = self._text_of_batch % (request.opaque, _MARK, queue_id, queue_offset)
+        elif transaction_id.isascii() and transaction_id.isalnum():
+            text = self._text % (request.opaque, _MARK, queue_id, queue_offset, transaction_id)
+        else:
+            return None
+        before, _, behind = text.encode().partition(_MARK.encode())
+        size = len(before) + len(msg_ids) + len(behind)
+        if size + FRAME_HEAD.size > MAX_FRAME_BYTES:
+            return None
+        return FRAME_HEAD.pack(4 + size, size) + before, cast(bytes, msg_ids), behind
 
 
 def encode_found_head(

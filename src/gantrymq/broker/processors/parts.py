@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantrymq.broker.acl.access_control import AccessControl
@@ -50,4 +50,4 @@ class Parts:
     outer: BrokerOuterAPI
     access: AccessControl | None
     address: str
-    answer: Callable[[Channel, bytes, str], None]
+    answer: Callable[[Channel, Sequence[bytes], str], None]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from gantrymq.broker import names
@@ -25,7 +25,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
 from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import WireBatch, bytes_in, measure_batch, messages_in
+from gantrymq.broker.wire_batch import PutRecordsResult, WireBatch, bytes_in, measure_batch, messages_in
 from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
@@ -95,7 +95,7 @@ class _Sent:
 class SendMessageProcessor:
     """Checks what producers send, as RocketMQ does and in its words, and puts it into ``puts``.
 
-    ``answer(channel, frame, topic)`` sends a response, once the topic, if it was made for it, is on the disk too.
+    ``answer(channel, pieces, topic)`` sends a response, once the topic, if it was made for it, is on the disk too.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SendMessageProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         disk_ratio: Callable[[], float],
-        answer: Callable[[Channel, bytes, str], None],
+        answer: Callable[[Channel, Sequence[bytes], str], None],
     ) -> None:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
@@ -348,29 +348,42 @@ class SendMessageProcessor:
         if not sent.request.flag & ONEWAY_FLAG:
             self._answer(sent.channel, self._frame(sent, results, busy), sent.topic)
 
-    def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> bytes:
+    def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> Sequence[bytes]:
+        """The response in pieces."""
         request = sent.request
         if busy is not None:
-            return encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy)))
+            return (encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy))),)
         first = results[0]
         # An enum's hash is Python's.
         code = ResponseCode.SUCCESS if first.status is PutMessageStatus.PUT_OK else _STORED.get(first.status)
         if code is None:
-            return encode_command(self._with_region(request.response(*self._failure(first.status))))
+            return (encode_command(self._with_region(request.response(*self._failure(first.status)))),)
+        if code is ResponseCode.SUCCESS and isinstance(first, PutRecordsResult) and len(first.places) > 1:
+            pieces = self._batch_frame(sent, first)
+            if pieces is not None:
+                return pieces
         msg_id = first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results])
         if code is ResponseCode.SUCCESS:
             broker = self._config.broker
             answers = send_answers(broker.region_id, broker.trace_on)
             frame = answers.encode(request, msg_id, sent.queue_id, first.queue_offset, sent.transaction_id)
             if frame is not None:
-                return frame
+                return (frame,)
         header = SendMessageResponseHeader(
             msg_id=msg_id,
             queue_id=sent.queue_id,
             queue_offset=first.queue_offset,
             transaction_id=sent.transaction_id,
         )
-        return encode_command(self._with_region(request.response(code, header=header)))
+        return (encode_command(self._with_region(request.response(code, header=header))),)
+
+    def _batch_frame(self, sent: _Sent, result: PutRecordsResult) -> Sequence[bytes] | None:
+        """The answer to a batch that was stored, or None where it goes the ordinary way."""
+        if (host := result.store_host) is None:
+            return None
+        broker = self._config.broker
+        answers, msg_ids = send_answers(broker.region_id, broker.trace_on), result.joined_ids(host)
+        return answers.encode_batch(sent.request, msg_ids, sent.queue_id, result.queue_offset, sent.transaction_id)
 
     def _failure(self, status: PutMessageStatus) -> tuple[int, str]:
         if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:

@@ -6,7 +6,7 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
@@ -49,7 +49,7 @@ class ConsumerSendMsgBackProcessor:
         queued_at: Callable[[int], StoredMessage | None],
         puts: PutQueue,
         stats: BrokerStatsManager,
-        answer: Callable[[Channel, bytes, str], None],
+        answer: Callable[[Channel, Sequence[bytes], str], None],
         access: AccessControl | None,
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
@@ -102,7 +102,7 @@ class ConsumerSendMsgBackProcessor:
         def stored(results: list[PutMessageResult], busy: str | None) -> None:
             answer = self._stored(request, asked.group, again, results, busy)
             if not request.is_oneway:
-                self._answer(channel, encode_command(answer), again.topic)
+                self._answer(channel, (encode_command(answer),), again.topic)
 
         if not self._puts.put([again], stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)

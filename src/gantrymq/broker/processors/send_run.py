@@ -7,7 +7,7 @@ Source: SendMessageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -51,7 +51,7 @@ class SendRunProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         send: SendMessageProcessor,
-        answer: Callable[[Channel, bytes, str], None],
+        answer: Callable[[Channel, Sequence[bytes], str], None],
     ) -> None:
         self._config, self._topics, self._puts, self._stats = config, topics, puts, stats
         self._send, self._answer = send, answer
@@ -104,7 +104,7 @@ class SendRunProcessor:
             self._stats.put(run.topic, len(run), first.size_bytes, puts=len(run))
             broker, host = self._config.broker, first.store_host
             if host is not None and (frames := answer_frames(run, broker.region_id, broker.trace_on, host)):
-                self._answer(channel, frames, run.topic)
+                self._answer(channel, (frames,), run.topic)
             return
         each = group.each(first) if isinstance(first, PutRecordsResult) else [first] * len(run)
         for request, result in zip(split_run(run), each, strict=True):
