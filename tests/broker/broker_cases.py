@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.subscriptions import build_subscription
@@ -15,6 +16,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
 from gantrymq.format.record import Layout
 from gantrymq.model.message import StoredMessage
+from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData, ProducerData
 from gantrymq.remoting.body import Body
 from gantrymq.remoting.codes import PullSysFlag, RequestCode
@@ -24,6 +26,7 @@ from gantrymq.remoting.headers.consumer import HeartbeatRequestHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 STORE = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 24,
@@ -32,22 +35,38 @@ STORE = MessageStoreConfig(
     max_index_num=4000,
 )
 TIMEOUT_MS = 10_000
+StartBroker = Callable[..., Awaitable["BrokerCase"]]
+StartNamesrv = Callable[..., Awaitable[NamesrvServer]]
 
 
 class BrokerCase:
-    """``server`` and a client; ``settings`` are those of BrokerConfig and MessageStoreConfig by attribute."""
+    """``server`` and a client; ``settings`` are those of BrokerConfig and MessageStoreConfig by attribute.
+
+    ``async with`` starts and stops it; a test takes it from the fixtures ``broker`` and ``start_broker``, which do so.
+    """
 
     def __init__(self, path: Path, *, clock: Clock | None = None, **settings: Any) -> None:
-        store = {name: settings.pop(name) for name in list(settings) if hasattr(STORE, name) and name != "broker_ip1"}
-        config = LiveConfig(BrokerConfig(listen_port=0, **settings), replace(STORE, **store))
+        of_broker = {name: settings.pop(name) for name in list(settings) if hasattr(BrokerConfig, name)}
+        config = LiveConfig(BrokerConfig(**{"listen_port": 0, **of_broker}), replace(STORE, **settings))
         self.server = BrokerServer(path, config, clock=clock)
-        self.client = RemotingClient()
+        self._clients: list[RemotingClient] = []
+        self.client = self.another_client()
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         await self.server.start()
+        return self
+
+    async def __aexit__(self, *of: object) -> None:
+        await self.stop()
+
+    def another_client(self, handler: RequestDispatcher | None = None) -> RemotingClient:
+        """A client with connections of its own, which ends with the broker."""
+        self._clients.append(RemotingClient(handler=handler))
+        return self._clients[-1]
 
     async def stop(self) -> None:
-        await self.client.close()
+        """Also in the middle of a test that starts another one on the store; a second time is harmless."""
+        await asyncio.gather(*(client.close() for client in self._clients))
         await self.server.shutdown()
 
     async def ask(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import DiskFullError
@@ -175,9 +175,10 @@ async def test_settings_change_all_or_none(broker: BrokerCase) -> None:
     assert black.code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_tools_may_not_set_is_what_stood_in_the_configuration_at_the_start(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path / "store", config_black_list="brokerPermission")
-    await case.start()
+async def test_what_tools_may_not_set_is_what_stood_in_the_configuration_at_the_start(
+    start_broker: StartBroker,
+) -> None:
+    case = await start_broker(config_black_list="brokerPermission")
     for entry in (
         *(b"brokerPermission=0", b"configBlackList=", b"brokerConfigPath=/x", b"rocketmqHome=/x", b"aclEnable=true"),
         *(b"aclPlainFile=/x", b"defaultTopicQueueNums=3\nbrokerPermission=0"),
@@ -185,7 +186,6 @@ async def test_what_tools_may_not_set_is_what_stood_in_the_configuration_at_the_
         assert (await case.ask(RequestCode.UPDATE_BROKER_CONFIG, entry)).code == ResponseCode.NO_PERMISSION
     good = await case.ask(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3")
     assert good.code == ResponseCode.SUCCESS
-    await case.stop()
 
 
 async def test_settings_that_cannot_be_kept_are_in_force_and_an_error(broker: BrokerCase) -> None:
@@ -223,34 +223,28 @@ async def test_what_is_off_says_so(broker: BrokerCase, code: int, answer: int) -
     assert (await broker.ask(code)).code == answer
 
 
-async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+async def test_offsets_survive_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
+    case = await start_broker()
     await case.send()
     case.server.offsets.commit("G", "T", 0, 1)
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
     assert (kept["offsetTable"], kept["groupTopicMap"]) == ({"T@G": {"0": 1}}, {"G": ["T"]})
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     assert case.server.offsets.query("G", "T", 0) == 1
-    await case.stop()
 
 
-async def test_what_was_pulled_survives_a_restart_without_a_commit(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+async def test_what_was_pulled_survives_a_restart_without_a_commit(start_broker: StartBroker) -> None:
+    case = await start_broker()
     await case.send()
     await case.dispatched(1)
     await case.pull()
     await case.stop()
-    again = BrokerCase(tmp_path / "store")
-    await again.start()
+    again = await start_broker()
     assert again.server.offsets.query_pulled("G", "T", 0) == 1
     edits = again.server.offsets.edits
     await again.pull(offset=1)
     assert again.server.offsets.edits == edits  # who waits for messages does not have the table written
-    await again.stop()
 
 
 async def test_the_groups_come_as_json_that_anybody_reads(broker: BrokerCase) -> None:

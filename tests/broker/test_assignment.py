@@ -1,14 +1,9 @@
 """QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: queues that the broker divides."""
 
-import asyncio
-from pathlib import Path
-
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import BrokerCase, StartBroker, StartNamesrv
 
 from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
-from gantrymq.namesrv.server import NamesrvServer
-from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
@@ -17,7 +12,6 @@ from gantrymq.remoting.bodies.client import (
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.transport.client import RemotingClient
 
 
 async def assigned(case: BrokerCase, client_id: str, **of: str) -> list[int] | None:
@@ -36,35 +30,26 @@ async def assigned(case: BrokerCase, client_id: str, **of: str) -> list[int] | N
 
 
 @pytest.mark.asyncio
-async def test_members_get_their_shares(tmp_path: Path) -> None:
-    namesrv = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path / "namesrv")
-    await namesrv.start()
-    case = BrokerCase(tmp_path / "store", namesrv_addr=namesrv.address, broker_name="broker-a")
-    await case.start()
-    clients = [case.client]
-    try:
-        assert await assigned(case, "c1") is None  # no such topic
-        await case.send("T")
-        assert await assigned(case, "c1") is None  # nobody is in the group
-        for client_id in ("c2", "c1", "c3"):
-            case.client = RemotingClient()  # a member is a connection
-            clients.append(case.client)
-            await case.heart_beat("G", ("T",), client_id=client_id)
-        assert [await assigned(case, one) for one in ("c1", "c2", "c3", "c4")] == [[0, 1], [2], [3], []]
-        circle = [await assigned(case, one, strategy_name="AVG_BY_CIRCLE") for one in ("c1", "c2", "c3")]
-        assert circle == [[0, 3], [1], [2]]
-        assert await assigned(case, "c1", strategy_name="MACHINE_ROOM") is None
-        assert await assigned(case, "c4", message_model="BROADCASTING") == [0, 1, 2, 3]
-        # One more than anybody has, as another broker may say.
-        case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MOST_QUEUES + 1)])
-        await case.server.outer.settled()
-        body = QueryAssignmentRequestBody(topic="Big", consumer_group="G", client_id="c1")
-        answer = await case.ask(RequestCode.QUERY_ASSIGNMENT, body)
-        assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
-    finally:
-        await asyncio.gather(*(client.close() for client in clients))
-        await case.stop()
-        await namesrv.shutdown()
+async def test_members_get_their_shares(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+    namesrv = await start_namesrv()
+    case = await start_broker(namesrv_addr=namesrv.address, broker_name="broker-a")
+    assert await assigned(case, "c1") is None  # no such topic
+    await case.send("T")
+    assert await assigned(case, "c1") is None  # nobody is in the group
+    for client_id in ("c2", "c1", "c3"):
+        case.client = case.another_client()  # a member is a connection
+        await case.heart_beat("G", ("T",), client_id=client_id)
+    assert [await assigned(case, one) for one in ("c1", "c2", "c3", "c4")] == [[0, 1], [2], [3], []]
+    circle = [await assigned(case, one, strategy_name="AVG_BY_CIRCLE") for one in ("c1", "c2", "c3")]
+    assert circle == [[0, 3], [1], [2]]
+    assert await assigned(case, "c1", strategy_name="MACHINE_ROOM") is None
+    assert await assigned(case, "c4", message_model="BROADCASTING") == [0, 1, 2, 3]
+    # One more than anybody has, as another broker may say.
+    case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MOST_QUEUES + 1)])
+    await case.server.outer.settled()
+    body = QueryAssignmentRequestBody(topic="Big", consumer_group="G", client_id="c1")
+    answer = await case.ask(RequestCode.QUERY_ASSIGNMENT, body)
+    assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
 
 
 @pytest.mark.asyncio

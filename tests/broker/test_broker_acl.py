@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.broker import names
@@ -123,8 +123,8 @@ def test_what_is_not_said_is_denied() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_a_groups_own_needs_that_group(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_what_is_a_groups_own_needs_that_group(start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     about_other: list[tuple[int, dict[str, str], bytes]] = [
         (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other", client_id="c").encode()),
         (RequestCode.UNLOCK_BATCH_MQ, {}, UnlockBatchRequestBody(consumer_group="other", client_id="c").encode()),
@@ -154,7 +154,6 @@ async def test_what_is_a_groups_own_needs_that_group(tmp_path: Path) -> None:
         assert (refused.code, refused.remark) == (
             ResponseCode.NO_PERMISSION, "No default permission for other (a group)",
         ), RequestCode(code)  # fmt: skip
-    await broker.stop()
 
 
 def routes_of(broker: BrokerCase) -> dict[int, Route]:
@@ -163,9 +162,9 @@ def routes_of(broker: BrokerCase) -> dict[int, Route]:
 
 
 @pytest.mark.asyncio
-async def test_a_code_that_no_table_lists_is_for_administrators(tmp_path: Path) -> None:
+async def test_a_code_that_no_table_lists_is_for_administrators(start_with_accounts: StartBroker) -> None:
     """Access control fails closed: an account that may read and write everything gets no further with it."""
-    broker = await case(tmp_path, ACL.replace("DENY", "PUB|SUB"))
+    broker = await start_with_accounts(ACL.replace("DENY", "PUB|SUB"))
     listed = routes_of(broker)
     unlisted = [code for code in RequestCode if int(code) not in listed]
     assert {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.EXCHANGE_BROKER_HA_INFO} <= set(unlisted)
@@ -174,13 +173,12 @@ async def test_a_code_that_no_table_lists_is_for_administrators(tmp_path: Path) 
         assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
         asked = await ask(broker, code, ADMIN, topic="orders", consumerGroup="billing")
         assert asked.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_every_registered_code_has_a_permission(tmp_path: Path) -> None:
+async def test_every_registered_code_has_a_permission(start_with_accounts: StartBroker) -> None:
     """An account without any gets nothing but what is the same for every account."""
-    broker = await case(tmp_path, ACL.replace("[orders=PUB, bills=SUB]", "[]").replace("[billing=SUB]", "[]"))
+    broker = await start_with_accounts(ACL.replace("[orders=PUB, bills=SUB]", "[]").replace("[billing=SUB]", "[]"))
     permissions = {code: route.permission for code, route in routes_of(broker).items()}
     assert set(permissions) == set(broker.server.dispatcher._processors)
     assert [code for code, one in permissions.items() if one is ANY_ACCOUNT] == [
@@ -203,7 +201,6 @@ async def test_every_registered_code_has_a_permission(tmp_path: Path) -> None:
         assert refused.code == wanted, (RequestCode(code), refused.remark)
         if permission is not ANY_ACCOUNT:
             assert str(refused.remark).startswith(("No default permission for 1", "Need admin permission"))
-    await broker.stop()
 
 
 # Every field that a header of these requests has to have.
@@ -226,9 +223,9 @@ def heart_beat(group: str, topic: str) -> bytes:
 
 
 @pytest.mark.asyncio
-async def test_every_topic_of_a_request_counts(tmp_path: Path) -> None:
+async def test_every_topic_of_a_request_counts(start_with_accounts: StartBroker) -> None:
     """Of several topics in one request the last is looked at like the first."""
-    broker = await case(tmp_path)
+    broker = await start_with_accounts()
     allowed, secret = MessageQueue("bills", "broker-a", 0), MessageQueue("secret", "broker-a", 0)
     for code, body in (
         (RequestCode.LOCK_BATCH_MQ, LockBatchRequestBody),
@@ -241,13 +238,12 @@ async def test_every_topic_of_a_request_counts(tmp_path: Path) -> None:
     assert (await ask(broker, RequestCode.HEART_BEAT, ORDERS, heart_beat("billing", "bills"))).code == 0
     hidden = await ask(broker, RequestCode.HEART_BEAT, ORDERS, heart_beat("billing", "secret"))
     assert hidden.code == ResponseCode.NO_PERMISSION
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_a_default_permission_opens_no_topic_that_holds_others_messages(tmp_path: Path) -> None:
+async def test_a_default_permission_opens_no_topic_that_holds_others_messages(start_with_accounts: StartBroker) -> None:
     text = ACL.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace("bills=SUB", "secret=DENY")
-    broker = await case(tmp_path, text)
+    broker = await start_with_accounts(text)
     await send(broker, "secret", ADMIN)
 
     async def may_read(topic: str) -> bool:
@@ -262,7 +258,6 @@ async def test_a_default_permission_opens_no_topic_that_holds_others_messages(tm
         assert await may_read(topic) is True, topic
     assert (await send(broker, "%DLQ%other", ORDERS))[0] == ResponseCode.NO_PERMISSION
     assert (await send(broker, "%RETRY%other", ORDERS))[0] == ResponseCode.NO_PERMISSION
-    await broker.stop()
 
 
 def pull_of(topic: str) -> PullMessageRequestHeader:
@@ -279,8 +274,8 @@ ABOUT_A_TOPIC = [
 
 
 @pytest.mark.asyncio
-async def test_what_is_not_ones_own_is_not_looked_into(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_what_is_not_ones_own_is_not_looked_into(start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
     for topic in ("bills", "secret"):
         assert (await send(broker, topic, ADMIN))[0] == ResponseCode.SUCCESS
@@ -294,12 +289,11 @@ async def test_what_is_not_ones_own_is_not_looked_into(tmp_path: Path) -> None:
     assert (await ask(broker, stats, ORDERS, consumerGroup="billing", topicList="bills;")).code == ResponseCode.SUCCESS
     named = await ask(broker, stats, ORDERS, consumerGroup="billing", topicList="bills;secret")
     assert named.code == ResponseCode.NO_PERMISSION
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_what_is_of_the_whole_broker_is_for_administrators(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_what_is_of_the_whole_broker_is_for_administrators(start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     for code in (
         *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_PRODUCER_CONNECTION_LIST),
@@ -309,14 +303,17 @@ async def test_what_is_of_the_whole_broker_is_for_administrators(tmp_path: Path)
     ):
         refused = await ask(broker, code, ORDERS, topic="orders", compareGroup="billing")
         assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
-    await broker.stop()
 
 
-async def case(tmp_path: Path, text: str = ACL) -> BrokerCase:
-    (tmp_path / "plain_acl.yml").write_text(text)
-    broker = BrokerCase(tmp_path / "store", acl_enable=True, acl_plain_file=str(tmp_path / "plain_acl.yml"))
-    await broker.start()
-    return broker
+@pytest.fixture
+def start_with_accounts(tmp_path: Path, start_broker: StartBroker) -> StartBroker:
+    """Starts a broker with access control; the text is that of its file of accounts."""
+
+    async def start(text: str = ACL) -> BrokerCase:
+        (tmp_path / "plain_acl.yml").write_text(text)
+        return await start_broker(acl_enable=True, acl_plain_file=str(tmp_path / "plain_acl.yml"))
+
+    return start
 
 
 async def send(broker: BrokerCase, topic: str, who: SessionCredentials | None, body: bytes = b"x") -> tuple[int, str]:
@@ -334,8 +331,8 @@ async def send(broker: BrokerCase, topic: str, who: SessionCredentials | None, b
 
 
 @pytest.mark.asyncio
-async def test_who_may_send_what(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_who_may_send_what(start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
     assert (await send(broker, "anything", ADMIN))[0] == ResponseCode.SUCCESS
     no = int(ResponseCode.NO_PERMISSION)
@@ -350,22 +347,20 @@ async def test_who_may_send_what(tmp_path: Path) -> None:
     ORDERS.sign(request)
     answer = await broker.client.invoke(broker.server.address, request, 5000)
     assert (answer.code, "Need admin permission" in str(answer.remark)) == (no, True)
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_a_group_gets_nothing_back_that_it_may_not_read(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_a_group_gets_nothing_back_that_it_may_not_read(start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     assert await send_back(broker, await stored_at(broker, "secret")) == ResponseCode.NO_PERMISSION
     assert await send_back(broker, await stored_at(broker, "bills")) == ResponseCode.SUCCESS
     assert await send_back(broker, 1 << 40) == ResponseCode.SYSTEM_ERROR  # there is nothing to be read
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_a_forged_record_gives_no_message_of_another_topic(tmp_path: Path) -> None:
+async def test_a_forged_record_gives_no_message_of_another_topic(start_with_accounts: StartBroker) -> None:
     """The head of a record in a body says: topic orders, and a body that reaches over the next message in the log."""
-    broker = await case(tmp_path, ACL.replace("orders=PUB", "orders=PUB|SUB"))
+    broker = await start_with_accounts(ACL.replace("orders=PUB", "orders=PUB|SUB"))
     store = broker.server.store
     first = await stored_at(broker, "orders")
     record = store.record_of(store.message_at(first))
@@ -384,12 +379,13 @@ async def test_a_forged_record_gives_no_message_of_another_topic(tmp_path: Path)
     assert await send_back(broker, offset) == ResponseCode.SYSTEM_ERROR
     assert store.max_offset_in_queue("%DLQ%billing", 0) == 0
     assert await send_back(broker, at) == ResponseCode.SUCCESS
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies(
+    start_with_accounts: StartBroker,
+) -> None:
+    broker = await start_with_accounts()
     taken: list[str] = []
 
     def client(name: str) -> RemotingClient:
@@ -397,7 +393,7 @@ async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies
             taken.append(name)
             return request.response(ResponseCode.SUCCESS)
 
-        return RemotingClient(handler=RequestDispatcher({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: take}))
+        return broker.another_client(RequestDispatcher({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: take}))
 
     beat = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="P")]).encode()
     clients = {"theirs": (client("theirs"), ADMIN), "mine": (client("mine"), ORDERS)}
@@ -413,9 +409,6 @@ async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies
     ADMIN.sign(request)
     assert (await broker.client.invoke(broker.server.address, request, 5000)).code == ResponseCode.SUCCESS
     assert taken == ["theirs"]
-    for one, _ in clients.values():
-        await one.close()
-    await broker.stop()
 
 
 async def stored_at(broker: BrokerCase, topic: str, body: bytes = b"x", sender: SessionCredentials = ADMIN) -> int:
@@ -434,15 +427,14 @@ async def send_back(broker: BrokerCase, offset: int) -> int:
 
 
 @pytest.mark.asyncio
-async def test_a_key_that_collides_finds_nothing_of_another_topic(tmp_path: Path) -> None:
+async def test_a_key_that_collides_finds_nothing_of_another_topic(start_with_accounts: StartBroker) -> None:
     """The index holds hash codes alone: AaAa#k and BBBB#k are one key to it."""
-    broker = await case(tmp_path, ACL.replace("bills=SUB", "AaAa=SUB"))
+    broker = await start_with_accounts(ACL.replace("bills=SUB", "AaAa=SUB"))
     assert (await ask(broker, key_sent("BBBB"), ADMIN, b"secret")).code == ResponseCode.SUCCESS
     query = QueryMessageRequestHeader(topic="AaAa", key="k", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
     assert (await ask(broker, query, ORDERS)).code == ResponseCode.QUERY_NOT_FOUND
     assert (await ask(broker, key_sent("AaAa"), ADMIN, b"mine")).code == ResponseCode.SUCCESS
     assert [one.body for one in messages_of((await ask(broker, query, ORDERS)).body)] == [b"mine"]
-    await broker.stop()
 
 
 @pytest.mark.asyncio
@@ -456,9 +448,9 @@ async def test_a_key_that_collides_finds_nothing_of_another_topic(tmp_path: Path
     ],
 )
 async def test_a_pull_that_waits_gets_nothing_once_its_account_may_not_read(
-    tmp_path: Path, old: str, new: str, words: str
+    tmp_path: Path, start_with_accounts: StartBroker, old: str, new: str, words: str
 ) -> None:
-    broker = await case(tmp_path)
+    broker = await start_with_accounts()
     await stored_at(broker, "bills")
     request = RemotingCommand.request(waiting_pull())
     ORDERS.sign(request)
@@ -473,7 +465,6 @@ async def test_a_pull_that_waits_gets_nothing_once_its_account_may_not_read(
     await stored_at(broker, "bills", b"secret")
     answer = await pull
     assert (answer.code, answer.remark, answer.body) == (ResponseCode.NO_PERMISSION, words, b"")
-    await broker.stop()
 
 
 def waiting_pull(**fields: int) -> PullMessageRequestHeader:
@@ -487,10 +478,10 @@ def waiting_pull(**fields: int) -> PullMessageRequestHeader:
 
 @pytest.mark.asyncio
 async def test_what_goes_back_is_checked_by_the_topic_that_came_to_its_offset_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_with_accounts: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the log has no topic yet, and needs no permission; another account's message is stored there."""
-    broker = await case(tmp_path)
+    broker = await start_with_accounts()
     end = broker.server.store.max_phy_offset
     later = DispatchCatchUp._later
 
@@ -506,13 +497,12 @@ async def test_what_goes_back_is_checked_by_the_topic_that_came_to_its_offset_me
             await asyncio.sleep(0.001)
     assert await asked == ResponseCode.NO_PERMISSION
     assert broker.server.store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 2) == 0
-    await broker.stop()
 
 
 @pytest.mark.asyncio
-async def test_what_is_passed_on_to_a_consumer_has_no_credentials(tmp_path: Path) -> None:
+async def test_what_is_passed_on_to_a_consumer_has_no_credentials(start_with_accounts: StartBroker) -> None:
     """A signature covers neither code nor time: with it a consumer could delete the topic that was asked about."""
-    broker = await case(tmp_path)
+    broker = await start_with_accounts()
     taken: list[RemotingCommand] = []
 
     def take(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -520,7 +510,7 @@ async def test_what_is_passed_on_to_a_consumer_has_no_credentials(tmp_path: Path
         return request.response(ResponseCode.SUCCESS)
 
     codes = (RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.GET_CONSUMER_RUNNING_INFO)
-    consumer = RemotingClient(handler=RequestDispatcher(dict.fromkeys(map(int, codes), take)))
+    consumer = broker.another_client(RequestDispatcher(dict.fromkeys(map(int, codes), take)))
     data = ConsumerData(
         group_name="billing", consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING",
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
@@ -541,8 +531,6 @@ async def test_what_is_passed_on_to_a_consumer_has_no_credentials(tmp_path: Path
     for one in taken:
         assert one.ext_fields["consumerGroup"] == "billing"
         assert not {"AccessKey", "Signature", "SecurityToken"} & one.ext_fields.keys()
-    await consumer.close()
-    await broker.stop()
 
 
 def key_sent(topic: str) -> SendMessageRequestHeader:
@@ -562,8 +550,8 @@ async def ask(
 
 
 @pytest.mark.asyncio
-async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) -> None:
-    broker = await case(tmp_path)
+async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path, start_with_accounts: StartBroker) -> None:
+    broker = await start_with_accounts()
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts: [")
     await asyncio.sleep(0.7)
@@ -575,7 +563,6 @@ async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) ->
             break
         await asyncio.sleep(0.1)
     assert code == ResponseCode.SUCCESS
-    await broker.stop()
 
 
 def test_what_cannot_be_read_is_reported_once_a_change(tmp_path: Path) -> None:
@@ -609,8 +596,6 @@ def test_what_cannot_be_read_is_reported_once_a_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_its_file_it_does_not_start(tmp_path: Path) -> None:
-    broker = BrokerCase(tmp_path / "store", acl_enable=True)
+async def test_without_its_file_it_does_not_start(start_broker: StartBroker) -> None:
     with pytest.raises(ConfigError, match="a file that can be read"):
-        await broker.start()
-    await broker.client.close()
+        await start_broker(acl_enable=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from broker_cases import TIMEOUT_MS, BrokerCase
+from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker
 
 from gantrymq.broker import consumers as consumers_module
 from gantrymq.broker import long_polling, queue_locks, statistics
@@ -135,24 +135,23 @@ async def test_a_held_pull_keeps_neither_body_nor_header(broker: BrokerCase) -> 
 
 
 @pytest.mark.asyncio
-async def test_no_pull_is_held_for_longer_than_two_minutes(tmp_path: Path) -> None:
+async def test_no_pull_is_held_for_longer_than_two_minutes(tmp_path: Path, start_broker: StartBroker) -> None:
     clock = ManualClock(1_700_000_000_000)
-    case = BrokerCase(tmp_path, clock=clock)
-    await case.start()
+    case = await start_broker(tmp_path, clock=clock)
     [pull] = await hold(case, 1, suspend_timeout_millis=1 << 62)
     clock.advance(long_polling.MAX_WAIT_MS)
     case.server.holds.expire()
     assert (await pull).code == ResponseCode.PULL_NOT_FOUND
-    await case.stop()
 
 
 @pytest.mark.asyncio
-async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holder_first(tmp_path: Path) -> None:
+async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holder_first(
+    start_broker: StartBroker,
+) -> None:
     """A consumer of few queues waits on, beside somebody who wants all there is to have."""
-    case, other = BrokerCase(tmp_path, pull_thread_pool_queue_capacity=40), RemotingClient()
-    await case.start()
+    case = await start_broker(pull_thread_pool_queue_capacity=40)
     modest = await hold(case, 5)
-    greedy = await hold(case, 36, client=other)
+    greedy = await hold(case, 36, client=case.another_client())
     early = [pull for pull in greedy if pull.done()]
     while not early:
         await asyncio.sleep(0.001)
@@ -163,8 +162,6 @@ async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holde
     await case.send(body=b"second")
     assert {(await pull).code for pull in modest} == {ResponseCode.SUCCESS}
     await give_up(greedy)
-    await other.close()
-    await case.stop()
 
 
 @pytest.mark.asyncio
@@ -179,7 +176,7 @@ async def test_held_pulls_are_bounded_in_bytes(broker: BrokerCase, monkeypatch: 
 
 @pytest.mark.asyncio
 async def test_held_pulls_go_with_their_connection(broker: BrokerCase) -> None:
-    other = RemotingClient()
+    other = broker.another_client()
     pulls = await hold(broker, 10, client=other)
     assert len(broker.server.holds) == 10
     await other.close()
@@ -192,14 +189,12 @@ async def test_held_pulls_go_with_their_connection(broker: BrokerCase) -> None:
 @pytest.mark.asyncio
 async def test_a_message_for_thousands_of_held_pulls_reaches_each_connection_soon(broker: BrokerCase) -> None:
     """One of each connection in turn: a consumer's only pull does not wait for another's thousands."""
-    other = RemotingClient()
-    crowd = await hold(broker, 3000, client=other)
+    crowd = await hold(broker, 3000, client=broker.another_client())
     [alone] = await hold(broker, 1)
     await broker.send(body=b"second")
     assert (await alone).code == ResponseCode.SUCCESS
     assert sum(pull.done() for pull in crowd) < 3000
     assert {(await pull).code for pull in crowd} == {ResponseCode.SUCCESS}
-    await other.close()
 
 
 @pytest.mark.asyncio
@@ -221,9 +216,8 @@ async def test_questions_about_very_many_queues_let_others_in(broker: BrokerCase
 
 
 @pytest.mark.asyncio
-async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path)
-    await case.start()
+async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Path, start_broker: StartBroker) -> None:
+    case = await start_broker()
     topics, groups = len(case.server.topics.table), len(case.server.groups.table)
     case.server.config.broker = replace(
         case.server.config.broker, max_topics=topics + 5, max_subscription_groups=groups + 5
@@ -236,7 +230,6 @@ async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Pat
     await case.dispatched(1, "T0")
     codes = [(await case.pull("T0", consumer_group=f"G{number}")).code for number in range(7)]
     assert codes == [ResponseCode.SUCCESS] * 5 + [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST] * 2
-    await case.stop()
 
 
 @pytest.mark.asyncio
@@ -256,7 +249,7 @@ async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [ProducerData(group_name=f"P{number}") for number in range(MAX_GROUPS + 1)]
-    body, other = HeartbeatData(client_id="c", producer_data_set=names).encode(), RemotingClient()
+    body, other = HeartbeatData(client_id="c", producer_data_set=names).encode(), broker.another_client()
     answer = await other.invoke(
         broker.server.address, RemotingCommand.request(HeartbeatRequestHeader(), body), TIMEOUT_MS
     )
@@ -272,7 +265,6 @@ async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
         await asyncio.sleep(0.001)
     assert (broker.server.consumers._held_bytes, broker.server.consumers._members.count) == (0, 0)
     assert broker.server.producers._members.count == 0
-    broker.client = RemotingClient()
 
 
 def test_locks_statistics_and_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

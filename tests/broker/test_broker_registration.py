@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import StartBroker, StartNamesrv
 
-from gantrymq.namesrv.server import NamesrvServer
-from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.topic import RegisterBrokerBody
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
@@ -16,12 +12,12 @@ from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader, Regis
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_slave_is_told_no_ha_address_that_anybody_could_listen_at(tmp_path: Path) -> None:
+async def test_a_slave_is_told_no_ha_address_that_anybody_could_listen_at(
+    start_namesrv: StartNamesrv, start_broker: StartBroker
+) -> None:
     """A Java slave copies the log of whatever answers there, and another broker of the machine may have that port."""
-    namesrv = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path / "namesrv")
-    await namesrv.start()
-    broker = BrokerCase(tmp_path / "store", namesrv_addr=namesrv.address)
-    await broker.start()
+    namesrv = await start_namesrv()
+    broker = await start_broker(namesrv_addr=namesrv.address)
     slave = RegisterBrokerRequestHeader(
         broker_name="broker-a", broker_addr="127.0.0.1:1", cluster_name="DefaultCluster", broker_id=1,
         ha_server_addr="127.0.0.1:2",
@@ -30,5 +26,3 @@ async def test_a_slave_is_told_no_ha_address_that_anybody_could_listen_at(tmp_pa
     answer = await broker.client.invoke(namesrv.address, request, 10_000)
     told = answer.read(RegisterBrokerResponseHeader)
     assert (told.master_addr, told.ha_server_addr) == (broker.server.address, "127.0.0.1:0")
-    await broker.stop()
-    await namesrv.shutdown()

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import StartBroker, StartNamesrv
 
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.namesrv.server import NamesrvServer
-from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.client import LockBatchRequestBody, LockBatchResponseBody
 from gantrymq.remoting.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
+from gantrymq.remoting.transport.client import RemotingClient
 from jumping_clock import DAY_MS, JUMPS, JumpingClock
 
 pytestmark = pytest.mark.asyncio
 
 
 @JUMPS
-async def test_a_name_server_keeps_its_brokers(tmp_path: Path, jump_ms: int) -> None:
-    clock = JumpingClock()
-    namesrv, broker = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path, clock=clock), BrokerCase(tmp_path)
-    await namesrv.start()
+async def test_a_name_server_keeps_its_brokers(start_namesrv: StartNamesrv, jump_ms: int) -> None:
+    clock, client = JumpingClock(), RemotingClient()
+    namesrv = await start_namesrv(clock=clock)
     header = RegisterBrokerRequestHeader(
         broker_name="a", broker_addr="10.0.0.1:1", cluster_name="C", broker_id=0, ha_server_addr="10.0.0.1:0"
     )
@@ -36,23 +33,25 @@ async def test_a_name_server_keeps_its_brokers(tmp_path: Path, jump_ms: int) -> 
     )
 
     async def ask(header: object, body: bytes = b"") -> RemotingCommand:
-        return await broker.client.invoke(namesrv.address, RemotingCommand.request(header, body), 10_000)  # type: ignore[arg-type]
+        return await client.invoke(namesrv.address, RemotingCommand.request(header, body), 10_000)  # type: ignore[arg-type]
 
-    assert (await ask(header, body.encode())).code == ResponseCode.SUCCESS
-    clock.jump(jump_ms)
-    namesrv.scan_not_active_broker()
-    assert (await ask(GetRouteInfoRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
-    clock.wait(120_001)
-    assert len(namesrv.routes.expired()) == 1
-    await broker.client.close()
-    await namesrv.shutdown()
+    try:
+        assert (await ask(header, body.encode())).code == ResponseCode.SUCCESS
+        clock.jump(jump_ms)
+        namesrv.scan_not_active_broker()
+        assert (await ask(GetRouteInfoRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
+        clock.wait(120_001)
+        assert len(namesrv.routes.expired()) == 1
+    finally:
+        await client.close()
 
 
 @JUMPS
-async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(tmp_path: Path, jump_ms: int) -> None:
+async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(
+    start_broker: StartBroker, jump_ms: int
+) -> None:
     clock = JumpingClock()
-    broker = BrokerCase(tmp_path / "store", clock=clock)
-    await broker.start()
+    broker = await start_broker(clock=clock)
     await broker.send()
     await broker.heart_beat()
     await broker.pull(consumer_group="without_heart_beats")
@@ -80,14 +79,12 @@ async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(tmp_pat
     clock.wait(600_000)
     broker.server._expire_clients()
     assert broker.server.consumers.find_subscription("without_heart_beats", "T") is None
-    await broker.stop()
 
 
 @JUMPS
-async def test_a_held_pull_waits_as_long_as_it_asked(tmp_path: Path, jump_ms: int) -> None:
+async def test_a_held_pull_waits_as_long_as_it_asked(start_broker: StartBroker, jump_ms: int) -> None:
     clock = JumpingClock()
-    broker = BrokerCase(tmp_path / "store", clock=clock)
-    await broker.start()
+    broker = await start_broker(clock=clock)
     await broker.send()
     await broker.dispatched(1)
     flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
@@ -100,13 +97,13 @@ async def test_a_held_pull_waits_as_long_as_it_asked(tmp_path: Path, jump_ms: in
     clock.wait(20_000)
     broker.server.holds.expire()
     assert (await pull).code == ResponseCode.PULL_NOT_FOUND
-    await broker.stop()
 
 
-async def test_retention_and_the_saving_of_offsets_go_on_after_the_clock_was_set_back(tmp_path: Path) -> None:
+async def test_retention_and_the_saving_of_offsets_go_on_after_the_clock_was_set_back(
+    start_broker: StartBroker,
+) -> None:
     clock = JumpingClock()
-    broker = BrokerCase(tmp_path / "store", clock=clock, clean_resource_interval_ms=10_000)
-    await broker.start()
+    broker = await start_broker(clock=clock, clean_resource_interval_ms=10_000)
     cleaner = broker.server.store._log_cleaner
     assert cleaner is not None
     cleaner.step(clock.now_ms())
@@ -114,4 +111,3 @@ async def test_retention_and_the_saving_of_offsets_go_on_after_the_clock_was_set
     clock.jump(-2 * DAY_MS)
     cleaner.step(clock.now_ms())
     assert cleaner._next_run_ms < begun
-    await broker.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import server
 from gantrymq.broker.consumers import ClientChannel, ConsumerManager
@@ -211,10 +211,9 @@ def test_who_gave_up_a_topic_is_not_listed_for_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path) -> None:
+async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
     for forbidden in (True, False):
-        case = BrokerCase(tmp_path / "store")
-        await case.start()
+        case = await start_broker()
         case.server.groups.set_forbidden("later", "T", 2, forbidden=forbidden)
         await case.stop()
         kept = json.loads((tmp_path / "store" / "config" / "subscriptionGroup.json").read_bytes())
@@ -223,10 +222,9 @@ async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path) 
 
 @pytest.mark.asyncio
 async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     case.server.groups.set_forbidden("G", "T", 2, forbidden=True)
     case.server.offsets.commit("G", "T", 0, 1)
     monkeypatch.setattr(case.server.groups, "snapshot", lambda: 1 / 0)
@@ -239,26 +237,22 @@ async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_
 @pytest.mark.asyncio
 @pytest.mark.parametrize("text", [b'{"topicConfigTable":[]}', b'{"topicConfigTable":{}', b"\xff"])
 async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be_read(
-    tmp_path: Path, text: bytes
+    tmp_path: Path, start_broker: StartBroker, text: bytes
 ) -> None:
     """Somebody may have edited it, and the next save would be the end of that."""
     path = tmp_path / "store" / "config" / "topics.json"
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     await case.send("kept")
     await case.stop()
     good = path.read_bytes()
     path.with_name("topics.json.bak").write_bytes(good)
     path.write_bytes(text)
-    case = BrokerCase(tmp_path / "store")
     with pytest.raises(StoreError, match=r"topics\.json: does not hold its table .*topics\.json\.bak"):
-        await case.start()
-    await case.client.close()
+        await start_broker()
     assert path.read_bytes() == text
     for blank in (b"", b" \n", bytes(4096)):
         path.write_bytes(blank)
-        case = BrokerCase(tmp_path / "store")
-        await case.start()
+        case = await start_broker()
         assert case.server.topics.get("kept") is not None
         await case.stop()
         path.unlink()
@@ -266,36 +260,36 @@ async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be
 
 
 @pytest.mark.asyncio
-async def test_a_table_that_was_edited_by_hand_is_read_as_fastjson_reads_it(tmp_path: Path) -> None:
+async def test_a_table_that_was_edited_by_hand_is_read_as_fastjson_reads_it(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
     path = tmp_path / "store" / "config" / "topics.json"
     path.parent.mkdir(parents=True)
     edited = """\ufeff// of the operator
     {'topicConfigTable': {"mine": {"topicName": "mine", /* four */ "readQueueNums": 4, "writeQueueNums": "4",},},}"""
     path.write_text(edited, "utf-8")
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     found = case.server.topics.get("mine")
     assert found is not None
     assert (found.read_queue_nums, found.write_queue_nums) == (4, 4)
-    await case.stop()
 
 
 @pytest.mark.asyncio
-async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(tmp_path: Path) -> None:
+async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (config / name).write_bytes(b'{"offsetTable":[]}')
-    case = BrokerCase(tmp_path / "store")
     with pytest.raises(StoreError, match=r"consumerOffset\.json: does not hold its table"):
-        await case.start()
-    await case.client.close()
+        await start_broker()
     assert (config / "consumerOffset.json").read_bytes() == b'{"offsetTable":[]}'
 
 
 @pytest.mark.asyncio
 async def test_a_table_that_may_not_be_read_is_not_called_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was told to take it away would lose it."""
     real_open = os.open
@@ -306,10 +300,8 @@ async def test_a_table_that_may_not_be_read_is_not_called_damaged(
         return real_open(path, *how, **more)
 
     monkeypatch.setattr(os, "open", refuse)
-    case = BrokerCase(tmp_path / "store")
     with pytest.raises(StorePermissionError):
-        await case.start()
-    await case.client.close()
+        await start_broker()
 
 
 @pytest.mark.asyncio
@@ -335,15 +327,13 @@ async def test_where_the_route_cannot_be_asked_for_nothing_is_left_behind(
 
 
 @pytest.mark.asyncio
-async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path) -> None:
+async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path, start_broker: StartBroker) -> None:
     """As after a power cut that took the end of the log: RocketMQ's consumer passes over what comes until it pulls."""
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     await case.send()
     case.server.offsets.commit("G", "T", 0, 5)
     await case.stop()
-    case = BrokerCase(tmp_path / "store")
-    await case.start()
+    case = await start_broker()
     assert case.server.offsets.query("G", "T", 0) == 1
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())

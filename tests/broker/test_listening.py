@@ -3,11 +3,10 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import BrokerCase, StartBroker
 from structlog.testing import capture_logs
 
 from gantrymq.broker.listening import ReservedPorts
@@ -21,10 +20,6 @@ async def ask(case: BrokerCase, port: int) -> int:
     return (await case.client.invoke(f"127.0.0.1:{port}", request, 5000)).code
 
 
-def listen_on(case: BrokerCase, port: int) -> None:
-    case.server.config.broker = replace(case.server.config.broker, listen_port=port)
-
-
 @contextmanager
 def listening(port: int = 0) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", port)) as taken:
@@ -32,13 +27,10 @@ def listening(port: int = 0) -> Iterator[int]:
 
 
 @pytest.mark.asyncio
-async def test_both_ports_answer_and_end_together(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path)
-    await case.start()
-    try:
-        assert [await ask(case, case.server.port - below) for below in (0, 2)] == [ResponseCode.SUCCESS] * 2
-    finally:
-        await case.stop()
+async def test_both_ports_answer_and_end_together(start_broker: StartBroker) -> None:
+    case = await start_broker()
+    assert [await ask(case, case.server.port - below) for below in (0, 2)] == [ResponseCode.SUCCESS] * 2
+    await case.stop()
     for below in (0, 2):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", case.server.port - below))
@@ -51,33 +43,24 @@ async def test_the_port_that_is_shown_is_the_one_it_listens_on(broker: BrokerCas
 
 
 @pytest.mark.asyncio
-async def test_a_second_life_has_both_again(tmp_path: Path) -> None:
-    first = BrokerCase(tmp_path / "first")
-    await first.start()
+async def test_a_second_life_has_both_again(tmp_path: Path, start_broker: StartBroker) -> None:
+    first = await start_broker(tmp_path / "first")
     await ask(first, first.server.port - 2)  # its connection lingers on
     await first.stop()
-    second = BrokerCase(tmp_path / "second")
-    listen_on(second, first.server.port)
-    await second.start()
-    try:
-        assert await ask(second, first.server.port - 2) == ResponseCode.SUCCESS
-    finally:
-        await second.stop()
+    second = await start_broker(tmp_path / "second", listen_port=first.server.port)
+    assert await ask(second, first.server.port - 2) == ResponseCode.SUCCESS
 
 
 @pytest.mark.asyncio
-async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
+async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(start_broker: StartBroker) -> None:
     with ReservedPorts("127.0.0.1", 0) as free:
         assert free.vip is not None
         free.vip.listen()
-        case = BrokerCase(tmp_path)
-        listen_on(case, free.port)  # ours until the broker has it: a test beside this one cannot be given it
         with capture_logs() as logs:
-            await case.start()
-        try:
-            assert await ask(case, free.port) == ResponseCode.SUCCESS
-        finally:
-            await case.stop()
+            # The port is reserved until the broker has it: a test beside this one cannot be given it.
+            case = await start_broker(listen_port=free.port)
+        assert await ask(case, free.port) == ResponseCode.SUCCESS
+        await case.stop()
     warnings = [entry["event"] for entry in logs if entry["log_level"] == "warning"]
     assert warnings == ["no VIP channel: its port is taken"]
 
@@ -113,9 +96,6 @@ async def test_nobody_is_answered_before_the_kernels_are_loaded(
         return 0
 
     monkeypatch.setattr("gantrymq.broker.server.library", load)
-    await case.start()
-    try:
+    async with case:
         assert told == [case.server.port]
         assert await ask(case, case.server.port) == ResponseCode.SUCCESS
-    finally:
-        await case.stop()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase
+from broker_cases import BrokerCase, StartBroker
 
 from gantrymq.clock import ShiftedClock
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -26,16 +25,14 @@ async def shown(broker: BrokerCase) -> list[str]:
     return (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
 
 
-async def test_what_is_too_old_now_goes(tmp_path: Path) -> None:
+async def test_what_is_too_old_now_goes(start_broker: StartBroker) -> None:
     clock = ShiftedClock()
-    case = BrokerCase(
-        tmp_path / "store",
+    case = await start_broker(
         clock=clock,
         mapped_file_size_commit_log=1 << 16,
         clean_resource_interval_ms=10,
         delete_when=";".join(map(str, range(24))),
     )
-    await case.start()
     for _ in range(9):
         await case.send(body=bytes(20_000))
     clock.advance(3 * HOUR_MS)
@@ -44,17 +41,14 @@ async def test_what_is_too_old_now_goes(tmp_path: Path) -> None:
     async with asyncio.timeout(10):
         while case.server.store.min_phy_offset < 2 << 16:
             await asyncio.sleep(0.001)
-    await case.stop()
 
 
-async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(tmp_path: Path) -> None:
-    case = BrokerCase(
-        tmp_path / "store",
+async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(start_broker: StartBroker) -> None:
+    case = await start_broker(
         flush_interval_commit_log_ms=HOUR_MS,
         flush_commit_log_thorough_interval_ms=HOUR_MS,
         flush_delay_offset_interval_ms=HOUR_MS,
     )
-    await case.start()
     await case.send()
     store = case.server.store
     assert store.flushed_offset < store.max_phy_offset
@@ -62,7 +56,6 @@ async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(tmp_path: Path) 
     async with asyncio.timeout(10):
         while store.flushed_offset < store.max_phy_offset:
             await asyncio.sleep(0.001)
-    await case.stop()
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,9 @@ def other_tables(config: Path) -> None:
 
 
 async def warnings_at_start(path: Path) -> list[dict[str, object]]:
-    case = BrokerCase(path)
     with capture_logs() as lines:
-        await case.start()
-        await case.stop()
+        async with BrokerCase(path):
+            pass
     return [dict(line) for line in lines if line["event"] == "the table of topics is lost"]
 
 

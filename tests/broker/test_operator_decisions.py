@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
@@ -128,9 +128,10 @@ async def offset_of(broker: BrokerCase) -> int:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(tmp_path: Path, how: str) -> None:
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(
+    tmp_path: Path, start_broker: StartBroker, how: str
+) -> None:
+    broker = await start_broker()
     for _ in range(5):
         await broker.send()
     await broker.dispatched(5)
@@ -143,8 +144,7 @@ async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(tmp_path: 
         await broker.client.close()
     else:
         await broker.stop()
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+    broker = await start_broker()
     await broker.heart_beat()
     assert await offset_of(broker) == 2
     await broker.ask(commit)  # of a consumer that does not know yet
@@ -159,10 +159,9 @@ async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["same broker", "restarted"])
-async def test_settings_of_topics_and_groups_stand(tmp_path: Path, how: str) -> None:
+async def test_settings_of_topics_and_groups_stand(start_broker: StartBroker, how: str) -> None:
     """Through heart-beats, sends, changes and deletions of others, and a restart."""
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+    broker = await start_broker()
     await update_topic(broker, "T", 2, perm=4)
     await update_topic(broker, "U", 3)
     await update_group(broker, consume_enable=False, retry_max_times=2)
@@ -174,8 +173,7 @@ async def test_settings_of_topics_and_groups_stand(tmp_path: Path, how: str) -> 
     await broker.send("U", default_topic_queue_nums=16)
     if how == "restarted":
         await broker.stop()
-        broker = BrokerCase(tmp_path / "store")
-        await broker.start()
+        broker = await start_broker()
         await broker.heart_beat(topics=("T", "U"))
     found = {name: broker.server.topics.get(name) for name in ("T", "U", "W")}
     assert found["T"] is not None
@@ -186,7 +184,6 @@ async def test_settings_of_topics_and_groups_stand(tmp_path: Path, how: str) -> 
     assert group is not None
     assert (group.consume_enable, group.retry_max_times) == (False, 2)
     assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
-    await broker.stop()
 
 
 async def test_what_a_pull_commits_does_not_undo_the_reset_that_it_is_told_of(broker: BrokerCase) -> None:
@@ -201,17 +198,17 @@ async def test_what_a_pull_commits_does_not_undo_the_reset_that_it_is_told_of(br
 
 
 @pytest.mark.parametrize("how", ["same broker", "restarted"])
-async def test_a_consumer_of_a_deleted_topic_carries_no_offset_into_the_one_made_anew(tmp_path: Path, how: str) -> None:
+async def test_a_consumer_of_a_deleted_topic_carries_no_offset_into_the_one_made_anew(
+    start_broker: StartBroker, how: str
+) -> None:
     """Neither what it commits nor where it goes on: it would pass over the new messages."""
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+    broker = await start_broker()
     await broker.heart_beat()
     await send_and_consume(broker, 5)
     assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
     if how == "restarted":
         await broker.stop()
-        broker = BrokerCase(tmp_path / "store")
-        await broker.start()
+        broker = await start_broker()
     await update_topic(broker, "T", 4)
     await broker.heart_beat()
     for number in range(8):
@@ -223,7 +220,6 @@ async def test_a_consumer_of_a_deleted_topic_carries_no_offset_into_the_one_made
     assert (await broker.pull(offset=5, sys_flag=flags, commit_offset=5)).code == ResponseCode.PULL_OFFSET_MOVED
     assert await offset_of(broker) == 0
     assert [one.body for one in messages_of((await broker.pull(offset=0)).body)] == [b"new %d" % n for n in range(8)]
-    await broker.stop()
 
 
 async def send_and_consume(broker: BrokerCase, count: int) -> None:

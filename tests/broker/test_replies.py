@@ -14,7 +14,6 @@ from gantrymq.broker import waiting_room
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 pytestmark = pytest.mark.asyncio
@@ -26,8 +25,8 @@ class SlowAsker(BrokerCase):
     def __init__(self, path: Path) -> None:
         super().__init__(path, send_thread_pool_queue_capacity=3, broker_fast_failure_enable=False)
         self.taken, self.answers = 0, asyncio.Event()
-        self.client = RemotingClient(
-            handler=RequestDispatcher({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply})
+        self.client = self.another_client(
+            RequestDispatcher({RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply})
         )
 
     async def _take_reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -50,12 +49,10 @@ class SlowAsker(BrokerCase):
 @pytest_asyncio.fixture
 async def asker(tmp_path: Path) -> AsyncIterator[SlowAsker]:
     """It has sent its heart-beat, so that a reply finds it."""
-    case = SlowAsker(tmp_path / "store")
-    await case.start()
-    await case.heart_beat()
-    yield case
-    case.answers.set()
-    await case.stop()
+    async with SlowAsker(tmp_path / "store") as case:
+        await case.heart_beat()
+        yield case
+        case.answers.set()
 
 
 async def test_more_replies_than_may_wait_are_refused_at_once(asker: SlowAsker) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.client.records import decode_records
@@ -174,19 +173,16 @@ async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:
     assert messages_of(await pull_all(broker, 1))[0].body == b"body"
 
 
-async def test_with_sync_flush_all_are_acknowledged(tmp_path: Path) -> None:
-    case = BrokerCase(tmp_path / "store", flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    await case.start()
+async def test_with_sync_flush_all_are_acknowledged(start_broker: StartBroker) -> None:
+    case = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
     responses = await asyncio.gather(*(case.send() for _ in range(50)))
     assert [response.code for response in responses] == [0] * 50
-    await case.stop()
 
 
-async def test_too_many_waiting_sends_are_refused_at_once(tmp_path: Path) -> None:
+async def test_too_many_waiting_sends_are_refused_at_once(start_broker: StartBroker) -> None:
 
-    case = BrokerCase(tmp_path / "store", send_thread_pool_queue_capacity=3)
-    await case.start()
+    case = await start_broker(send_thread_pool_queue_capacity=3)
     await case.send()
     responses = await asyncio.gather(*(case.send() for _ in range(40)))
     codes = {response.code for response in responses}
@@ -194,7 +190,6 @@ async def test_too_many_waiting_sends_are_refused_at_once(tmp_path: Path) -> Non
     busy = next(response for response in responses if response.code == ResponseCode.SYSTEM_BUSY)
     assert busy.remark == "[OVERLOAD]system busy, start flow control for a while"
     assert (await case.send()).code == ResponseCode.SUCCESS
-    await case.stop()
 
 
 @pytest.mark.parametrize("sys_flag", [4, 12])

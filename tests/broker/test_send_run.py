@@ -7,7 +7,6 @@ import random
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -263,10 +262,7 @@ async def feed(
 ) -> tuple[Fed, int]:
     """Let a broker at a fixed moment have the reads, one a turn; ``broken`` changes it after the first."""
     settings = {"broker_fast_failure_enable": False, **settings}  # a slow machine is no overload
-    case = BrokerCase(path, clock=ManualClock(1_800_000_000_000), **settings)
-    case.server.config.broker = replace(case.server.config.broker, listen_port=port)
-    await case.start()
-    try:
+    async with BrokerCase(path, clock=ManualClock(1_800_000_000_000), listen_port=port, **settings) as case:
         wire = Wire()
         channel = Channel(case.server.dispatcher, server=TlsServer(), find_run=FindSendRun() if together else None)
         channel.connection_made(cast(asyncio.Transport, wire))
@@ -282,8 +278,6 @@ async def feed(
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
         return Fed(case, wire), case.server.port
-    finally:
-        await case.stop()
 
 
 async def assert_same(path: Path, reads: Sequence[bytes], **settings: Any) -> Fed:
