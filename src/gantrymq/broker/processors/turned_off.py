@@ -11,13 +11,13 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
-from gantrymq.remoting.headers.lite import PopLiteMessageRequestHeader
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     NotificationRequestHeader,
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
+    PopLiteMessageRequestHeader,
     PopMessageRequestHeader,
 )
 from gantrymq.remoting.headers.send import RecallMessageRequestHeader

@@ -3,50 +3,7 @@
 from typing import ClassVar
 
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.header import CommandHeader, Int, Long
-
-
-class AddBrokerRequestHeader(CommandHeader, kw_only=True):
-    """ADD_BROKER."""
-
-    code: ClassVar[int] = RequestCode.ADD_BROKER
-
-    config_path: str | None = None
-
-
-class CheckRocksdbCqWriteProgressRequestHeader(CommandHeader, kw_only=True):
-    """CHECK_ROCKSDB_CQ_WRITE_PROGRESS."""
-
-    code: ClassVar[int] = RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS
-
-    topic: str
-    check_store_time: Long = 0
-
-
-class ExchangeHAInfoRequestHeader(CommandHeader, kw_only=True):
-    """EXCHANGE_BROKER_HA_INFO."""
-
-    code: ClassVar[int] = RequestCode.EXCHANGE_BROKER_HA_INFO
-
-    master_ha_address: str | None = None
-    master_flush_offset: Long | None = None
-    master_address: str | None = None
-
-
-class ExchangeHAInfoResponseHeader(CommandHeader, kw_only=True):
-    """The answer to EXCHANGE_BROKER_HA_INFO."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: Long | None = None
-    master_address: str | None = None
-
-
-class ExportRocksDBConfigToJsonRequestHeader(CommandHeader, kw_only=True):
-    """EXPORT_ROCKSDB_CONFIG_TO_JSON."""
-
-    code: ClassVar[int] = RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON
-
-    config_type: str
+from gantrymq.remoting.header import CommandHeader, Long
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
@@ -64,17 +21,6 @@ class GetBrokerMemberGroupRequestHeader(CommandHeader, kw_only=True):
     broker_name: str
 
 
-class NotifyBrokerRoleChangedRequestHeader(CommandHeader, kw_only=True):
-    """NOTIFY_BROKER_ROLE_CHANGED."""
-
-    code: ClassVar[int] = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-
-    master_address: str | None = None
-    master_epoch: Int | None = None
-    sync_state_set_epoch: Int | None = None
-    master_broker_id: Long | None = None
-
-
 class NotifyMinBrokerIdChangeRequestHeader(CommandHeader, kw_only=True):
     """NOTIFY_MIN_BROKER_ID_CHANGE."""
 
@@ -85,24 +31,6 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader, kw_only=True):
     min_broker_addr: str | None = None
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
-
-
-class RemoveBrokerRequestHeader(CommandHeader, kw_only=True):
-    """REMOVE_BROKER."""
-
-    code: ClassVar[int] = RequestCode.REMOVE_BROKER
-
-    broker_name: str
-    broker_cluster_name: str
-    broker_id: Long
-
-
-class ResetMasterFlushOffsetHeader(CommandHeader, kw_only=True):
-    """RESET_MASTER_FLUSH_OFFSET."""
-
-    code: ClassVar[int] = RequestCode.RESET_MASTER_FLUSH_OFFSET
-
-    master_flush_offset: Long
 
 
 class ViewBrokerStatsDataRequestHeader(CommandHeader, kw_only=True):

@@ -89,10 +89,6 @@ class GetConsumerListByGroupRequestHeader(RpcHeader, kw_only=True):
     consumer_group: str
 
 
-class GetConsumerListByGroupResponseHeader(CommandHeader):
-    """The answer to GET_CONSUMER_LIST_BY_GROUP."""
-
-
 class GetConsumerRunningInfoRequestHeader(RpcHeader, kw_only=True):
     """GET_CONSUMER_RUNNING_INFO."""
 
@@ -197,10 +193,6 @@ class UnregisterClientRequestHeader(RpcHeader, kw_only=True):
     client_id: str = field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
-
-
-class UnregisterClientResponseHeader(CommandHeader):
-    """The answer to UNREGISTER_CLIENT."""
 
 
 class UpdateGroupForbiddenRequestHeader(TopicHeader, kw_only=True):

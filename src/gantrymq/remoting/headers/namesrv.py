@@ -136,13 +136,6 @@ class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):
     master_addr: str | None = None
 
 
-class RegisterOrderTopicRequestHeader(CommandHeader, kw_only=True):
-    """RocketMQ gives it no code of its own."""
-
-    topic: str
-    order_topic_string: str
-
-
 class RegisterTopicRequestHeader(TopicHeader, kw_only=True):
     """REGISTER_TOPIC_IN_NAMESRV."""
 

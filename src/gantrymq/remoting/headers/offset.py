@@ -63,13 +63,6 @@ class GetMinOffsetResponseHeader(CommandHeader, kw_only=True):
     offset: Long
 
 
-class InitConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
-    """RocketMQ gives it no code of its own."""
-
-    topic: str | None = None
-    init_mode: Int = 0
-
-
 class QueryConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
     """QUERY_CONSUMER_OFFSET."""
 
@@ -137,7 +130,3 @@ class UpdateConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
     topic: str
     queue_id: Int
     commit_offset: Long
-
-
-class UpdateConsumerOffsetResponseHeader(CommandHeader):
-    """The answer to UPDATE_CONSUMER_OFFSET."""

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.header import CommandHeader, Int, Long, TopicHeader
+from gantrymq.remoting.header import Int, Long, RpcHeader, TopicHeader
 
 
 class AckMessageRequestHeader(TopicHeader, kw_only=True):
@@ -34,14 +34,6 @@ class ChangeInvisibleTimeRequestHeader(TopicHeader, kw_only=True):
     suspend: bool = False
 
 
-class ChangeInvisibleTimeResponseHeader(CommandHeader, kw_only=True):
-    """The answer to CHANGE_MESSAGE_INVISIBLETIME."""
-
-    pop_time: Long = 0
-    invisible_time: Long = 0
-    revive_qid: Int = 0
-
-
 class NotificationRequestHeader(TopicHeader, kw_only=True):
     """NOTIFICATION."""
 
@@ -56,13 +48,6 @@ class NotificationRequestHeader(TopicHeader, kw_only=True):
     attempt_id: str | None = None
     exp_type: str | None = None
     exp: str | None = None
-
-
-class NotificationResponseHeader(CommandHeader, kw_only=True):
-    """The answer to NOTIFICATION."""
-
-    has_msg: bool = False
-    polling_full: bool = False
 
 
 class PeekMessageRequestHeader(TopicHeader, kw_only=True):
@@ -86,12 +71,6 @@ class PollingInfoRequestHeader(TopicHeader, kw_only=True):
     queue_id: Int = 0
 
 
-class PollingInfoResponseHeader(CommandHeader, kw_only=True):
-    """The answer to POLLING_INFO."""
-
-    polling_num: Int = 0
-
-
 class PopMessageRequestHeader(TopicHeader, kw_only=True):
     """POP_MESSAGE."""
 
@@ -111,13 +90,16 @@ class PopMessageRequestHeader(TopicHeader, kw_only=True):
     attempt_id: str | None = None
 
 
-class PopMessageResponseHeader(CommandHeader, kw_only=True):
-    """The answer to POP_MESSAGE."""
+class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
+    """POP_LITE_MESSAGE."""
 
-    pop_time: Long = 0
+    code: ClassVar[int] = RequestCode.POP_LITE_MESSAGE
+
+    client_id: str
+    consumer_group: str
+    topic: str
+    max_msg_num: Int = 0
     invisible_time: Long = 0
-    revive_qid: Int = 0
-    rest_num: Long = 0
-    start_offset_info: str | None = None
-    msg_offset_info: str | None = None
-    order_count_info: str | None = None
+    poll_time: Long = 0
+    born_time: Long = 0
+    attempt_id: str | None = None

@@ -74,16 +74,6 @@ class QueryMessageResponseHeader(CommandHeader, kw_only=True):
     index_last_update_phyoffset: Long
 
 
-class StatisticsMessagesRequestHeader(TopicHeader, kw_only=True):
-    """RocketMQ gives it no code of its own."""
-
-    consumer_group: str
-    topic: str
-    queue_id: Int = 0
-    from_time: Long = 0
-    to_time: Long = 0
-
-
 class ViewMessageRequestHeader(CommandHeader, kw_only=True):
     """VIEW_MESSAGE_BY_ID."""
 
@@ -91,7 +81,3 @@ class ViewMessageRequestHeader(CommandHeader, kw_only=True):
 
     topic: str | None = None
     offset: Long
-
-
-class ViewMessageResponseHeader(CommandHeader):
-    """The answer to VIEW_MESSAGE_BY_ID."""

@@ -8,28 +8,6 @@ from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.header import CommandHeader, Int, Long, RpcHeader, TopicHeader
 
 
-class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
-    """CHECK_TRANSACTION_STATE."""
-
-    code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
-
-    topic: str | None = None
-    tran_state_table_offset: Long
-    commit_log_offset: Long
-    msg_id: str | None = None
-    transaction_id: str | None = None
-    offset_msg_id: str | None = None
-
-
-class CheckTransactionStateResponseHeader(CommandHeader, kw_only=True):
-    """The answer to CHECK_TRANSACTION_STATE."""
-
-    producer_group: str
-    tran_state_table_offset: Long
-    commit_log_offset: Long
-    commit_or_rollback: Int
-
-
 class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):
     """CONSUMER_SEND_MSG_BACK."""
 
@@ -59,10 +37,6 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
     transaction_id: str | None = None
 
 
-class EndTransactionResponseHeader(CommandHeader):
-    """The answer to END_TRANSACTION."""
-
-
 class RecallMessageRequestHeader(TopicHeader, kw_only=True):
     """RECALL_MESSAGE."""
 
@@ -71,12 +45,6 @@ class RecallMessageRequestHeader(TopicHeader, kw_only=True):
     producer_group: str | None = None
     topic: str
     recall_handle: str
-
-
-class RecallMessageResponseHeader(CommandHeader, kw_only=True):
-    """The answer to RECALL_MESSAGE."""
-
-    msg_id: str
 
 
 class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
@@ -98,15 +66,6 @@ class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
     born_host: str
     store_host: str
     store_timestamp: Long = 0
-
-
-class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
-    """RESUME_CHECK_HALF_MESSAGE."""
-
-    code: ClassVar[int] = RequestCode.RESUME_CHECK_HALF_MESSAGE
-
-    topic: str | None = None
-    msg_id: str | None = None
 
 
 class SendMessageRequestHeader(TopicHeader, kw_only=True):

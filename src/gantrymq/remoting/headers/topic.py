@@ -3,13 +3,7 @@
 from typing import ClassVar
 
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.header import CommandHeader, Int, RpcHeader, TopicHeader
-
-
-class CreateTopicListRequestHeader(RpcHeader):
-    """UPDATE_AND_CREATE_TOPIC_LIST."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+from gantrymq.remoting.header import CommandHeader, Int, TopicHeader
 
 
 class CreateTopicRequestHeader(TopicHeader, kw_only=True):
