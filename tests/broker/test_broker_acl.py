@@ -243,7 +243,7 @@ async def test_every_topic_of_a_request_counts(start_with_accounts: StartBroker)
 @pytest.mark.asyncio
 async def test_a_default_permission_opens_no_topic_that_holds_others_messages(start_with_accounts: StartBroker) -> None:
     text = ACL.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace("bills=SUB", "secret=DENY")
-    broker = await start_with_accounts(text)
+    broker = await start_with_accounts(text, msg_trace_topic_name="OurTraces")
     await send(broker, "secret", ADMIN)
 
     async def may_read(topic: str) -> bool:
@@ -252,7 +252,8 @@ async def test_a_default_permission_opens_no_topic_that_holds_others_messages(st
 
     assert await may_read("orders") is False  # listed, PUB alone
     assert await may_read("anything") is True
-    for topic in [*sorted(names.MIXED_TOPICS), "DefaultCluster_REPLY_TOPIC", "%DLQ%other", "%RETRY%other", "secret"]:
+    of_the_system = ["DefaultCluster_REPLY_TOPIC", "rmq_sys_wheel_timer", "rmq_sys_TRACE_DATA_cn", "OurTraces"]
+    for topic in [*sorted(names.MIXED_TOPICS), *of_the_system, "%DLQ%other", "%RETRY%other", "secret"]:
         assert await may_read(topic) is False, topic
     for topic in ("%DLQ%billing", "%RETRY%billing"):
         assert await may_read(topic) is True, topic
@@ -292,6 +293,19 @@ async def test_what_is_not_ones_own_is_not_looked_into(start_with_accounts: Star
 
 
 @pytest.mark.asyncio
+async def test_no_spelling_of_a_name_leads_round_what_is_denied(start_with_accounts: StartBroker) -> None:
+    """The broker takes the topic of GET_CONSUME_STATS without blanks; a retry topic of POP names group and topic."""
+    text = ACL.replace("Perm: DENY", "Perm: SUB").replace("bills=SUB", "secret=DENY")
+    broker = await start_with_accounts(text.replace("billing=SUB", "other=DENY"))
+    assert (await send(broker, "secret", ADMIN))[0] == ResponseCode.SUCCESS
+    for topic in ("secret", " secret", "secret ", "\tsecret", "anything;secret "):
+        answer = await ask(broker, RequestCode.GET_CONSUME_STATS, ORDERS, consumerGroup="billing", topic=topic)
+        assert answer.code == ResponseCode.NO_PERMISSION, topic
+    for topic in ("%RETRY%other", "%RETRY%other+secret", "%DLQ%other"):
+        assert (await ask(broker, pull_of(topic), ORDERS)).code == ResponseCode.NO_PERMISSION, topic
+
+
+@pytest.mark.asyncio
 async def test_what_is_of_the_whole_broker_is_for_administrators(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     for code in (
@@ -309,9 +323,9 @@ async def test_what_is_of_the_whole_broker_is_for_administrators(start_with_acco
 def start_with_accounts(tmp_path: Path, start_broker: StartBroker) -> StartBroker:
     """Starts a broker with access control; the text is that of its file of accounts."""
 
-    async def start(text: str = ACL) -> BrokerCase:
+    async def start(text: str = ACL, **settings: object) -> BrokerCase:
         (tmp_path / "plain_acl.yml").write_text(text)
-        return await start_broker(acl_enable=True, acl_plain_file=str(tmp_path / "plain_acl.yml"))
+        return await start_broker(acl_enable=True, acl_plain_file=str(tmp_path / "plain_acl.yml"), **settings)
 
     return start
 

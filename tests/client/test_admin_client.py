@@ -14,7 +14,16 @@ from gantrymq import (
     Producer,
     SubscriptionGroupConfig,
 )
-from gantrymq.errors import MQClientError, NoRouteError
+from gantrymq.client.calls import Call, accepted
+from gantrymq.errors import MQClientError, NoRouteError, RemotingError
+from gantrymq.remoting.bodies.topic import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
 # Java's hash code is the same of both, and so of "Aa#key" and "BB#key": the index finds one under the other.
 ONE, OTHER = "Aa", "BB"
@@ -166,3 +175,27 @@ def test_a_group_of_producers_that_is_not_online_is_an_error(
 ) -> None:
     with pytest.raises(Exception, match=r"producer group|not exist"):
         admin.producer_connection("nobody", "StatsA")
+
+
+def test_a_broker_that_is_away_hides_no_message_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    """A dead broker stays in the route for up to two minutes; RocketMQ gives what the others have."""
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer, AdminClient(broker.namesrv) as admin:
+        broker.create_topic("Away", 1)
+        sent = producer.send(Message("Away", b"x", keys=["key"]))
+        broker.wait_for_messages("Away", 1)
+        away = RegisterBrokerRequestHeader(
+            broker_name="broker-z", broker_addr="127.0.0.1:1", cluster_name="C", broker_id=0, ha_server_addr=""
+        )
+        said = TopicConfigAndMappingSerializeWrapper(
+            topic_config_table={name: TopicConfig(topic_name=name) for name in ("Away", "Else")},
+            data_version=DataVersion(counter=1),
+        )
+        body = RegisterBrokerBody(topic_config_serialize_wrapper=said).encode()
+        admin._client.call(broker.namesrv, Call(lambda: RemotingCommand.request(away, body), accepted))
+        assert len(admin.topic_route("Away").broker_datas) == 2
+        assert [one.body for one in admin.query_message("Away", "key")] == [b"x"]
+        assert admin.view_message("Away", sent.msg_id).body == b"x"
+        assert "broker-z" in caplog.text
+        for ask in (lambda: admin.query_message("Away", "other"), lambda: admin.view_message("Away", "0" * 32)):
+            with pytest.raises(RemotingError):  # it may have the message
+                ask()

@@ -92,6 +92,14 @@ def is_system_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_mixed_topic(topic: str) -> bool:
+    """Whether a topic of the system holds messages of other topics, or says what happened to them.
+
+    Of those that begin with ``rmq_sys_`` the timer wheel's does (``rmq_sys_wheel_timer``), the log of POP, and traces.
+    """
+    return topic in MIXED_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic.endswith(REPLY_TOPIC_SUFFIX)
+
+
 def wrong_topic(topic: str) -> str | None:
     """Why ``topic`` is no name for one, in RocketMQ's words; None where it is."""
     if not topic.strip():

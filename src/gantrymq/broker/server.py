@@ -146,7 +146,7 @@ class BrokerServer:
         if config.broker.acl_enable:
             given = config.broker.acl_plain_file
             path = Path(given) if given else self._path / "config" / "plain_acl.yml"
-            self._acl = AccessControl(path)
+            self._acl = AccessControl(path, frozenset({config.broker.msg_trace_topic_name}))
         self.topics = TopicConfigManager(config, clock, self._topics_changed)
         self.groups = SubscriptionGroupManager(config, clock)
         self.offsets = ConsumerOffsetManager(config, clock)

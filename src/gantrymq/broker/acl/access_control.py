@@ -42,11 +42,13 @@ class _Claim(NamedTuple):
 class AccessControl:
     """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
 
+    ``mixed_topics`` are those that a default permission does not open, beside those of which the name says so.
+
     Raises ConfigError where the file cannot be read: without accounts every request would be refused.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, mixed_topics: frozenset[str] = frozenset()) -> None:
+        self._path, self._mixed_topics = path, mixed_topics
         self._permissions: Mapping[int, Permission] = {}
         self._accounts = self._read()
         self._trouble: tuple[_State | None, str] | None = None  # what was reported last, while it lasts
@@ -120,7 +122,7 @@ class AccessControl:
     def _read(self) -> Accounts:
         state = self._state()
         try:
-            accounts = parse_accounts(self._path.read_bytes(), str(self._path))
+            accounts = parse_accounts(self._path.read_bytes(), str(self._path), self._mixed_topics)
         except OSError as error:
             raise ConfigError("aclPlainFile", str(self._path), f"a file that can be read ({error.strerror})") from error
         self._seen = state

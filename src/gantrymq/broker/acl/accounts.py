@@ -34,7 +34,10 @@ _LEAST_KEY, _LEAST_SECRET = 6, 6  # AclConstants' minimal lengths
 
 @dataclass(frozen=True)
 class Account:
-    """One account; permissions are sums of PUB and SUB, 0 denies."""
+    """One account; permissions are sums of PUB and SUB, 0 denies.
+
+    ``mixed_topics`` hold messages of other topics, beside those of which that is known by their names.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -44,6 +47,7 @@ class Account:
     default_group: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
+    mixed_topics: frozenset[str] = frozenset()
 
     def may(self, name: str, wanted: int, *, group: bool) -> bool:
         """Whether the account may do that, or one of those, with a topic or a group."""
@@ -64,7 +68,7 @@ class Account:
         """
         if name.startswith(names.DLQ_PREFIX):
             return self.default_topic if self.may(name[len(names.DLQ_PREFIX) :], SUB, group=True) else 0
-        if name in names.MIXED_TOPICS or name.endswith(names.REPLY_TOPIC_SUFFIX):
+        if name in self.mixed_topics or names.is_mixed_topic(name):
             return self.default_topic & ~SUB
         return self.default_topic
 
@@ -77,8 +81,8 @@ class Accounts:
     by_key: dict[str, Account]
 
 
-def parse_accounts(raw: bytes, path: str) -> Accounts:
-    """What the file says; raises ConfigError where it says something else."""
+def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozenset()) -> Accounts:
+    """What the file says; raises ConfigError where it says something else. ``mixed_topics`` as in :class:`Account`."""
     try:
         value = msgspec.yaml.decode(raw) or {}
     except ImportError as error:
@@ -87,13 +91,13 @@ def parse_accounts(raw: bytes, path: str) -> Accounts:
         raise ConfigError(path, "", f"YAML ({error})") from error
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
         raise ConfigError(path, "", "globalWhiteRemoteAddresses and accounts")
-    accounts = [_account(one, path) for one in value.get("accounts") or []]
+    accounts = [_account(one, path, mixed_topics) for one in value.get("accounts") or []]
     return Accounts(
         address_rule(_texts(value.get("globalWhiteRemoteAddresses"))), {one.access_key: one for one in accounts}
     )
 
 
-def _account(value: Any, path: str) -> Account:
+def _account(value: Any, path: str, mixed_topics: frozenset[str]) -> Account:
     if not isinstance(value, dict):
         raise ConfigError(path, value, "an account with accessKey and secretKey")
     key, secret = str(value.get("accessKey") or ""), str(value.get("secretKey") or "")
@@ -109,6 +113,7 @@ def _account(value: Any, path: str) -> Account:
         default_group=_permission("defaultGroupPerm", value.get("defaultGroupPerm")),
         topics=_permissions("topicPerms", value.get("topicPerms")),
         groups=_permissions("groupPerms", value.get("groupPerms")),
+        mixed_topics=mixed_topics,
     )
 
 

@@ -79,7 +79,8 @@ def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...],
             yield _group(getattr(asked, group))
         for field in topics:
             text: str | None = getattr(asked, field)
-            yield from (_topic(one, permission) for one in (text or "").split(";") if one)
+            # Without blanks around it, as processors take the name.
+            yield from (_topic(name, permission) for one in (text or "").split(";") if (name := one.strip()))
 
     return Permission(needs)
 
@@ -154,7 +155,10 @@ def _group(name: str) -> Need:
 
 
 def _topic(name: str, permission: int = SUB) -> Need:
-    """A retry topic belongs to its group: a consumer sends to it as well as it reads it."""
+    """A retry topic belongs to its group: a consumer sends to it as well as it reads it.
+
+    One of POP names the topic behind the group (``%RETRY%group+topic``).
+    """
     if name.startswith(names.RETRY_PREFIX):
-        return _group(name[len(names.RETRY_PREFIX) :])
+        return _group(name[len(names.RETRY_PREFIX) :].partition("+")[0])
     return Need(name, permission, is_group=False)

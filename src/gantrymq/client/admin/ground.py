@@ -5,7 +5,7 @@ Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from gantrymq.client import calls
@@ -16,7 +16,8 @@ from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_name
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
+from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError
+from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, ClusterInfo, TopicRouteData
 from gantrymq.remoting.body import Body, decode_body
@@ -24,6 +25,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
 
+log = get_logger("gantrymq.client")
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
@@ -131,11 +133,21 @@ class AdminGround:
         """Ask each in turn; the first that refuses ends it."""
         return [self._client.call(address, call) for address in addresses]
 
-    def _answers(self, brokers: dict[str, str], call: Call[T], *, passed_over: ResponseCode) -> Iterator[tuple[str, T]]:
-        """What each broker says, by its name; those that have nothing to say of it are passed over."""
+    def _answers(self, brokers: dict[str, str], call: Call[T], *, passed_over: ResponseCode) -> dict[str, T]:
+        """What each broker says, by its name; those that have nothing to say of it are passed over.
+
+        A broker that refuses or does not answer hides nothing of the others: it is a warning, and an error where no
+        other broker has an answer.
+        """
+        answers, failed = dict[str, T](), dict[str, GantrymqError]()
         for name, address in brokers.items():
             try:
-                yield name, self._client.call(address, call)
-            except MQBrokerError as error:
-                if error.response_code != passed_over:
-                    raise
+                answers[name] = self._client.call(address, call)
+            except GantrymqError as error:
+                if not isinstance(error, MQBrokerError) or error.response_code != passed_over:
+                    failed[name] = error
+        for name, error in failed.items():
+            if not answers:
+                raise error
+            log.warning("a broker is missing in the answer", broker=name, reason=str(error))
+        return answers

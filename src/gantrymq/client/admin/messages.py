@@ -93,7 +93,8 @@ class MessageAdmin(AdminGround):
 
         found = list[ReceivedMessage]()
         brokers = self._brokers_of(self._full(topic))
-        for name, records in self._answers(brokers, Call(request, body_of), passed_over=ResponseCode.QUERY_NOT_FOUND):
+        answers = self._answers(brokers, Call(request, body_of), passed_over=ResponseCode.QUERY_NOT_FOUND)
+        for name, records in answers.items():
             found += [one for one in self._decoded(records, name) if self._full(one.topic) == self._full(topic)]
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
