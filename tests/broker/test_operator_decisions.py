@@ -275,18 +275,14 @@ async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
     assert broker.server.topics.get(going) is not None
 
 
-async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(tmp_path: Path) -> None:
+async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(start_broker: StartBroker) -> None:
     """Also where it was never made: what is forbidden to a group may come before its first heart-beat."""
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+    broker = await start_broker()
     await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="T", readable=False))
     await broker.ask(DeleteSubscriptionGroupRequestHeader(group_name="G"))
     await broker.server.abandon()
-    await broker.client.close()
-    broker = BrokerCase(tmp_path / "store")
-    await broker.start()
+    broker = await start_broker()
     assert not broker.server.groups.is_forbidden("G", "T", FORBIDDEN_READ)
-    await broker.stop()
 
 
 @pytest.mark.parametrize("event", ["a reset came before", "the group is connected"])

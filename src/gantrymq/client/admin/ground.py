@@ -146,8 +146,8 @@ class AdminGround:
             except GantrymqError as error:
                 if not isinstance(error, MQBrokerError) or error.response_code != passed_over:
                     failed[name] = error
-        for name, error in failed.items():
+        for name, failure in failed.items():
             if not answers:
-                raise error
-            log.warning("a broker is missing in the answer", broker=name, reason=str(error))
+                raise failure
+            log.warning("a broker is missing in the answer", broker=name, reason=str(failure))
         return answers
