@@ -25,7 +25,7 @@ from loss_cases import (
 
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
-from gantrymq.format.record import QUEUE_OFFSET_AT
+from gantrymq.format.record import MAGIC_BLANK, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.kept_units import BODY_CRC_AT
@@ -397,6 +397,16 @@ def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: Know
     out, account = tool(store)
     assert account == LossAccount()
     assert assert_told(store, read_back(out), account) == set()
+
+
+@both
+def test_a_blank_in_the_middle_of_a_file_that_says_a_wrong_size_costs_the_record_under_it(
+    tool: Tool, store: KnownStore
+) -> None:
+    slot, put = store.at(0.4)
+    store.write(put.phy_offset + 4, MAGIC_BLANK.to_bytes(4, "big"))
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == {slot}
 
 
 STORE_TIMESTAMP_AT = 56  # of a record whose hosts are IPv4

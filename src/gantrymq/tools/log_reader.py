@@ -137,15 +137,16 @@ class LogFileReader:
             wanted = _bytes_needed(chunk, size - position)
             if wanted > len(chunk):
                 continue
-            if code == codes.STOP_BLANK:
-                blank_size = int.from_bytes(chunk[:4].tobytes(), "big", signed=True)
-                yield self._end(position, StopReason.BLANK, position + BLANK_SIZE, blank_size)
-                return
-            following, written = self._next_record(file, position)
+            blank_size = int.from_bytes(chunk[:4].tobytes(), "big", signed=True) if code == codes.STOP_BLANK else 0
+            is_end = blank_size > 0 and blank_size == size - position
+            following, written = (None, position) if is_end else self._next_record(file, position)
             if following is None:
-                yield self._end(position, stop_reason(code), written)
+                written = position + BLANK_SIZE if code == codes.STOP_BLANK else written
+                yield self._end(position, stop_reason(code), written, blank_size)
                 return
-            yield Broken(self._entry.path, base + position, base + following, stop_reason(code))
+            # A blank that says another size than the rest of its file is damage as any other where records follow.
+            stop = StopReason.SIZE if code == codes.STOP_BLANK else stop_reason(code)
+            yield Broken(self._entry.path, base + position, base + following, stop)
             position, wanted = following, 0
         yield self._end(position, StopReason.NO_BLANK, position)
 
