@@ -27,13 +27,15 @@ from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.format.record import MAGIC_BLANK, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from gantrymq.model.message import Message
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.kept_units import BODY_CRC_AT
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
-from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS, open_store
+from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS, await_dispatch, open_store
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 @pytest.fixture
 def store(whole: KnownStore, tmp_path: Path) -> KnownStore:
     return KnownStore(Path(shutil.copytree(whole.path, tmp_path / "store")), whole.puts)
+
+
+def untouched(store: KnownStore) -> tuple[Path, LossAccount]:
+    """The store as it is, for its next start to recover."""
+    return store.path, LossAccount()
 
 
 def rebuilt(store: KnownStore) -> tuple[Path, LossAccount]:
@@ -385,6 +392,52 @@ def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int,
     assert (account.ranges, account.messages, account.filled) == ([], [], [])
     if claimed:  # a 0 may be that of a topic made anew
         assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
+
+
+SYS_FLAG_AT = 36
+
+
+@pytest.fixture(scope="module")
+def with_half_messages(tmp_path_factory: pytest.TempPathFactory) -> tuple[KnownStore, list[int]]:
+    """A store with prepared and rollback records, which say queue offset 0, and where these lie."""
+    path, puts, halves = tmp_path_factory.mktemp("halves") / "store", {}, []
+    with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS)) as opened:
+        for number in range(60):
+            body = b"%06d" % number * 10
+            flag = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)[number % 2] if number % 10 > 7 else 0
+            put = opened.put(Message("orders", body, tags="paid", sys_flag=flag))
+            if flag:
+                halves.append(put.phy_offset)
+            else:
+                puts[Slot("orders", 0, put.queue_offset)] = Put(put.phy_offset, put.size_bytes, body)
+        await_dispatch(opened)
+    return KnownStore(path, puts), halves
+
+
+@pytest.mark.parametrize("has_queues", [True, False])
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("way", [untouched, rebuilt, salvaged])
+def test_a_half_message_that_a_flipped_bit_makes_a_message_costs_no_other(
+    way: Tool,
+    with_half_messages: tuple[KnownStore, list[int]],
+    tmp_path: Path,
+    *,
+    is_closed: bool,
+    has_queues: bool,
+) -> None:
+    whole, halves = with_half_messages
+    store = KnownStore(Path(shutil.copytree(whole.path, tmp_path / "store")), whole.puts)
+    store.flip(halves[5] + SYS_FLAG_AT + 3, TRANSACTION_PREPARED)
+    if not is_closed:
+        (store.path / "abort").touch()
+    if not has_queues:
+        shutil.rmtree(store.path / "consumequeue")
+    out, _ = way(store)
+    with open_store(RealFileSystem(), out):
+        pass
+    result = read_back(out)
+    lost = {slot for slot, put in store.puts.items() if result.get(slot) != put.body}
+    assert lost == set()
 
 
 @both

@@ -25,6 +25,12 @@ def test_one_record_that_the_next_one_contradicts_is_wrong(wrong: int) -> None:
     assert mended([wrong, 6, 7, 8], 5) == [5, 6, 7, 8]
 
 
+def test_a_0_whose_slot_the_next_record_has_takes_none() -> None:
+    assert mended([5, 6, 0, 7, 8], 5) == [5, 6, 6, 7, 8]
+    assert mended([0, 5, 6], 5) == [4, 5, 6]
+    assert mended([5, 6, 0, 7], 5) == [5, 6, 6, 7]
+
+
 @pytest.mark.parametrize("wrong", [1 << 40, -1])
 def test_a_wild_last_record_is_not_believed(wrong: int) -> None:
     assert mended([5, 6, wrong], 5) == [5, 6, 7]

@@ -211,7 +211,8 @@ def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Itera
 def _passed_over(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[PassedOver]:
     for row in range(start, stop):
         tags_code = decode_entry(grouped.units.data, row * UNIT_SIZE).tags_code
-        yield PassedOver(int(grouped.phy_offsets[row]), int(grouped.sizes[row]), tags_code, first + row - start)
+        queue_offset = first + row - start if grouped.queue_offsets[row] else 0
+        yield PassedOver(int(grouped.phy_offsets[row]), int(grouped.sizes[row]), tags_code, queue_offset)
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:

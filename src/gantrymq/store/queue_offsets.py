@@ -3,7 +3,8 @@
 No CRC covers a record's queue offset, and one flipped bit of it must neither move the messages behind it nor make a
 queue of a billion empty slots. In the order of the log the offsets of a queue rise by one. Where a record breaks that
 and the next one does not, the record is wrong; where the next one agrees with it, something is missing or repeated,
-and the offsets stand. That a queue began anew with 0, so that all in front is of a topic that was deleted, takes two
+and the offsets stand. A 0 whose slot the next record says is a message of no queue: it gets the slot of the record in
+front, which is taken. That a queue began anew with 0, so that all in front is of a topic that was deleted, takes two
 records: no bit may cost a queue. At the end of a run, where no next one is known, a large step is not believed. And no
 offset can be larger than the number of records that fit in front of it into the log. The first record of a queue has
 none before it: two that agree overrule it, unless the log has room for what they say is missing in between.
@@ -39,6 +40,9 @@ def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> In
         origin = int(origins[i])
         after = int(origins[i + 1]) if i + 1 < count and possible[i + 1] else None
         is_lonely_zero = offsets[i] == 0 and after != origin
+        if is_lonely_zero and after == before - 1 and before + int(ranks[i]) > 1:
+            origins[i] = after
+            continue
         if origin != before and (
             is_lonely_zero or not possible[i] or after == before or _is_wild(origin - before, after)
         ):
