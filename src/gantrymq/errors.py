@@ -88,6 +88,13 @@ class MissingFileError(StoreError):
         self.count, self.begin, self.end = count, begin, end
 
 
+class DuplicateFileError(StoreError):
+    """A file of the commit log is in two of its directories; ``path`` is the one that is left aside."""
+
+    def __init__(self, path: str | Path, other: str | Path, remedy: str) -> None:
+        super().__init__(path, f"is there twice, also as {other}; move one of them away, or {remedy}")
+
+
 class MisfiledQueueError(StoreError):
     """A file of a consume queue holds the entries of another one; to open the store would deliver its messages."""
 

@@ -3,15 +3,24 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from layout_cases import findings, make_store, parts
 
 from gantrymq.broker.table_decoders import table_decoders
-from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import (
+    ConfigError,
+    DuplicateFileError,
+    MissingFileError,
+    MissingLogError,
+    StoreError,
+    WrongFileSizeError,
+)
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
@@ -68,6 +77,44 @@ def test_a_log_file_that_is_missing_or_wrong_in_the_middle_is_named_and_the_rest
     assert tree(store) == before
     found = {(finding.kind, store / finding.path) for finding in findings(store)}
     assert found & {(Kind.LOG_FILE_MISSING, victim), (Kind.FILE_SIZE, victim)}
+
+
+@pytest.mark.parametrize("lengths", [[12_000], [9_000, 12_000, 14_000]])
+def test_log_files_that_were_all_cut_short_are_as_long_as_their_names_say(
+    store: Path, tmp_path: Path, lengths: list[int]
+) -> None:
+    for number, path in enumerate(parts(store, "commitlog")):
+        os.truncate(path, lengths[number % len(lengths)])
+    with StoreReader.open(store) as reader:
+        found = [message for queue in reader.consume_queues for _, _, message in reader.entries(queue)]
+    readable = sum(one is not None for one in found)
+    assert readable > MESSAGES // 2
+    assert salvage_store(store, tmp_path / "out").records == readable
+    with pytest.raises(WrongFileSizeError, match="gantrymq store salvage"):
+        MessageStore.open(store)
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_a_log_file_in_two_directories_is_told_and_the_one_that_says_it_lies_there_is_read(
+    healthy: Path, tmp_path: Path, source: int
+) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    config = replace(SMALL, store_path_commit_log=",".join(map(str, paths)))
+    store = Path(shutil.copytree(healthy, tmp_path / "store"))
+    paths[0].mkdir()
+    shutil.move(store / "commitlog", paths[1])
+    files = sorted(paths[1].iterdir())
+    shutil.copyfile(files[source], paths[0] / files[1].name)
+    duplicate = paths[source] / files[1].name
+    with StoreReader.open(store, config, given=GEOMETRY_KEYS) as reader:
+        assert [problem.path for problem in reader.problems] == [duplicate]
+        found = [message for queue in reader.consume_queues for _, _, message in reader.entries(queue)]
+    assert (len(found), None in found) == (MESSAGES, False)
+    with pytest.raises(DuplicateFileError, match=r"is there twice, also as .*move one of them away.*salvage"):
+        MessageStore.open(store, config, given=GEOMETRY_KEYS)
+    damage = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    assert [(one.kind, one.path) for one in damage] == [(Kind.FOREIGN_FILE, duplicate)]
+    assert salvage_store(store, tmp_path / "out", config, given=GEOMETRY_KEYS).records == MESSAGES
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGE)

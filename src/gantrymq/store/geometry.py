@@ -8,6 +8,7 @@ make others seem right half of the time, so one that explains clearly more rules
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -62,15 +63,26 @@ def find_file_sizes(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> MessageStoreConfig:
     """``config`` with the sizes of commit log and consume queue files as the files say, unless they are ``given``."""
-    log_sizes = [file.size_bytes for file in offset_files(fs, paths.commit_logs)]
     queue_sizes = _some_queue_file_sizes(fs, paths.consume_queue)
     return replace(
         config,
-        mapped_file_size_commit_log=settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, log_sizes, given),
+        mapped_file_size_commit_log=log_file_size(fs, paths, config, given),
         mapped_file_size_consume_queue=settled_size(
             QUEUE_SIZE_KEY, config.mapped_file_size_consume_queue, queue_sizes, given
         ),
     )
+
+
+def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
+    """The size of commit log files: as :func:`settled_size`, but all of them may have been cut short.
+
+    Files follow each other without a gap, so the distances of their names are whole sizes.
+    """
+    files = offset_files(fs, paths.commit_logs)
+    sizes = [file.size_bytes for file in files]
+    size = settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, sizes, given)
+    step = math.gcd(*(file.offset for file in files))
+    return step if LOG_SIZE_KEY not in given and step > max(sizes, default=0) > 0 and step % size else size
 
 
 def settled_size(key: str, configured: int, sizes: list[int], given: Collection[str]) -> int:

@@ -1,6 +1,7 @@
 """A reader's private view of a commit log that lacks files: it is made whole, so that the rest can be read.
 
-A missing file becomes one blank, and one of a wrong length gets the right one, with a blank behind its last record.
+A missing file becomes one blank, and one of a wrong length gets the right one, with a blank behind its last record. Of
+two files of one name, in two directories, one counts.
 Nothing is written: the file system is the overlay.
 """
 
@@ -9,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingFileError, MissingLogEndError, MissingLogError, StoreError, WrongFileSizeError
+from gantrymq.errors import (
+    DuplicateFileError,
+    MissingFileError,
+    MissingLogEndError,
+    MissingLogError,
+    StoreError,
+    WrongFileSizeError,
+)
 from gantrymq.format.names import parse_offset_name
 from gantrymq.format.record import BLANK_SIZE, encode_blank
 from gantrymq.format.stop_reason import StopReason
@@ -35,24 +43,32 @@ def fill_view(
             fill_gap(fs, paths, size, problem)
         elif isinstance(problem, WrongFileSizeError):
             fs.open(problem.path, writable=True).resize(size)
+        elif isinstance(problem, DuplicateFileError):
+            fs.remove(problem.path)
         elif isinstance(problem, MissingLogError) and not isinstance(problem, MissingLogEndError):
             is_whole = config.accept_missing_commit_log
     return is_whole
 
 
 def end_short_files(log: CommitLog, problems: Iterable[StoreError]) -> None:
-    """End the files that were too short with a blank, but for the last: the log goes on behind them."""
+    """End the files that were too short with a blank, but for the last: the log goes on behind them.
+
+    A record that the end of its file had cut goes: zeros in place of its last bytes would make it look whole.
+    """
     for problem in problems:
-        offset = parse_offset_name(problem.path.name) if isinstance(problem, WrongFileSizeError) else None
+        offset = parse_offset_name(problem.path.name)
         file = log.queue.find(offset) if offset is not None else None
-        if file is None or file is log.queue.last:
+        if not isinstance(problem, WrongFileSizeError) or file is None or file.path != problem.path:
             continue
-        scanner = LogScanner(
-            log, file.file_from_offset, file.end_offset, RecordScan(codes.CHECK_MARK, LARGE_BATCH_RECORDS)
-        )
-        for _ in scanner:
-            pass
-        position = scanner.offset - file.file_from_offset
-        if scanner.stop is not StopReason.BLANK and file.size - position >= BLANK_SIZE:
-            blank = encode_blank(file.size - position)
-            file.file.write_at(position, blank)
+        was_end = file.file_from_offset + min(problem.size_bytes, file.size)
+        scanner = LogScanner(log, file.file_from_offset, was_end, RecordScan(codes.CHECK_MARK, LARGE_BATCH_RECORDS))
+        end = file.file_from_offset
+        for batch in scanner:
+            is_cut = batch.end_offset > was_end
+            end = batch.base + int(batch.columns[codes.POS, batch.count - 1]) if is_cut else batch.end_offset
+        position = end - file.file_from_offset
+        if end < scanner.offset:
+            file.file.write_at(position, bytes(was_end - end))
+        is_open = scanner.stop is not StopReason.BLANK and file is not log.queue.last
+        if is_open and file.size - position >= BLANK_SIZE:
+            file.file.write_at(position, encode_blank(file.size - position))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gantrymq.errors import GantrymqError, MissingFileError, NotInPlaceError, StoreError, WrongFileSizeError
+from gantrymq.errors import DuplicateFileError, GantrymqError, MissingFileError, NotInPlaceError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
@@ -112,9 +112,11 @@ class MappedFileQueue:
                     path, size_bytes, f"{self.file_size} like the others or as configured; {self._remedy}"
                 )
             if offset % self.file_size:
-                raise WrongFileSizeError(path, size_bytes, f"a name that is a multiple of the size {self.file_size}")
+                raise WrongFileSizeError(
+                    path, size_bytes, f"a name that is a multiple of the size {self.file_size}; {self._remedy}"
+                )
             if files and offset == files[-1].file_from_offset:
-                raise StoreError(path, f"is there twice, also as {files[-1].path}; move one of them away")
+                raise DuplicateFileError(path, files[-1].path, self._remedy)
             if files and offset > files[-1].file_from_offset + self.file_size:
                 raise self._missing(files[-1], offset)
             file = self._mapped(path, offset)

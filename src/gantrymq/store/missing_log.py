@@ -12,13 +12,14 @@ A reader sees the same in its private view, where a file that is too short is fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import (
     DiskError,
+    DuplicateFileError,
     MissingFileError,
     MissingLogEndError,
     MissingLogError,
@@ -49,8 +50,8 @@ def log_problems(
 
     ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime.
     """
-    files, size = offset_files(fs, paths.commit_logs), config.mapped_file_size_commit_log
-    listed = files.copy()
+    files, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    listed, size = files.copy(), config.mapped_file_size_commit_log
     if not any(_has_record(fs, file) for file in files):
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
@@ -61,7 +62,8 @@ def log_problems(
     while not files[-1].size_bytes:  # a power cut took its size; the load removes it
         files.pop()
     renamed = dict(_renamed_files(fs, paths, size))
-    problems: list[StoreError] = [*_missing_files(paths, files, size, renamed), *_wrong_sizes(files, size)]
+    problems: list[StoreError] = [*duplicates, *_missing_files(paths, files, size, renamed)]
+    problems += _wrong_sizes(files, size)
     if (stray := renamed.get(files[-1].offset + size)) is not None:
         name = offset_name(files[-1].offset + size)
         reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
@@ -73,6 +75,19 @@ def log_problems(
     if problem is not None and not any(one.path == problem.path for one in problems):
         problems.append(problem)
     return problems
+
+
+def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFile], list[DuplicateFileError]]:
+    """One file of each offset, of several the first one whose first record says that it lies there; and the others."""
+    kept, told = [], []
+    for offset, group in groupby(files, lambda file: file.offset):
+        same = list(group)
+        one = same[0]
+        if len(same) > 1:
+            one = next((file for file in same if first_record_offset(fs, file.path) == offset), one)
+            told += [DuplicateFileError(file.path, one.path, SALVAGE) for file in same if file is not one]
+        kept.append(one)
+    return kept, told
 
 
 def log_notes(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.missing_log import one_of_each
 from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 
@@ -27,11 +28,9 @@ class LogFile:
 def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Path]]:
     """The files of the log in order, and what else lies in its directories.
 
-    Of two files with one offset, in two directories, the second is among the others.
+    Of two files with one offset, in two directories, the one that does not say that it lies there is among the others.
     """
-    files: dict[int, LogFile] = {}
-    for path, offset, size_bytes in offset_files(fs, paths.commit_logs):
-        files.setdefault(offset, LogFile(path, offset, size_bytes))
-    taken = {file.path for file in files.values()}
+    kept, _ = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    taken = {file.path for file in kept}
     present = (directory / entry.name for directory in paths.commit_logs for entry in fs.scan(directory))
-    return list(files.values()), [path for path in present if path not in taken]
+    return [LogFile(*file) for file in kept], [path for path in present if path not in taken]

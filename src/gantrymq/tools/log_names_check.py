@@ -9,7 +9,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MissingLogError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_log import first_record_offset, log_notes, log_problems
+from gantrymq.store.missing_log import first_record_offset, log_notes, log_problems, one_of_each
+from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Finding, Kind, Level
 
@@ -17,7 +18,10 @@ from gantrymq.tools.findings import Finding, Kind, Level
 def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
     """What belongs to somebody else, and files of records under a name that no log file has."""
     entries = {directory / entry.name: entry for directory in paths.commit_logs for entry in fs.scan(directory)}
-    for path in others:
+    _, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    for problem in duplicates:
+        yield Finding(Kind.FOREIGN_FILE, paths.name_of(problem.path), problem.reason)
+    for path in sorted(set(others).difference(problem.path for problem in duplicates)):
         entry, text = entries.get(path), "belongs to no RocketMQ store and stays; "
         place = None
         if entry is None or entry.is_directory:

@@ -26,7 +26,7 @@ from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import parse_config, require_tables
-from gantrymq.store.geometry import INDEX_KEYS
+from gantrymq.store.geometry import INDEX_KEYS, log_file_size
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
@@ -42,7 +42,7 @@ from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here
 from gantrymq.tools.refile import Refiling
 from gantrymq.tools.salvage_target import SalvageTarget
 from gantrymq.tools.small_files_check import read_small
-from gantrymq.tools.store_sizes import found_sizes, log_file_size
+from gantrymq.tools.store_sizes import found_sizes
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 

@@ -9,19 +9,11 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, QUEUE_SIZE_KEY, settled_size
+from gantrymq.store.geometry import INDEX_KEYS, QUEUE_SIZE_KEY, log_file_size, settled_size
 from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.index_files import find_index_files
-from gantrymq.tools.log_files import log_files
 from gantrymq.tools.queue_files import queue_directories
-
-
-def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """That of most files of the log, unless it is given; raises ConfigError (geometry.settled_size)."""
-    files, _ = log_files(fs, paths)
-    sizes = [file.size_bytes for file in files]
-    return settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, sizes, given)
 
 
 def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:

@@ -29,7 +29,7 @@ from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
-from gantrymq.store.geometry import require_store
+from gantrymq.store.geometry import log_file_size, require_store
 from gantrymq.store.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.log_scanner import one_ahead
 from gantrymq.store.paths import StorePaths
@@ -59,7 +59,7 @@ from gantrymq.tools.small_files_check import (
     see_names,
     see_routes,
 )
-from gantrymq.tools.store_sizes import log_file_size, queue_file_size
+from gantrymq.tools.store_sizes import queue_file_size
 
 STEP = "Verifying"
 _RECOVER = "`gantrymq store recover`"
