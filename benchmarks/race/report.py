@@ -71,7 +71,7 @@ def growth_table(growth: Sequence[dict[str, float]]) -> Table:
 
 
 def markdown(machine: dict[str, Any], outcomes: Sequence[Outcome], growth: Sequence[dict[str, float]]) -> str:
-    """The tables for docs/PERFORMANCE.md, and what they were made with."""
+    """The tables for a page of docs/perf, and the machine and versions of the run."""
     lines = [
         f"{machine['when']}, commit {machine['commit']}, scale {machine['scale']:g}, rounds {machine['rounds']}",
         "",

@@ -1,6 +1,6 @@
 """A new index file, written from front to back past the page cache.
 
-Pages of a file that has none yet are the dearest memory there is (docs/PERFORMANCE.md), the index of a whole log is
+Pages of a file that has none yet are the dearest memory there is (docs/perf/puts.md), the index of a whole log is
 hundreds of megabytes of them, and nobody reads it soon. So the slots, which are reached at random, stay in memory of
 our own until the end; entries, which only follow each other, go through a few buffers that a thread writes away.
 
