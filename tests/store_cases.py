@@ -23,10 +23,10 @@ from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.append import PutMessageResult
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.reader import StoreReader
 
 Line = dict[str, Any]

@@ -108,9 +108,9 @@ if TYPE_CHECKING:
     from gantrymq.spark.pipelines.verify import verify_on_spark as verify_on_spark
     from gantrymq.spark.progress import offsets_behind as offsets_behind
     from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
-    from gantrymq.store.append import PutMessageResult as PutMessageResult
     from gantrymq.store.lookup import GetMessageResult as GetMessageResult
     from gantrymq.store.message_store import MessageStore as MessageStore
+    from gantrymq.store.put_result import PutMessageResult as PutMessageResult
     from gantrymq.store.reader import StoreReader as StoreReader
     from gantrymq.tools.export import export_store as export_store
     from gantrymq.tools.export_files import ExportFormat as ExportFormat
@@ -214,7 +214,7 @@ _PUBLIC = {
     "gantrymq.remoting.bodies.group": ("SubscriptionGroupConfig",),
     "gantrymq.remoting.bodies.topic": ("TopicConfig",),
     "gantrymq.remoting.codes": ("SerializeType",),
-    "gantrymq.store.append": ("PutMessageResult",),
+    "gantrymq.store.put_result": ("PutMessageResult",),
     "gantrymq.store.lookup": ("GetMessageResult",),
     "gantrymq.store.message_store": ("MessageStore",),
     "gantrymq.store.reader": ("StoreReader",),

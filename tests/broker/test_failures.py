@@ -21,7 +21,8 @@ from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.client import ConsumerData
 from gantrymq.remoting.codes import PullSysFlag, ResponseCode
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
 
 WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
@@ -70,12 +71,12 @@ async def test_sends_go_on_after_what_nobody_expected(broker: BrokerCase, monkey
 async def test_an_answer_that_cannot_be_given_keeps_nobody_else_from_his(broker: BrokerCase) -> None:
     told: list[int] = []
 
-    def fails(results: list[PutMessageResult], busy: str | None) -> None:
+    def fails(result: PutMessageResult | None, busy: str | None) -> None:
         raise RuntimeError("no answer")
 
     puts = broker.server.puts
-    puts.put([Message("T", b"a")], fails)
-    puts.put([Message("T", b"b")], lambda results, busy: told.append(results[0].queue_offset))
+    puts.put(AppendableMessage(Message("T", b"a")), fails)
+    puts.put(AppendableMessage(Message("T", b"b")), lambda result, busy: told.append(result.queue_offset))
     while not puts.is_idle:
         await asyncio.sleep(0)
     assert told == [1]

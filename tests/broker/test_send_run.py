@@ -36,7 +36,7 @@ from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.tls import TlsServer
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.put_result import PutMessageResult
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 MARKS = broker_marks("DefaultRegion", "DefaultCluster", True)
@@ -193,7 +193,7 @@ def test_records_and_answers_are_those_of_each_alone(rng: random.Random, store: 
             answers += b"" if request.is_oneway else answer or b"?"
         assert written(one, begin) == written(other, begin)
         assert offsets == wanted_offsets
-        assert result.size_bytes == group.size_bytes(host) == one.wrote_position - begin
+        assert result.size_bytes == group.measure(host) == one.wrote_position - begin
         assert answer_frames(run, "DefaultRegion", True, host) == answers
 
 
@@ -249,7 +249,7 @@ class Fed:
         ]
         # Those to a new topic wait until it is on the disk, on a slow one behind later ones of the same number.
         self.answers = sorted(answers, key=lambda one: (one[0], sorted(one[3].items())))
-        self.offsets = dict(server.store._next_offsets)
+        self.offsets = dict(server.store._appender._next_offsets)
         self.sums = (server.stats.put_total, server.store_stats.put_times, server.store_stats.put_failed)
         self.by_topic = {key: (item.value, item.times) for key, item in server.stats._items.items()}
 
@@ -346,17 +346,17 @@ async def test_a_broker_that_takes_nothing_refuses_each(tmp_path: Path) -> None:
 
 
 def no_disk(server: BrokerServer) -> None:
-    def on_disk(end_offset: int) -> asyncio.Future[PutMessageStatus]:
+    def until_durable(end_offset: int) -> asyncio.Future[PutMessageStatus]:
         late = asyncio.get_running_loop().create_future()
         late.set_result(PutMessageStatus.FLUSH_DISK_TIMEOUT)
         return late
 
-    server.store.on_disk = on_disk
+    server.store.until_durable = until_durable
 
 
 def no_store(server: BrokerServer) -> None:
-    def append(groups: Sequence[Any]) -> list[list[PutMessageResult]]:
-        return [[PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, "T", 0)] for _ in groups]
+    def append(appendables: Sequence[Any]) -> list[PutMessageResult]:
+        return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, "T", 0) for _ in appendables]
 
     server.store.append = append
 

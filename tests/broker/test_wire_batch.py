@@ -8,10 +8,9 @@ import re
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.wire_batch import PutRecordsResult, WireBatch, find_spans, measure_batch
+from gantrymq.broker.wire_batch import WireBatch, find_spans, measure_batch
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
-from gantrymq.format import record
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import measure_wire_batch
 from gantrymq.kernels.arrays import read_only
@@ -19,7 +18,8 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
-from gantrymq.store.outgoing import OutgoingMessage, prepare
+from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 
@@ -49,16 +49,12 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
         places = batch.write(file, queue_offset, now_ms, host)
         wanted, begins = b"", []
         for message in batch.messages():
-            outgoing = prepare(message, MessageStoreConfig(), host)
-            assert isinstance(outgoing, OutgoingMessage)
+            alone = AppendableMessage(message)
+            assert alone.check(MessageStoreConfig(), host) is PutMessageStatus.PUT_OK
             begins.append(file.file_from_offset + begin + len(wanted))
-            wanted += outgoing.around.encode(
-                record.body_crc(message.body), batch.queue_id, message.flag, queue_offset + len(begins) - 1,
-                begins[-1], outgoing.source.sys_flag, message.born_timestamp_ms or now_ms, now_ms,
-                message.reconsume_times, 0, message.body, outgoing.properties,
-            )  # fmt: skip
+            wanted += alone.encode(queue_offset + len(begins) - 1, begins[-1], now_ms)
         assert (written(file, begin), list(places)) == (wanted, begins)
-        assert len(wanted) == batch.size_bytes(host)
+        assert len(wanted) == batch.measure(host)
 
 
 @pytest.mark.parametrize("store", HOSTS)
@@ -66,7 +62,7 @@ def test_its_message_ids_are_those_of_its_messages(rng: random.Random, store: st
     host = Host.parse(store)
     for count in (1, 2, 300):
         places = [rng.randrange(1 << 63) for _ in range(count)]
-        result = PutRecordsResult(PutMessageStatus.PUT_OK, store_host=host, places=places)
+        result = PutMessageResult(PutMessageStatus.PUT_OK, phy_offset=places[0], store_host=host, phy_offsets=places)
         assert result.msg_id == ",".join(message_id(host, place) for place in places)
 
 

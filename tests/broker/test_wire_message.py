@@ -10,11 +10,10 @@ from wire_files import file_of, written
 from gantrymq.broker.send_properties import PlainProperties, plain_properties, read_properties
 from gantrymq.broker.wire_message import WireMessage
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format import record
 from gantrymq.format.properties import encode_properties
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
-from gantrymq.store.outgoing import OutgoingMessage, prepare
+from gantrymq.store.appendable import AppendableMessage
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 MORE = {"MSG_REGION": "DefaultRegion"}
@@ -77,13 +76,9 @@ def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> No
         queue_offset, file = rng.randrange(1 << 40), file_of(rng)
         begin = file.wrote_position
         phy_offset = file.file_from_offset + begin
-        outgoing = prepare(message, MessageStoreConfig(), host)
-        assert isinstance(outgoing, OutgoingMessage)
-        wanted = outgoing.around.encode(
-            record.body_crc(message.body), message.queue_id, message.flag, queue_offset, phy_offset,
-            message.sys_flag, message.born_timestamp_ms or now_ms, now_ms, message.reconsume_times, 0, message.body,
-            outgoing.properties,
-        )  # fmt: skip
+        alone = AppendableMessage(message)
+        assert alone.check(MessageStoreConfig(), host) is one.check(MessageStoreConfig(), host)
+        wanted = alone.encode(queue_offset, phy_offset, now_ms)
         assert one.write(file, queue_offset, now_ms, host) == [phy_offset]
         assert written(file, begin) == wanted
-        assert one.size_bytes(host) == len(wanted)
+        assert one.size_bytes == alone.size_bytes == len(wanted)

@@ -17,8 +17,8 @@ from typing import Any
 from gantrymq.config.properties import read_settings
 from gantrymq.model.message import LOOPBACK, Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.outgoing import prepare
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -34,11 +34,12 @@ def say(lines: list[dict[str, Any]]) -> None:
 
 
 def acknowledgement(store: MessageStore, message: Message, phy_offset: int, queue_offset: int) -> dict[str, Any]:
-    stored = prepare(message, store.config, LOOPBACK)
-    assert not isinstance(stored, PutMessageStatus)
+    stored = AppendableMessage(message)
+    assert stored.check(store.config, LOOPBACK) is PutMessageStatus.PUT_OK
+    topic, queue_id = stored.record_queue
     return {
-        "topic": stored.topic,
-        "queueId": stored.queue_id,
+        "topic": topic,
+        "queueId": queue_id,
         "queueOffset": queue_offset,
         "phyOffset": phy_offset,
         "sysFlag": message.sys_flag,

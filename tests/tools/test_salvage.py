@@ -22,7 +22,7 @@ from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.put_result import PutMessageResult
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 from gantrymq.tools.verify import verify_store

@@ -12,12 +12,13 @@ from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.store import queue_dispatch
 from gantrymq.store.append import MessageAppender
+from gantrymq.store.appendable import AppendableMessage
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.consume_queues import ConsumeQueues
-from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.record_batch import RecordBatch
@@ -41,9 +42,9 @@ class Log:
 
     def append(self, count: int = 1) -> None:
         for message in numbered(count, first=self.put):
-            outgoing = prepare(message, BARE, HOST)
-            assert isinstance(outgoing, OutgoingMessage)
-            self.appender.append(outgoing, 1_700_000_000_000)
+            one = AppendableMessage(message)
+            assert one.check(BARE, HOST) is PutMessageStatus.PUT_OK
+            self.appender.append(one, 1_700_000_000_000)
             self.put += 1
 
     def fill_first_file(self) -> None:
@@ -231,9 +232,9 @@ def test_many_queues_are_dispatched_as_few_are(has_ext: bool, seed: int, monkeyp
         log, rng = new_log(config, lambda *queue, to=arrived: to.append(queue)), random.Random(seed)
         for _ in range(40):
             for _ in range(rng.randrange(100)):
-                outgoing = prepare(Message(f"t{rng.randrange(30)}", b"x"), config, HOST)
-                assert isinstance(outgoing, OutgoingMessage)
-                log.appender.append(outgoing, NOON_MS)
+                one = AppendableMessage(Message(f"t{rng.randrange(30)}", b"x"))
+                assert one.check(config, HOST) is PutMessageStatus.PUT_OK
+                log.appender.append(one, NOON_MS)
             log.reput.drain()
             offsets = log.queues.next_offsets()
             key = rng.choice(sorted(offsets)) if offsets else ("t0", 0)

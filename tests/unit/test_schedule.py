@@ -13,9 +13,9 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.append import PutMessageResult
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.schedule import ScheduleMessageService
 from store_cases import HOST_V4, HOST_V6, NOON_MS, ROOT, SMALL, await_dispatch, bodies, killed, open_store
 

@@ -8,29 +8,23 @@ Source: DefaultMessageStore.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from gantrymq.broker.wire_batch import WireRecords
-from gantrymq.errors import DiskError, DiskFullError, StoreBehindError, StoreError
+from gantrymq.errors import DiskError, StoreBehindError
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.format.record import BLANK_SIZE
 from gantrymq.kernels.codes import CHECK_OFF
 from gantrymq.logs import get_logger
-from gantrymq.model.message import Message, StoredMessage
-from gantrymq.model.status import GetMessageStatus, PutMessageStatus
-from gantrymq.store.allocate import NoBufferError
-from gantrymq.store.append import PutMessageResult
+from gantrymq.model.message import StoredMessage
+from gantrymq.model.status import GetMessageStatus
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.record_scan import RecordScan
 
 log = get_logger()
@@ -91,70 +85,6 @@ class BrokerMessageStore(MessageStore):
         else:
             log.error("a service of the store failed, and tries again", service=name, error=str(error))
 
-    # Writing
-
-    def append(self, groups: Sequence[Sequence[Message] | WireRecords]) -> list[list[PutMessageResult]]:
-        """Append all of them under one lock, in order; the messages of a group are stored together or not at all.
-
-        Who cannot be stored says so in its status; on a full disk that is SERVICE_NOT_AVAILABLE. Nobody waits for a
-        flush.
-        """
-        if self._closed or not self.is_writable:
-            return [_refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, group) for group in groups]
-        config, host = self.config, self._store_host
-        prepared = [
-            group if isinstance(group, WireRecords) else [prepare(message, config, host) for message in group]
-            for group in groups
-        ]
-        now_ms = self._clock.now_ms()
-        with self._put_lock:
-            results = [
-                self._append_group(outgoing, group, now_ms) for outgoing, group in zip(prepared, groups, strict=True)
-            ]
-        self._wake_after_put()
-        return results
-
-    def _append_group(
-        self,
-        group: Sequence[OutgoingMessage | PutMessageStatus] | WireRecords,
-        messages: Sequence[Message] | WireRecords,
-        now_ms: int,
-    ) -> list[PutMessageResult]:
-        try:
-            if isinstance(group, WireRecords):
-                return [self._append_records(group, now_ms)]
-            ready = [one for one in group if isinstance(one, OutgoingMessage)]
-            if len(ready) < len(group):
-                return _refused(next(one for one in group if isinstance(one, PutMessageStatus)), messages)
-            if len(ready) > 1:  # an unbroken batch
-                size = sum(one.size_bytes for one in ready)
-                if size + BLANK_SIZE > self._log.file_size:
-                    return _refused(PutMessageStatus.MESSAGE_ILLEGAL, messages)
-                self._log.room_for(size)
-            return [self._appender.append(outgoing, now_ms) for outgoing in ready]
-        except DiskFullError:
-            return _refused(PutMessageStatus.SERVICE_NOT_AVAILABLE, messages)
-        except NoBufferError:
-            return _refused(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, messages)
-        except (StoreError, OSError) as error:  # a new file: its name not synced, no descriptor left, a broken disk
-            self._note_failure("append", error)
-            return _refused(PutMessageStatus.UNKNOWN_ERROR, messages)
-
-    def _append_records(self, group: WireRecords, now_ms: int) -> PutMessageResult:
-        """Append them in one piece; called under the put lock."""
-        size = group.size_bytes(self._store_host)
-        if size + BLANK_SIZE > self._log.file_size:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, group.topic, group.queue_id)
-        file = self._log.room_for(size)
-        timestamp_ms = self._appender.next_timestamp_ms(now_ms)
-        result = group.append(file, self._next_offsets, timestamp_ms, self._store_host)
-        file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
-        return result
-
-    def on_disk(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """A future of everything up to ``end_offset`` being on the disk, or of the error for which it cannot be."""
-        return self._loop_flush().until(end_offset)
-
     # Reading
 
     def pull(
@@ -212,7 +142,7 @@ class BrokerMessageStore(MessageStore):
     def max_offset_in_queue(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
         """Behind the last message of a queue that can be pulled, or without ``committed`` that was given an offset."""
         if not committed:
-            return self._next_offsets.get((topic, queue_id), 0)
+            return self._appender.next_offset(topic, queue_id)
         queue = self._lookup.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -307,10 +237,6 @@ class BrokerMessageStore(MessageStore):
 
     # Topics that go
 
-    @property
-    def _next_offsets(self) -> dict[tuple[str, int], int]:
-        return self._appender._next_offsets
-
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; returns how many. Its messages stay in the log until that expires.
 
@@ -336,7 +262,7 @@ class BrokerMessageStore(MessageStore):
             messages = sum(queue.max_offset - queue.min_offset for queue in gone)
             for queue in gone:
                 queue.destroy()
-                self._next_offsets.pop((topic, queue.queue_id), None)
+                self._appender.forget_queue(topic, queue.queue_id)
         if gone:
             log.warning("the queues of a topic were deleted", topic=topic, queues=len(gone), messages=messages)
         return len(gone)
@@ -363,12 +289,6 @@ class BrokerMessageStore(MessageStore):
 def _hot_bytes() -> int:
     """accessMessageInMemoryMaxRatio, 40 % of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
-
-
-def _refused(status: PutMessageStatus, messages: Sequence[Message] | WireRecords) -> list[PutMessageResult]:
-    if isinstance(messages, WireRecords):
-        return [PutMessageResult(status, messages.topic, messages.queue_id)]
-    return [PutMessageResult(status, message.topic, message.queue_id) for message in messages]
 
 
 class _Pull:

@@ -18,12 +18,11 @@ from functools import partial
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.waiting_room import WaitingRoom
-from gantrymq.broker.wire_batch import WireRecords, bytes_in, messages_in
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
-from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.appendable import Appendable
+from gantrymq.store.put_result import PutMessageResult
 
 log = get_logger("gantrymq.broker")
 
@@ -32,31 +31,22 @@ _GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the e
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 _CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
 
-# What became of a group: its results; or none of them, and why the broker is busy.
-Done = Callable[[list[PutMessageResult], str | None], None]
-
-
-# Messages that are stored together.
-Group = Sequence[Message] | WireRecords
+# What became of it; or None, and why the broker is busy.
+Done = Callable[[PutMessageResult | None, str | None], None]
 
 
 class _Waiting:
-    __slots__ = ("came", "done", "group", "requests", "results", "size_bytes")
+    __slots__ = ("appendable", "came", "done", "requests", "result", "size_bytes")
 
-    def __init__(self, group: Group, done: Done, came: float) -> None:
-        self.group, self.done, self.came = group, done, came
-        self.requests = group.requests if isinstance(group, WireRecords) else 1
-        self.size_bytes = len(group.body) if isinstance(group, WireRecords) else sum(len(one.body) for one in group)
-        self.results: list[PutMessageResult] = []
+    result: PutMessageResult  # once it has been appended
 
-    @property
-    def waits_for_flush(self) -> bool:
-        group = self.group
-        return group.wait_store_msg_ok if isinstance(group, WireRecords) else group[0].wait_store_msg_ok
+    def __init__(self, appendable: Appendable, done: Done, came: float, requests: int) -> None:
+        self.appendable, self.done, self.came, self.requests = appendable, done, came, requests
+        self.size_bytes = appendable.body_bytes
 
 
 class PutQueue:
-    """Takes messages for ``store``; ``done`` is called once for each group, never before :meth:`put` has returned."""
+    """Takes messages for ``store``; ``done`` is called once for each put, never before :meth:`put` has returned."""
 
     def __init__(self, store: BrokerMessageStore, config: LiveConfig, stats: StoreStatsService) -> None:
         self._store, self._config, self._stats = store, config, stats
@@ -78,9 +68,9 @@ class PutQueue:
         """How long the first has waited for the append."""
         return int((self._loop.time() - self._waiting[0].came) * 1000) if self._waiting else 0
 
-    def put(self, group: Group, done: Done) -> bool:
-        """Take messages that are stored together; False where too many wait already, and ``done`` is not called."""
-        waiting = _Waiting(group, done, self._loop.time())
+    def put(self, appendable: Appendable, done: Done, *, requests: int = 1) -> bool:
+        """Take what so many ``requests`` put; False where too many wait already, and ``done`` is not called."""
+        waiting = _Waiting(appendable, done, self._loop.time(), requests)
         if not self._room.enter(waiting.requests, waiting.size_bytes):
             return False
         if not self._waiting:
@@ -95,14 +85,14 @@ class PutQueue:
             if not (taken := self._take()):
                 return
             try:
-                outcomes = self._store.append([one.group for one in taken])
+                results = self._store.append([one.appendable for one in taken])
             except Exception:  # whatever it was: nobody waits for ever, and who comes next is served
                 log.exception("messages could not be stored")
                 for one in taken:
                     self._refuse(one, "ERROR", began)
                 continue
-            for one, outcome in zip(taken, outcomes, strict=True):
-                one.results = outcome
+            for one, result in zip(taken, results, strict=True):
+                one.result = result
             self._acknowledge(taken)
             if (self._loop.time() - began) * 1000 > self._config.broker.os_page_cache_busy_timeout_ms:
                 self._refuse_all("PCBUSY")
@@ -135,41 +125,40 @@ class PutQueue:
 
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
         self._room.leave(one.requests, one.size_bytes)
-        _tell(one, [], _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
+        _tell(one, None, _CLEANED % (why, int((now - one.came) * 1000), len(self._waiting)))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
         if not self._store.flush_policy.waits_for_disk():
             self._tell(taken)
             return
-        unflushed = [one for one in taken if one.results[0].is_stored and one.waits_for_flush]
+        unflushed = [one for one in taken if one.result.is_stored and one.appendable.wait_store_msg_ok]
         left = set(map(id, unflushed))
         self._tell([one for one in taken if id(one) not in left])
         if unflushed:
-            end = max(one.results[-1].end_offset for one in unflushed)
-            self._store.on_disk(end).add_done_callback(partial(self._flushed, unflushed))
+            end = max(one.result.end_offset for one in unflushed)
+            self._store.until_durable(end).add_done_callback(partial(self._flushed, unflushed))
 
     def _flushed(self, unflushed: Sequence[_Waiting], on_disk: asyncio.Future[PutMessageStatus]) -> None:
         status = on_disk.result() if on_disk.exception() is None else PutMessageStatus.UNKNOWN_ERROR
         for one in unflushed:
-            for result in one.results:
-                result.status = status
+            one.result.status = status
         self._tell(unflushed)
 
     def _tell(self, finished: Sequence[_Waiting]) -> None:
         now, stored = self._loop.time(), self._stats.stored
         for one in finished:
             self._room.leave(one.requests, one.size_bytes)
-            results = one.results
-            if results[0].phy_offset < 0:
+            result = one.result
+            if result.phy_offset < 0:
                 self._stats.put_failed += one.requests
             else:
-                stored(messages_in(results), bytes_in(results), int((now - one.came) * 1000))
-            _tell(one, results, None)
+                stored(result.count, result.size_bytes, int((now - one.came) * 1000))
+            _tell(one, result, None)
 
 
-def _tell(one: _Waiting, results: list[PutMessageResult], busy: str | None) -> None:
+def _tell(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
     """Say what became of it; an answer that cannot be given is nobody else's harm."""
     try:
-        one.done(results, busy)
+        one.done(result, busy)
     except Exception:
         log.exception("the answer to a send could not be given")

@@ -8,40 +8,37 @@ Source: MessageExtEncoder.encode(MessageExtBatch).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
 from gantrymq.format.properties import decode_properties
+from gantrymq.format.record import BLANK_SIZE
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import encode_wire_batch, joined_message_ids, measure_wire_batch
-from gantrymq.kernels.arrays import int64s, read_only
+from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
+from gantrymq.kernels.arrays import read_only
 from gantrymq.model.host import Host
-from gantrymq.model.message import Message, message_id
+from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.appendable import AppendableBatch, NextOffsets, around_records
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import around_records
+from gantrymq.store.put_result import PhyOffsets, PutMessageResult
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
 _BODY_LENGTH_BYTES = 4
 _AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
-_OFFSET_DIGITS = 16
-
-# Physical offsets: an int64 array for a batch, which may be 180,000 messages.
-Places: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class WireRecords:
-    """A request that becomes records in one go: what its ``body`` is, a subclass says.
+    """A request that becomes records in one go, an :class:`~gantrymq.store.appendable.Appendable`.
+
+    What its ``body`` is, a subclass says.
 
     Its topic is one that a record of version 1 and a queue can have.
     """
@@ -55,31 +52,38 @@ class WireRecords:
     reconsume_times: int
     wait_store_msg_ok: bool
 
-    def size_bytes(self, store_host: Host) -> int:
+    size_bytes: int = field(init=False)
+
+    @property
+    def body_bytes(self) -> int:
+        """How much memory it keeps until it is appended."""
+        return len(self.body)
+
+    def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
+        """MESSAGE_ILLEGAL where its records do not fit into one file; the processor has checked all else."""
+        self.size_bytes = self.measure(store_host)
+        fits = self.size_bytes + BLANK_SIZE <= config.mapped_file_size_commit_log
+        return PutMessageStatus.PUT_OK if fits else PutMessageStatus.MESSAGE_ILLEGAL
+
+    def measure(self, store_host: Host) -> int:
         """How much room its records take."""
         raise NotImplementedError
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         raise NotImplementedError
 
-    @property
-    def requests(self) -> int:
-        """How many requests this is."""
-        return 1
-
     def append(
-        self, file: MappedFile, next_offsets: dict[tuple[str, int], int], store_timestamp_ms: int, store_host: Host
-    ) -> PutRecordsResult:
+        self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
+    ) -> PutMessageResult:
         """:meth:`write` them with the next offsets of their queue, which go on."""
         queue, begin = (self.topic, self.queue_id), file.wrote_position
         queue_offset = next_offsets.get(queue, 0)
         places = self.write(file, queue_offset, store_timestamp_ms, store_host)
         next_offsets[queue] = queue_offset + len(places)
-        size_bytes = file.wrote_position - begin
-        return PutRecordsResult(
-            PutMessageStatus.PUT_OK, *queue, int(places[0]), queue_offset, size_bytes, store_timestamp_ms, store_host,
-            places,
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, *queue, int(places[0]), queue_offset, file.wrote_position - begin,
+            store_timestamp_ms, store_host, places if len(places) > 1 else (),
         )  # fmt: skip
 
     def around(self, store_host: Host) -> record.Around:
@@ -119,12 +123,16 @@ class WireBatch(WireRecords):
 
     count: int
 
-    def size_bytes(self, store_host: Host) -> int:
+    def measure(self, store_host: Host) -> int:
         """How much room its records take."""
         return self.count * (self.around(store_host).size_bytes - _AROUND_BYTES) + len(self.body)
 
+    def unpacked(self) -> AppendableBatch:
+        """The same messages one by one, for a store that adds something to each."""
+        return AppendableBatch(self.messages())
+
     def messages(self) -> list[Message]:
-        """Its messages one by one, for a store that adds something to each."""
+        """Its messages."""
         return [
             Message(
                 self.topic,
@@ -141,7 +149,7 @@ class WireBatch(WireRecords):
             for flag, begin, body_end, end in find_spans(self.body)
         ]
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
         around, begin = self.around(store_host), file.wrote_position
         empty = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
@@ -199,36 +207,3 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
             raise RemotingCommandError(f"a message of {size} bytes with properties of {properties}")
         spans.append((flag, begin, body_end, position))
     return spans
-
-
-@dataclass(slots=True)
-class PutRecordsResult(PutMessageResult):
-    """What became of them: of the first message, but for ``size_bytes`` and ``msg_id``, which are of all."""
-
-    places: Places = ()
-
-    @property
-    def msg_id(self) -> str:
-        """The ids of all its messages, joined by commas."""
-        host, places = self.store_host, self.places
-        if host is None:
-            return ""
-        return message_id(host, places[0]) if len(places) == 1 else bytes(self.joined_ids(host)).decode()
-
-    def joined_ids(self, host: Host) -> memoryview:
-        """The text of :attr:`msg_id` for several messages, without a copy of what may be 6 MB."""
-        host_digits = message_id(host, 0)[:-_OFFSET_DIGITS].encode()
-        out = np.empty(len(self.places) * (len(host_digits) + _OFFSET_DIGITS + 1), np.uint8)
-        size = joined_message_ids(read_only(host_digits), int64s(self.places), out)
-        return out[:size].data
-
-
-def messages_in(results: list[PutMessageResult]) -> int:
-    """How many messages the results of a group are about."""
-    first = results[0]
-    return len(first.places) if isinstance(first, PutRecordsResult) else len(results)
-
-
-def bytes_in(results: list[PutMessageResult]) -> int:
-    """How much room the records of a group took."""
-    return results[0].size_bytes if len(results) == 1 else sum([result.size_bytes for result in results])

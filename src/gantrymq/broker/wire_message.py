@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gantrymq.broker.wire_batch import Places, WireRecords
+from gantrymq.broker.wire_batch import WireRecords
 from gantrymq.model.host import Host
 from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.put_result import PhyOffsets
 
 
 @dataclass(slots=True)
@@ -19,11 +20,11 @@ class WireMessage(WireRecords):
     flag: int
     properties: bytes
 
-    def size_bytes(self, store_host: Host) -> int:
+    def measure(self, store_host: Host) -> int:
         """How much room its record takes."""
         return self.around(store_host).size_bytes + len(self.body) + len(self.properties)
 
-    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> Places:
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
         """Write the record behind the last byte of a file that has room; its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
         around = self.around(store_host)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.broker.send_run import SendRun
-from gantrymq.broker.wire_batch import PutRecordsResult, WireRecords, cut_empty
+from gantrymq.broker.wire_batch import WireRecords, cut_empty
 from gantrymq.format.record import BORN_HOST_AT
 from gantrymq.kernels.api import encode_sends
 from gantrymq.kernels.arrays import Bytes, read_only
@@ -20,8 +20,9 @@ from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.appendable import NextOffsets, around_records
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.outgoing import around_records
+from gantrymq.store.put_result import PutMessageResult
 
 
 class _Common(NamedTuple):
@@ -53,19 +54,14 @@ class WireSends(WireRecords):
     run: SendRun
     marks: bytes
 
-    @property
-    def requests(self) -> int:
-        """How many requests this is."""
-        return len(self.run)
-
-    def size_bytes(self, store_host: Host) -> int:
+    def measure(self, store_host: Host) -> int:
         """How much room their records take."""
         run, each = self.run, self.around(store_host).size_bytes + len(self.marks)
         return len(run) * each + run.body_bytes + len(run.text)
 
     def append(
-        self, file: MappedFile, next_offsets: dict[tuple[str, int], int], store_timestamp_ms: int, store_host: Host
-    ) -> PutRecordsResult:
+        self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
+    ) -> PutMessageResult:
         """Write the records behind the last byte of a file that has room, each with the next offset of its queue."""
         run, topic, begin = self.run, self.topic, file.wrote_position
         common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
@@ -81,22 +77,22 @@ class WireSends(WireRecords):
             if new != old:
                 next_offsets[topic, queue_id] = new
         places = columns[PHY_OFFSET].tolist()
-        return PutRecordsResult(
+        return PutMessageResult(
             PutMessageStatus.PUT_OK, topic, self.queue_id, places[0], int(columns[QUEUE_OFFSET, 0]), end - begin,
             store_timestamp_ms, store_host, places,
         )  # fmt: skip
 
-    def each(self, result: PutRecordsResult) -> list[PutRecordsResult]:
+    def each(self, result: PutMessageResult) -> list[PutMessageResult]:
         """What became of each of them, where all were stored."""
-        ends = [*result.places[1:], result.end_offset]
+        ends = [*result.phy_offsets[1:], result.end_offset]
         rows = zip(
-            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.places, ends,
+            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends,
             strict=True,
         )  # fmt: skip
         return [
-            PutRecordsResult(
+            PutMessageResult(
                 result.status, self.topic, queue_id, place, queue_offset, end - place, result.store_timestamp_ms,
-                result.store_host, [place],
+                result.store_host,
             )
             for queue_id, queue_offset, place, end in rows
         ]  # fmt: skip

@@ -14,10 +14,10 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.write_options import WriteOptions
+from gantrymq.store.appendable import AppendableMessage
 from gantrymq.store.batch_columns import of_table
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.geometry import find_file_sizes
-from gantrymq.store.outgoing import prepare
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_batch import messages_of
 
@@ -43,16 +43,16 @@ def _store_config(options: WriteOptions) -> MessageStoreConfig:
 
 def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> None:
     for number, message in enumerate(messages_of(table)):
-        outgoing = prepare(message, config, _HOST)
-        if isinstance(outgoing, PutMessageStatus):
-            raise _refused(message, config, f"row {first + number} of the partition is {outgoing.value}")
+        status = AppendableMessage(message).check(config, _HOST)
+        if status is not PutMessageStatus.PUT_OK:
+            raise _refused(message, config, f"row {first + number} of the partition is {status.value}")
 
 
 def _refused(message: Message, config: MessageStoreConfig, where: str) -> ConfigError:
     """The error that names the column which the store would not take."""
     if not is_topic_storable(message.topic):
         return ConfigError("column topic", message.topic, f"a name of a topic; {where}")
-    if not isinstance(prepare(replace(message, body=b""), config, _HOST), PutMessageStatus):
+    if AppendableMessage(replace(message, body=b"")).check(config, _HOST) is PutMessageStatus.PUT_OK:
         allowed = f"at most maxMessageSize, and with all that goes along what a log file holds; {where}"
         return ConfigError("column body", f"{len(message.body)} bytes", allowed)
     shown = ", ".join(message.properties) or "tags, keys"

@@ -10,25 +10,19 @@ Source: CommitLog.asyncPutMessage and DefaultAppendMessageCallback.
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-
 import numpy as np
 
-from gantrymq.format import record
-from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import encode_batch
 from gantrymq.kernels.arrays import Bytes, read_only
-from gantrymq.model import flags
 from gantrymq.model.host import Host
-from gantrymq.model.message import LOOPBACK, message_id
-from gantrymq.model.status import PutMessageStatus
+from gantrymq.model.message import LOOPBACK
+from gantrymq.store.appendable import Appendable, NextOffsets
 from gantrymq.store.batch_columns import BatchColumns
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile
-from gantrymq.store.outgoing import OutgoingMessage
 from gantrymq.store.put_batch import PutBatchResult
+from gantrymq.store.put_result import PutMessageResult
 
 _HOST_ROW_SIZE = 20
 _SHORT_RANGE = 1 << 16
@@ -37,36 +31,6 @@ _FEW_QUEUES = 64
 # making them in its mapping took memory from the kernel twice, for zeros and for them. Smaller ones gain nothing.
 _LARGE_RECORD_BYTES = 1024
 _ROOM_BYTES = 1 << 20
-_PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
-
-
-@dataclass(slots=True)
-class PutMessageResult:
-    """What became of one put. Where nothing was stored, offsets and size are -1 and the id is empty."""
-
-    status: PutMessageStatus
-    topic: str = ""
-    queue_id: int = -1
-    phy_offset: int = -1
-    queue_offset: int = -1
-    size_bytes: int = -1
-    store_timestamp_ms: int = -1
-    store_host: Host | None = None
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the message is in the log (perhaps not flushed in time)."""
-        return self.phy_offset >= 0
-
-    @property
-    def msg_id(self) -> str:
-        """The offset message id, or an empty string."""
-        return message_id(self.store_host, self.phy_offset) if self.store_host and self.is_stored else ""
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the record."""
-        return self.phy_offset + self.size_bytes
 
 
 class MessageAppender:
@@ -78,7 +42,7 @@ class MessageAppender:
     def __init__(
         self,
         log: CommitLog,
-        next_offsets: dict[tuple[str, int], int],
+        next_offsets: NextOffsets,
         store_host: Host,
         *,
         append_crc: bool,
@@ -97,47 +61,25 @@ class MessageAppender:
         timestamp_ms = self._last_timestamp_ms = now_ms if now_ms > last_ms else last_ms
         return timestamp_ms
 
-    def append(self, outgoing: OutgoingMessage, now_ms: int) -> PutMessageResult:
-        """Append one message, or say MESSAGE_ILLEGAL where a number of it does not fit its field.
+    def append(self, one: Appendable, now_ms: int) -> PutMessageResult:
+        """Append what has passed its check, in one piece; the result says where a number does not fit its field.
 
         Raises DiskFullError, with nothing changed but perhaps a blank.
         """
-        size = outgoing.size_bytes
-        file = self._log.room_for(size)
-        source, topic, queue_id = outgoing.source, outgoing.topic, outgoing.queue_id
-        phy_offset = file.file_from_offset + file.wrote_position
+        file = self._log.room_for(one.size_bytes)
         timestamp_ms = self.next_timestamp_ms(now_ms)
-        queue = topic, queue_id
-        # No call for most messages, as in next_timestamp_ms: a few such were 0.4 of the 5.3 µs of a put.
-        body = source.body
-        try:
-            consumable = source.sys_flag == 0 or flags.is_consumable(source.sys_flag)
-            queue_offset = self._next_offsets.get(queue, 0) if consumable else 0
-            raw = outgoing.around.encode(
-                record.body_crc(body),
-                queue_id,
-                source.flag,
-                queue_offset,
-                phy_offset,
-                source.sys_flag,
-                source.born_timestamp_ms or timestamp_ms,
-                timestamp_ms,
-                source.reconsume_times,
-                source.prepared_transaction_offset,
-                body,
-                outgoing.properties,
-                CRC_PROPERTY_SIZE if self._append_crc else 0,
-            )
-        except (struct.error, TypeError):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, topic, queue_id)
-        if self._append_crc:
-            raw += record.encode_crc(raw)
-        file.write(raw)
-        file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
-        if consumable:
-            self._next_offsets[queue] = queue_offset + 1
-        store_host = source.store_host or self._store_host
-        return PutMessageResult(_PUT_OK, topic, queue_id, phy_offset, queue_offset, size, timestamp_ms, store_host)
+        result = one.append(file, self._next_offsets, timestamp_ms, self._store_host)
+        if result.phy_offset >= 0:
+            file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
+        return result
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue gets; 0 where it has none."""
+        return self._next_offsets.get((topic, queue_id), 0)
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Begin a queue again with offset 0; its topic was deleted."""
+        self._next_offsets.pop((topic, queue_id), None)
 
     def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:
         """Append a plain batch and fill ``result``; raises DiskFullError, with the rows in front of it stored."""
@@ -219,7 +161,7 @@ def _host_row(host: Host) -> bytes:
 class _QueueOffsets:
     """The queue offsets of a batch: ``of_rows`` continues every queue in the order of the rows."""
 
-    def __init__(self, batch: BatchColumns, next_offsets: dict[tuple[str, int], int]) -> None:
+    def __init__(self, batch: BatchColumns, next_offsets: NextOffsets) -> None:
         import pyarrow as pa
 
         self._next_offsets = next_offsets

@@ -20,15 +20,16 @@ from weakref import WeakKeyDictionary
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import DiskFullError, StoreClosedError, SyncFailedError
+from gantrymq.errors import ConfigError, DiskFullError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
 from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_bytes, lend_buffer
-from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.append import MessageAppender
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.flush_policy import FlushPolicy
@@ -40,9 +41,9 @@ from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.missing_log import log_notes, require_whole_log
 from gantrymq.store.opening import load_index, load_parts, require_own_queues
-from gantrymq.store.outgoing import store_host_of
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_lock import PutLock
+from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
@@ -68,6 +69,15 @@ class _Configured(Protocol):
     """A part that reads its settings anew each time it goes by them."""
 
     config: MessageStoreConfig
+
+
+def _store_host_of(config: MessageStoreConfig) -> Host:
+    """brokerIP1 and listenPort; raises ConfigError where they are no address."""
+    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
+    try:
+        return Host.parse(f"{ip}:{config.listen_port}")
+    except ValueError as error:
+        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error
 
 
 class MessageStore(WritingStore):
@@ -102,7 +112,7 @@ class MessageStore(WritingStore):
         self._log_cleaner: CleanCommitLogService | None = None
         self.failures: list[tuple[str, Exception]] = []
         paths.require_own_log(config)
-        self._store_host = store_host_of(config)  # a bad address is said before anything is touched
+        self._store_host = _store_host_of(config)  # a bad address is said before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:

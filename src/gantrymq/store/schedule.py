@@ -29,12 +29,12 @@ from gantrymq.model.message import (
     StoredMessage,
 )
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.append import PutMessageResult
 from gantrymq.store.commit_log import CommitLog
 from gantrymq.store.config_file import ConfigFile
 from gantrymq.store.config_tables import table_problems
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.put_result import PutMessageResult
 
 _ENTRIES_A_STEP = 256
 _REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)

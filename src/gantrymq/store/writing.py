@@ -11,17 +11,18 @@ from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import SyncFailedError
+from gantrymq.errors import DiskFullError, StoreClosedError, StoreError, SyncFailedError
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.allocate import NoBufferError
-from gantrymq.store.append import MessageAppender, PutMessageResult
+from gantrymq.store.append import MessageAppender
+from gantrymq.store.appendable import Appendable, AppendableMessage
 from gantrymq.store.flush_policy import FlushPolicy
 from gantrymq.store.group_commit import FlushRequest
-from gantrymq.store.outgoing import OutgoingMessage, prepare
 from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
 from gantrymq.store.put_lock import PutLock
+from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.reading import ReadingStore
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gantrymq.store.loop_flush import LoopFlush
+
+_PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
 
 
 class WritingStore(ReadingStore):
@@ -63,7 +66,7 @@ class WritingStore(ReadingStore):
         """As :meth:`put`, for a coroutine: while it waits for the disk its event loop goes on (asyncPutMessage)."""
         result = self._append(message)
         if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
-            result.status = await self._loop_flush().until(result.end_offset)
+            result.status = await self.until_durable(result.end_offset)
         return result
 
     def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
@@ -82,8 +85,31 @@ class WritingStore(ReadingStore):
         """As :meth:`put_batch`, for a coroutine."""
         result = self._append_batch(batch)
         if self.flush_policy.waits_for_disk() and result.end_offset >= 0:
-            result.status = await self._loop_flush().until(result.end_offset)
+            result.status = await self.until_durable(result.end_offset)
         return result
+
+    def append(self, appendables: Sequence[Appendable]) -> list[PutMessageResult]:
+        """Append all of them under one lock, in order, and wait for no flush (see :meth:`until_durable`).
+
+        What cannot be stored says so in its status and the others go on: SERVICE_NOT_AVAILABLE where the store takes
+        nothing or the disk is full.
+        """
+        if not self.is_writable:
+            return [_refused(one, PutMessageStatus.SERVICE_NOT_AVAILABLE) for one in appendables]
+        config, host = self.config, self._store_host
+        checked = [(one, one.check(config, host)) for one in appendables]
+        now_ms = self._clock.now_ms()
+        with self._put_lock:
+            results = [self._append_checked(one, status, now_ms) for one, status in checked]
+        self._wake_after_put()
+        return results
+
+    def until_durable(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
+        """A future, of the running event loop, of everything up to ``end_offset`` being on the disk.
+
+        FLUSH_DISK_TIMEOUT where that takes longer than syncFlushTimeout; the future raises the error of the sync.
+        """
+        return self._loop_flush().until(end_offset)
 
     # What the store is made of
 
@@ -108,9 +134,10 @@ class WritingStore(ReadingStore):
     # Appending
 
     def _append(self, message: Message) -> PutMessageResult:
-        outgoing = prepare(message, self.config, self._store_host)
-        if not isinstance(outgoing, OutgoingMessage):
-            return PutMessageResult(outgoing, message.topic, message.queue_id)
+        one = AppendableMessage(message)
+        status = one.check(self.config, self._store_host)
+        if status is not _PUT_OK:
+            return PutMessageResult(status, message.topic, message.queue_id)
         if not self.is_writable:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, message.topic, message.queue_id)
         lock = self._put_lock
@@ -119,7 +146,7 @@ class WritingStore(ReadingStore):
                 lock.wait()
             try:
                 self._require_open()
-                result = self._appender.append(outgoing, self._clock.now_ms())
+                result = self._appender.append(one, self._clock.now_ms())
             finally:
                 lock.release()
         except NoBufferError:
@@ -129,6 +156,20 @@ class WritingStore(ReadingStore):
             raise
         self._wake_after_put(waits=message.wait_store_msg_ok)
         return result
+
+    def _append_checked(self, one: Appendable, status: PutMessageStatus, now_ms: int) -> PutMessageResult:
+        if status is not _PUT_OK:
+            return _refused(one, status)
+        try:
+            self._require_open()
+            return self._appender.append(one, now_ms)
+        except (DiskFullError, StoreClosedError):
+            return _refused(one, PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        except NoBufferError:
+            return _refused(one, PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+        except (StoreError, OSError) as error:  # a new file: its name not synced, no descriptor left, a broken disk
+            self._note_failure("append", error)
+            return _refused(one, PutMessageStatus.UNKNOWN_ERROR)
 
     def _append_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
         result = PutBatchResult.empty(len(batch))
@@ -155,18 +196,19 @@ class WritingStore(ReadingStore):
     def _append_one_by_one(self, batch: Sequence[Message] | pa.Table, result: PutBatchResult) -> None:
         for place, message in enumerate(messages_of(batch)):
             try:
-                outgoing = prepare(message, self.config, self._store_host)
+                one = AppendableMessage(message)
+                status = one.check(self.config, self._store_host)
             except (AttributeError, TypeError, ValueError):  # no message, or a field of another type: a put raises that
-                outgoing = PutMessageStatus.MESSAGE_ILLEGAL
-            if isinstance(outgoing, PutMessageStatus):
-                result.rejected[place] = outgoing
+                status = PutMessageStatus.MESSAGE_ILLEGAL
+            if status is not _PUT_OK:
+                result.rejected[place] = status
                 continue
-            one = self._appender.append(outgoing, self._clock.now_ms())
-            if not one.is_stored:
-                result.rejected[place] = one.status
+            put = self._appender.append(one, self._clock.now_ms())
+            if not put.is_stored:
+                result.rejected[place] = put.status
                 continue
-            result.phy_offsets[place], result.queue_offsets[place] = one.phy_offset, one.queue_offset
-            result.sizes[place] = one.size_bytes
+            result.phy_offsets[place], result.queue_offsets[place] = put.phy_offset, put.queue_offset
+            result.sizes[place] = put.size_bytes
 
     # Waiting for the disk
 
@@ -181,3 +223,7 @@ class WritingStore(ReadingStore):
         if found is None:
             found = self._loop_flushes[loop] = LoopFlush(self._flush_request, lambda: self.flush_policy.disk_timeout_s)
         return found
+
+
+def _refused(one: Appendable, status: PutMessageStatus) -> PutMessageResult:
+    return PutMessageResult(status, one.topic, one.queue_id)

@@ -35,7 +35,8 @@ from gantrymq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
 
 _CALL_TIMEOUT_MS = 10_000
 
@@ -139,18 +140,18 @@ class ReplyMessageProcessor:
         )
 
     def _store(self, channel: Channel, request: RemotingCommand, response: RemotingCommand, message: Message) -> None:
-        def stored(results: list[PutMessageResult], busy: str | None) -> None:
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
             answer = response
-            if busy is None and results[0].is_stored:
+            if result is not None and result.is_stored:
                 header = SendMessageResponseHeader(
-                    msg_id=results[0].msg_id, queue_id=message.queue_id, queue_offset=results[0].queue_offset
+                    msg_id=result.msg_id, queue_id=message.queue_id, queue_offset=result.queue_offset
                 )
                 answer = request.response(response.code, response.remark, header=header)
             if not request.is_oneway:
                 channel.send(self._with_region(answer))
 
         is_refused = is_illegal(message.body, message.properties, message.sys_flag)
-        if (is_refused or not self._puts.put([message], stored)) and not request.is_oneway:
+        if (is_refused or not self._puts.put(AppendableMessage(message), stored)) and not request.is_oneway:
             channel.send(self._with_region(response))  # the reply itself has arrived: keeping it is an extra
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from gantrymq.broker import names
-from gantrymq.broker.put_queue import OVERLOAD, Group, PutQueue
+from gantrymq.broker.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.send_properties import (
     broker_marks,
@@ -25,7 +25,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
 from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import PutRecordsResult, WireBatch, bytes_in, measure_batch, messages_in
+from gantrymq.broker.wire_batch import WireBatch, measure_batch
 from gantrymq.broker.wire_message import WireMessage
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
@@ -57,8 +57,8 @@ from gantrymq.remoting.headers.send import (
 )
 from gantrymq.remoting.quick_answers import SendAnswers
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.append import PutMessageResult
-from gantrymq.store.outgoing import topic_bytes
+from gantrymq.store.appendable import Appendable, AppendableMessage, topic_bytes
+from gantrymq.store.put_result import PutMessageResult
 
 _DLQ_QUEUES = 1
 _MOST_SINGLE_MESSAGES = 2_000  # of a batch whose records a kernel cannot write: 15 microseconds each
@@ -127,10 +127,10 @@ class SendMessageProcessor:
             if queue_id < 0:
                 queue_id = random.randrange(max(topic.write_queue_nums, 1))
             sent = _Sent(channel, request, header.topic, queue_id)
-            group = (self._batch if header.batch else self._single)(sent, header, topic)
+            appendable = (self._batch if header.batch else self._single)(sent, header, topic)
         except Refusal as refusal:
             return self._with_region(request.response(refusal.code, refusal.remark))
-        if not self._puts.put(group, partial(self._stored, sent)):
+        if not self._puts.put(appendable, partial(self._stored, sent)):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
 
@@ -177,7 +177,7 @@ class SendMessageProcessor:
 
     # Messages
 
-    def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
+    def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Appendable:
         plain = self._as_it_came(sent, header, topic)
         if plain is not None:
             return plain
@@ -196,7 +196,7 @@ class SendMessageProcessor:
         level = delay_level(properties)
         self._warn_of_no_queue(sent, header)
         self._refuse_what_is_off(properties, header, level, sent.request.body)
-        return [
+        return AppendableMessage(
             Message(
                 topic_name,
                 sent.request.body,
@@ -210,7 +210,7 @@ class SendMessageProcessor:
                 reconsume_times=header.reconsume_times or 0,
                 wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
             )
-        ]
+        )
 
     def _as_it_came(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
         """The message with its properties as they are in the request, or None where the store must look at it."""
@@ -295,7 +295,7 @@ class SendMessageProcessor:
         elif timed and PROPERTY_TIMER_OUT_MS not in properties:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
-    def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Group:
+    def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Appendable:
         if header.topic.startswith(names.RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
         batch_properties, raw = read_properties(header.properties), sent.request.body
@@ -329,55 +329,53 @@ class SendMessageProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {count} messages, each of which has to be looked at, is more than {_MOST_SINGLE_MESSAGES}",
             )
-        return batch.messages()
+        return batch.unpacked()
 
     # Answers (handlePutMessageResult)
 
     def stored(
-        self, channel: Channel, request: RemotingCommand, results: list[PutMessageResult], busy: str | None
+        self, channel: Channel, request: RemotingCommand, result: PutMessageResult | None, busy: str | None
     ) -> None:
         """Answer one plain send that was put together with others."""
         header = request.read(SendMessageRequestHeaderV2)
         sent = _Sent(channel, request, header.topic, header.queue_id)
         sent.transaction_id = read_properties(header.properties).get(PROPERTY_UNIQ_KEY)
-        self._stored(sent, results, busy)
+        self._stored(sent, result, busy)
 
-    def _stored(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> None:
-        if busy is None and results[0].phy_offset >= 0:
-            self._stats.put(results[0].topic, messages_in(results), bytes_in(results))
+    def _stored(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> None:
+        if result is not None and result.phy_offset >= 0:
+            self._stats.put(result.topic, result.count, result.size_bytes)
         if not sent.request.flag & ONEWAY_FLAG:
-            self._answer(sent.channel, self._frame(sent, results, busy), sent.topic)
+            self._answer(sent.channel, self._frame(sent, result, busy), sent.topic)
 
-    def _frame(self, sent: _Sent, results: list[PutMessageResult], busy: str | None) -> Sequence[bytes]:
+    def _frame(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> Sequence[bytes]:
         """The response in pieces."""
         request = sent.request
-        if busy is not None:
+        if result is None:
             return (encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy))),)
-        first = results[0]
         # An enum's hash is Python's.
-        code = ResponseCode.SUCCESS if first.status is PutMessageStatus.PUT_OK else _STORED.get(first.status)
+        code = ResponseCode.SUCCESS if result.status is PutMessageStatus.PUT_OK else _STORED.get(result.status)
         if code is None:
-            return (encode_command(self._with_region(request.response(*self._failure(first.status)))),)
-        if code is ResponseCode.SUCCESS and isinstance(first, PutRecordsResult) and len(first.places) > 1:
-            pieces = self._batch_frame(sent, first)
+            return (encode_command(self._with_region(request.response(*self._failure(result.status)))),)
+        if code is ResponseCode.SUCCESS and len(result.phy_offsets) > 1:
+            pieces = self._batch_frame(sent, result)
             if pieces is not None:
                 return pieces
-        msg_id = first.msg_id if len(results) == 1 else ",".join([result.msg_id for result in results])
         if code is ResponseCode.SUCCESS:
             broker = self._config.broker
             answers = send_answers(broker.region_id, broker.trace_on)
-            frame = answers.encode(request, msg_id, sent.queue_id, first.queue_offset, sent.transaction_id)
+            frame = answers.encode(request, result.msg_id, sent.queue_id, result.queue_offset, sent.transaction_id)
             if frame is not None:
                 return (frame,)
         header = SendMessageResponseHeader(
-            msg_id=msg_id,
+            msg_id=result.msg_id,
             queue_id=sent.queue_id,
-            queue_offset=first.queue_offset,
+            queue_offset=result.queue_offset,
             transaction_id=sent.transaction_id,
         )
         return (encode_command(self._with_region(request.response(code, header=header))),)
 
-    def _batch_frame(self, sent: _Sent, result: PutRecordsResult) -> Sequence[bytes] | None:
+    def _batch_frame(self, sent: _Sent, result: PutMessageResult) -> Sequence[bytes] | None:
         """The answer to a batch that was stored, or None where it goes the ordinary way."""
         if (host := result.store_host) is None:
             return None

@@ -29,7 +29,8 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
 
 _V3_4_9 = 121
 _FIRST_LEVEL = 3
@@ -99,12 +100,12 @@ class ConsumerSendMsgBackProcessor:
         if is_illegal(again.body, again.properties, again.sys_flag):
             return request.response(ResponseCode.SYSTEM_ERROR, PutMessageStatus.MESSAGE_ILLEGAL.value)
 
-        def stored(results: list[PutMessageResult], busy: str | None) -> None:
-            answer = self._stored(request, asked.group, again, results, busy)
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
+            answer = self._stored(request, asked.group, again, result, busy)
             if not request.is_oneway:
                 self._answer(channel, (encode_command(answer),), again.topic)
 
-        if not self._puts.put([again], stored):
+        if not self._puts.put(AppendableMessage(again), stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
 
@@ -133,12 +134,12 @@ class ConsumerSendMsgBackProcessor:
         request: RemotingCommand,
         group: str,
         again: Message,
-        results: list[PutMessageResult],
+        result: PutMessageResult | None,
         busy: str | None,
     ) -> RemotingCommand:
-        if busy is not None:
+        if result is None:
             return request.response(ResponseCode.SYSTEM_BUSY, busy)
-        if results[0].status is not PutMessageStatus.PUT_OK:
-            return request.response(ResponseCode.SYSTEM_ERROR, results[0].status.value)
+        if result.status is not PutMessageStatus.PUT_OK:
+            return request.response(ResponseCode.SYSTEM_ERROR, result.status.value)
         self._stats.add(SNDBCK_PUT_NUMS, f"{again.properties[PROPERTY_RETRY_TOPIC]}@{group}", 1)
         return request.response(ResponseCode.SUCCESS)

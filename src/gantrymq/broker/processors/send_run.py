@@ -20,7 +20,6 @@ from gantrymq.broker.send_properties import broker_marks
 from gantrymq.broker.send_run import SendRun
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.broker.wire_batch import PutRecordsResult
 from gantrymq.broker.wire_sends import WireSends
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
@@ -34,7 +33,7 @@ from gantrymq.remoting.command_run import CommandRun
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.append import PutMessageResult
+from gantrymq.store.put_result import PutMessageResult
 
 _MOST_QUEUES = 64
 _SHARE_OF_A_FILE = 256  # what is written in one piece leaves at most this share of a file empty
@@ -72,7 +71,7 @@ class SendRunProcessor:
             topic = self._send.check(channel, header)
         except Refusal:
             return False
-        group = WireSends(
+        sends = WireSends(
             topic=run.topic,
             body=run.data[run.begin : run.end],
             queue_id=int(run.columns[send_columns.QUEUE_ID, 0]),
@@ -84,7 +83,7 @@ class SendRunProcessor:
             run=run,
             marks=marks,
         )
-        return self._puts.put(group, partial(self._stored, channel, group))
+        return self._puts.put(sends, partial(self._stored, channel, sends), requests=len(run))
 
     def _is_plain(self, run: SendRun, marks: bytes) -> bool:
         store = self._config.store
@@ -98,17 +97,17 @@ class SendRunProcessor:
             and not store.enabled_append_prop_crc
         )
 
-    def _stored(self, channel: Channel, group: WireSends, results: list[PutMessageResult], busy: str | None) -> None:
-        run, first = group.run, results[0] if results else None
-        if isinstance(first, PutRecordsResult) and first.status is PutMessageStatus.PUT_OK:
-            self._stats.put(run.topic, len(run), first.size_bytes, puts=len(run))
-            broker, host = self._config.broker, first.store_host
+    def _stored(self, channel: Channel, sends: WireSends, result: PutMessageResult | None, busy: str | None) -> None:
+        run, is_stored = sends.run, result is not None and result.is_stored
+        if result is not None and is_stored and result.status is PutMessageStatus.PUT_OK:
+            self._stats.put(run.topic, len(run), result.size_bytes, puts=len(run))
+            broker, host = self._config.broker, result.store_host
             if host is not None and (frames := answer_frames(run, broker.region_id, broker.trace_on, host)):
                 self._answer(channel, (frames,), run.topic)
             return
-        each = group.each(first) if isinstance(first, PutRecordsResult) else [first] * len(run)
-        for request, result in zip(split_run(run), each, strict=True):
-            self._send.stored(channel, request, [] if result is None else [result], busy)
+        each = sends.each(result) if result is not None and is_stored else [result] * len(run)
+        for request, one in zip(split_run(run), each, strict=True):
+            self._send.stored(channel, request, one, busy)
 
 
 def answer_frames(run: SendRun, region: str, trace_on: bool, store_host: Host) -> bytes:
