@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
+from gantrymq.store import mapped_file
+
 PREFIX = "crash: "
+
+
+@pytest.fixture(autouse=True)
+def mapped_bytes_are_always_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 0.1 s a store does not fetch the same bytes again: operation k would be another one on a slow machine."""
+    monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)
 
 
 @pytest.fixture

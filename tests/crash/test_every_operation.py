@@ -8,7 +8,9 @@ the store does not end as if it were closed.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store import mapped_file
 from gantrymq.store.message_store import MessageStore
 from store_cases import ROOT
 
@@ -165,6 +168,20 @@ def chosen(trial: Trial, rng: random.Random, names: tuple[str, ...] = ()) -> lis
     every = [k for k, (name, _) in enumerate(done, start=1) if not names or name in names]
     assert every
     return every if len(every) <= TRIED else sorted(rng.sample(every, TRIED))
+
+
+@pytest.mark.parametrize("name", ["retention", "delayed"])
+def test_a_scenario_asks_the_same_of_the_disk_on_a_slow_machine(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else operation k, which was found in one run, is another one in the next, or is not reached."""
+    trial = Trial(SCENARIOS[name], seed)
+    asked = []
+    for passes_s in (0, 60):
+        seconds = count(step=passes_s)
+        monkeypatch.setattr(mapped_file, "time", SimpleNamespace(monotonic=lambda seconds=seconds: next(seconds)))
+        asked.append(trial.operations())
+    assert asked[0] == asked[1]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -134,6 +134,7 @@ def commit_and_end(file):
     os.kill(os.getpid(), signal.{signal})
     signal.pause()
 ExportFile.commit = commit_and_end
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where a shell runs the tests in the background
 run(["store", "export", *sys.argv[1:]])
 """
 
