@@ -83,7 +83,7 @@ PURE_BUT = {
 }
 
 # What runs on Spark's executors reads a store, and does nothing else.
-EXECUTOR_MODULES = {"gantrymq.spark.reader"}
+EXECUTOR_MODULES = {"gantrymq.spark.read.batch"}
 EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.reader", "tools", "kernels", "errors"))
 
 # Where log lines go, and the command line, which says so for a program of its own.

@@ -20,8 +20,10 @@ from gantrymq.client.records import decode_records
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark import RocketMQDataSource, cluster_sink, outgoing_messages
-from gantrymq.spark.cluster_writer import Sent
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.write import cluster as cluster_sink
+from gantrymq.spark.write import messages as outgoing_messages
+from gantrymq.spark.write.cluster import Sent
 from spark_session import spark
 
 from .java_cluster import JavaCluster

@@ -23,10 +23,11 @@ from pyspark.sql.types import (
 )
 
 from gantrymq import MessageStore, StoreReader
-from gantrymq.spark import RocketMQDataSource, store_sink
-from gantrymq.spark.ledger import Ledger
-from gantrymq.spark.store_sink import StoreSink
-from gantrymq.spark.write_options import WriteOptions
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.write import store_sink
+from gantrymq.spark.write.ledger import Ledger
+from gantrymq.spark.write.options import WriteOptions
+from gantrymq.spark.write.store_sink import StoreSink
 from store_cases import numbered, open_store
 
 

@@ -14,9 +14,9 @@ from spark_cases import Row, expected_rows, partitions_of, rows_of
 from gantrymq import Message
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, NotAStoreError
-from gantrymq.spark import log_order
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.queue_view import QueueView
+from gantrymq.spark.plan import log_order
+from gantrymq.spark.plan.queue_view import QueueView
 from store_cases import NOON_MS, await_dispatch, fill, numbered, open_store
 
 

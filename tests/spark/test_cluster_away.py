@@ -19,8 +19,9 @@ from gantrymq.client.loop_thread import LoopThread
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError
-from gantrymq.spark import cluster_origin, pull_reader
 from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.plan import cluster_origin
+from gantrymq.spark.read import pull as pull_reader
 
 AWAY_S = 2.0  # longer than the four attempts that one question has
 

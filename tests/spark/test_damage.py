@@ -20,13 +20,15 @@ from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import MAGIC_BLANK, Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
-from gantrymq.spark import RocketMQDataSource, log_order, run_reader
-from gantrymq.spark.batch_plan import plan_batch
-from gantrymq.spark.log_run import LogPiece, LogRun
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.locations import Location
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.places import Place
-from gantrymq.spark.reader import RocketMQReader
-from gantrymq.spark.run_reader import read_run
+from gantrymq.spark.plan import log_order
+from gantrymq.spark.plan.batch import plan_batch
+from gantrymq.spark.read import log as run_reader
+from gantrymq.spark.read.batch import RocketMQReader
+from gantrymq.spark.read.log import read_run
+from gantrymq.spark.runs import LogPiece, LogRun
 from gantrymq.spark.selection import Selection
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.tools.rebuild import rebuild_store
@@ -38,7 +40,7 @@ def rows_of_log(path: Path, raw: bytes, **options: Any) -> list[Row]:
     """The rows of a log file that holds ``raw``."""
     path.write_bytes(raw)
     reader = RocketMQReader(ReadOptions((str(path.parent),), **options), fields())
-    run = LogRun((LogPiece(Place(str(path)), 0, 0, len(raw)),))
+    run = LogRun((LogPiece(Location(str(path)), 0, 0, len(raw)),))
     return [row for batch in reader.read(Partition(run)) for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 

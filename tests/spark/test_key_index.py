@@ -16,9 +16,9 @@ from spark_cases import Row, expected_rows, rows_of
 from gantrymq import Message
 from gantrymq.errors import CorruptRecordError
 from gantrymq.format.names import INDEX
-from gantrymq.spark import key_spans
-from gantrymq.spark.batch_plan import plan_batch
 from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.plan import key_index as key_spans
+from gantrymq.spark.plan.batch import plan_batch
 from gantrymq.spark.row_filter import RowFilter
 from store_cases import KEYS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 

@@ -24,7 +24,7 @@ from sink_cases import (
 
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.spark import staging, store_sink
+from gantrymq.spark.write import staging, store_sink
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from gantrymq.errors import ConfigError, NotAStoreError
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.schema import check_schema
-from gantrymq.spark.write_options import WriteOptions
+from gantrymq.spark.write.options import WriteOptions
 
 QUEUES = {("a", None, 0): 23, ("a", None, 1): -2, ("b", "x", 0): -1}
 

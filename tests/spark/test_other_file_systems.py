@@ -16,10 +16,12 @@ from stream_cases import Stream, bodies, offsets
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError, StorePermissionError
-from gantrymq.spark import key_index, key_spans, places
-from gantrymq.spark.batch_plan import plan_batch
+from gantrymq.spark import locations as places
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.remote_store import RemoteStore
+from gantrymq.spark.plan import key_index
+from gantrymq.spark.plan import key_index as key_spans
+from gantrymq.spark.plan.batch import plan_batch
+from gantrymq.spark.plan.remote_store import RemoteStore
 from store_cases import KEYS, SMALL_KEYS, fill, numbered, open_store
 
 SCHEME = "elsewhere://"
@@ -162,7 +164,7 @@ def test_a_time_is_sought_in_what_came_since_the_first_look(path: Path) -> None:
 
 
 def test_no_time_of_a_queue_that_is_not_there(path: Path) -> None:
-    store = RemoteStore(places.Place(str(path), f"{SCHEME}{path}"))
+    store = RemoteStore(places.Location(str(path), f"{SCHEME}{path}"))
     assert store.offset_at("nowhere", 0, 0) == 0
 
 

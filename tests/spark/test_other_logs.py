@@ -17,10 +17,11 @@ from stream_cases import Stream
 
 from gantrymq.errors import NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.spark import RocketMQDataSource, places
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark import locations as places
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.places import NamedStore, Place
-from gantrymq.spark.store_view import StoreView
+from gantrymq.spark.locations import Location, NamedStore
+from gantrymq.spark.plan.store_view import StoreView
 from store_cases import SMALL, numbered, open_store
 
 FILE_BYTES = SMALL.mapped_file_size_commit_log
@@ -209,7 +210,7 @@ def test_a_remote_store_whose_queues_are_missing_is_an_error(store: Path) -> Non
 
 def test_a_short_file_at_planning_is_data_loss_that_names_file_and_offsets(store: Path) -> None:
     file, losses = log_file(store, 1), list[str]()
-    with StoreView(NamedStore("broker-a", Place(str(store)))) as view:
+    with StoreView(NamedStore("broker-a", Location(str(store)))) as view:
         os.truncate(file, 1000)
         pieces = view.pieces(0, view.end, losses)
         assert [piece.stop - piece.start for piece in pieces[:2]] == [FILE_BYTES, 1000]

@@ -16,7 +16,9 @@ from stream_cases import Stream
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import GantrymqError
 from gantrymq.format.record import QUEUE_OFFSET_AT
-from gantrymq.spark import RocketMQDataSource, places, queue_audit
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark import locations as places
+from gantrymq.spark.read import queue_audit
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, numbered
 from tools.loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, KnownStore, Slot
 

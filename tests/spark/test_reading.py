@@ -16,7 +16,7 @@ from stream_cases import Stream
 from gantrymq import Message, MessageStore
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
-from gantrymq.spark import run_reader
+from gantrymq.spark.read import log as run_reader
 from gantrymq.spark.schema import COLUMNS
 from golden_stores import NAMES
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
@@ -149,8 +149,8 @@ def test_topics(tmp_path: Path) -> None:
 
 
 def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
-    from gantrymq.spark.batch_plan import plan_batch
     from gantrymq.spark.options import ReadOptions
+    from gantrymq.spark.plan.batch import plan_batch
 
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(2000))

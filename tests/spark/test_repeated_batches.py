@@ -15,7 +15,7 @@ from sink_cases import batch, commit_until_killed, expected, leftovers, schema_o
 
 from gantrymq.errors import StoreError
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark.writer import Staged
+from gantrymq.spark.write.store import Staged
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_line_of_an_older_version_names_no_query(path: Path, monkeypatch: pyte
 def test_a_batch_that_another_query_finishes_keeps_its_query(
     path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
-    monkeypatch.setattr("gantrymq.spark.store_sink._PUT_ROWS", 10)
+    monkeypatch.setattr("gantrymq.spark.write.store_sink._PUT_ROWS", 10)
     _, (one,) = write(monkeypatch, path, "first", 1, batch(30), txnAppId="app", txnVersion=0)
     assert commit_until_killed(path, [Path(one.path)], kill_at, app="app", query="first")
     commit(monkeypatch, path, "other", 0, batch(5, 30))

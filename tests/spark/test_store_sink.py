@@ -29,10 +29,11 @@ from sink_cases import (
 from gantrymq import MessageStore, StoreReader
 from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, NotAStoreError, StoreError, StoreLockedError
-from gantrymq.spark import RocketMQDataSource, store_sink
-from gantrymq.spark.ledger import Ledger, Pending
-from gantrymq.spark.outgoing_messages import OutgoingMessages
-from gantrymq.spark.writer import Staged
+from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.write import store_sink
+from gantrymq.spark.write.ledger import Ledger, Pending
+from gantrymq.spark.write.messages import OutgoingMessages
+from gantrymq.spark.write.store import Staged
 from store_cases import numbered, open_store
 
 ALL_COLUMNS = (

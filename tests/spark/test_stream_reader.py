@@ -21,8 +21,8 @@ from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.spark import log_tail, store_view
 from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.plan import log_tail, store_view
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
@@ -177,7 +177,7 @@ def test_a_limit_over_several_stores(tmp_path: Path) -> None:
 
 
 def test_a_large_limit_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gantrymq.spark import log_order
+    from gantrymq.spark.plan import log_order
 
     monkeypatch.setattr(log_order, "_READ_UNITS", 10)
     with open_store(path=tmp_path) as store:
@@ -191,7 +191,7 @@ def test_a_large_limit_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_minimum_and_its_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("gantrymq.spark.stream_reader.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gantrymq.spark.read.stream.time.monotonic", lambda: now[0])
     options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "30s"}
     with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
         assert stream.limit == ReadMinRows(10)

@@ -18,8 +18,9 @@ from stream_cases import Stream, bodies, offsets
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.spark import log_order, places
+from gantrymq.spark import locations as places
 from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.plan import log_order
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")

@@ -19,7 +19,7 @@ from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.transport.tls import tls_client, tls_server
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark.cluster_writer import Sent
+from gantrymq.spark.write.cluster import Sent
 
 TLS = Path(__file__).parent.parent / "remoting" / "tls"
 CERTIFICATE, KEY = str(TLS / "server.pem"), str(TLS / "server.key")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from gantrymq.errors import GantrymqError
-from gantrymq.spark.origin import Extents, Offsets, QueueExtent, Resets
+from gantrymq.spark.plan.origin import Extents, Offsets, QueueExtent, Resets
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 5

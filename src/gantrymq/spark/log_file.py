@@ -16,7 +16,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.record import Layout, decode_record, read_layout
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark.places import Place, file_system
+from gantrymq.spark.locations import Location, file_system
 
 _BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
@@ -40,15 +40,15 @@ class BadSectorError(StoreError):
 class LogFile:
     """An open file, read-only; use it as a context manager. Raises StoreError for whatever goes wrong."""
 
-    def __init__(self, place: Place) -> None:
-        self.path = str(place)
+    def __init__(self, location: Location) -> None:
+        self.path = str(location)
         self._remote: Any = None
         self._fd = -1
         try:
-            if place.uri is None:
-                self._fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+            if location.uri is None:
+                self._fd = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC)
             else:
-                self._remote = file_system(place.uri).open_input_file(place.path)
+                self._remote = file_system(location.uri).open_input_file(location.path)
         except (FileNotFoundError, NotADirectoryError):
             raise NotThereError(self.path, "the file went away after the query was planned (retention?)") from None
         except OSError as error:
@@ -111,7 +111,7 @@ class LogFile:
             os.close(self._fd)
 
 
-def message_at(log: Place, file_size: int, phy_offset: int) -> StoredMessage | None:
+def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage | None:
     """The record of the log in the directory ``log`` that begins there; None where none does. Raises StoreError."""
     base = phy_offset - phy_offset % file_size
     room = base + file_size - phy_offset

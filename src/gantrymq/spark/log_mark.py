@@ -19,8 +19,8 @@ from zlib import crc32
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
+from gantrymq.spark.locations import Location, log_files
 from gantrymq.spark.log_file import LogFile, NotThereError
-from gantrymq.spark.places import Place, log_files
 
 MARK_BYTES = 64  # the fixed part of a record: sizes, CRC, offsets and times
 
@@ -64,13 +64,13 @@ def _crc(file: LogFile, at: int, size: int) -> int:
     return crc32(data)
 
 
-def require_retention(error: NotThereError, planned: Place, base: int, end: LogEnd | None) -> None:
+def require_retention(error: NotThereError, planned: Location, base: int, end: LogEnd | None) -> None:
     """Return where retention has deleted the file ``planned``, which begins at ``base``; else raise StoreError.
 
     ``end`` is where the log ended when the query was planned; without it any later first file counts.
     """
     log, host = planned.parent, socket.gethostname()
-    directory = Place(planned.path.rpartition("/")[0])
+    directory = Location(planned.path.rpartition("/")[0])
     if len(log.logs) > 1 and not log_files(directory):  # one of several disks, whatever the others hold
         raise StoreError(
             str(directory),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
-from gantrymq.spark.writer_names import has_file_name, is_made_up
+from gantrymq.spark.write.writer_names import has_file_name, is_made_up
 
 Positions = dict[tuple[str, str | None, int], int]
 """A number for each (topic, broker, queue id); broker None: that of the only broker."""

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gantrymq.spark.offsets_json import from_json
-from gantrymq.spark.origin import Offsets
+from gantrymq.spark.plan.offsets_json import from_json
+from gantrymq.spark.plan.origin import Offsets
 
 
 def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
-from gantrymq.spark.log_run import ENDLESS, Bounds, QueueBounds
+from gantrymq.spark.runs import ENDLESS, Bounds, QueueBounds
 from gantrymq.spark.selection import QueueKey, Selection
 from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.tools.buffers import texts_array

@@ -19,14 +19,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from gantrymq.errors import ConfigError
-from gantrymq.spark.cluster_writer import ClusterBatchWriter, ClusterStreamWriter
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.pyspark_api import has_stream_writers, needs
-from gantrymq.spark.reader import FilteringReader, RocketMQReader
+from gantrymq.spark.read.batch import FilteringReader, RocketMQReader
+from gantrymq.spark.read.stream import RocketMQStreamReader
 from gantrymq.spark.schema import check_schema, default_schema
-from gantrymq.spark.stream_reader import RocketMQStreamReader
-from gantrymq.spark.write_options import WriteOptions
-from gantrymq.spark.writer import StoreBatchWriter, StoreStreamWriter
+from gantrymq.spark.write.cluster import ClusterBatchWriter, ClusterStreamWriter
+from gantrymq.spark.write.options import WriteOptions
+from gantrymq.spark.write.store import StoreBatchWriter, StoreStreamWriter
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -80,7 +80,7 @@ class RocketMQDataSource(DataSource):
 
 
 def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:
-    from gantrymq.spark.outgoing_rows import check_columns
+    from gantrymq.spark.write.rows import check_columns
 
     options = WriteOptions.parse(given)
     if overwrite:
@@ -92,7 +92,7 @@ def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: b
 def _require_origin(options: ReadOptions) -> None:
     """Raise NotAStoreError where a path holds no store, ConfigError where certificates cannot be loaded."""
     if options.path:
-        from gantrymq.spark.places import find_stores
+        from gantrymq.spark.locations import find_stores
 
         find_stores(options.path, options.broker_name, options.store_path_commit_log)
     elif options.tls:

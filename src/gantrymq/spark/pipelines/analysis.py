@@ -65,8 +65,8 @@ def analyze(spark: SparkSession, path: str, options: Mapping[str, str] | None = 
 
 def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
     """The columns that an analysis needs; arguments as with :func:`analyze`. Raises ConfigError, NotAStoreError."""
+    from gantrymq.spark.locations import find_stores
     from gantrymq.spark.options import ReadOptions
-    from gantrymq.spark.places import find_stores
 
     given = dict(options or {})
     named = {name.lower() for name in given}  # Spark's options know no upper and lower case

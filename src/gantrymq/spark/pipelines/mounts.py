@@ -19,10 +19,10 @@ from pathlib import Path
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
+from gantrymq.spark.locations import Location
 from gantrymq.spark.log_file import LogFile as OpenLogFile
 from gantrymq.spark.log_file import NotThereError
 from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
-from gantrymq.spark.places import Place
 from gantrymq.tools.log_files import LogFile
 
 
@@ -34,7 +34,7 @@ class Mount:
     files that the driver has put into directories that tasks write into.
     """
 
-    log: Place
+    log: Location
     marks: dict[Path, LogMark]
     end: LogEnd | None
     tokens: tuple[Path, ...] = ()
@@ -47,7 +47,7 @@ class Mount:
         named = (file for file in reversed(files) if file.path.name == offset_name(file.base) and file.path in marks)
         last = next(named, None)
         end = None if last is None else LogEnd(last.base, marks[last.path])
-        return cls(Place(directories[0], None, directories if len(directories) > 1 else ()), marks, end)
+        return cls(Location(directories[0], None, directories if len(directories) > 1 else ()), marks, end)
 
     def require(self, items: Sequence[object] = ()) -> None:
         """Raise StoreError where this host has another log, or not the directories; of ``items`` log files count."""
@@ -62,22 +62,22 @@ class Mount:
             self._require(self.log / offset_name(self.end.base), self.end.base, self.end.mark, None)
         for item in items:
             if isinstance(item, LogFile) and item.path in self.marks:
-                self._require(Place(str(item.path), None, self.log.logs), item.base, self.marks[item.path], self.end)
+                self._require(Location(str(item.path), None, self.log.logs), item.base, self.marks[item.path], self.end)
 
-    def _require(self, place: Place, base: int, mark: LogMark, end: LogEnd | None) -> None:
+    def _require(self, location: Location, base: int, mark: LogMark, end: LogEnd | None) -> None:
         """Raise StoreError where a file has another beginning, or is missing for another reason than retention."""
         try:
-            with OpenLogFile(place) as opened:
+            with OpenLogFile(location) as opened:
                 mark.require(opened)
         except NotThereError as error:
-            require_retention(error, place, base, end)
+            require_retention(error, location, base, end)
 
 
 def _mark(file: LogFile) -> LogMark | None:
     """The mark of a file's beginning; None where nothing is written there, or where it cannot be read."""
     size = min(MARK_BYTES, file.size_bytes)
     try:
-        with OpenLogFile(Place(str(file.path))) as opened:
+        with OpenLogFile(Location(str(file.path))) as opened:
             if any(opened.read_readable(0, size)):
                 return LogMark.read(opened, 0, size)
     except StoreError:

@@ -1,0 +1,105 @@
+"""Where a read begins and ends: the starting and ending options, as an offset for each queue.
+
+A timestamp goes before timestamps for each queue, and these before offsets, as with the Kafka connector.
+"""
+
+from __future__ import annotations
+
+from gantrymq.errors import ConfigError
+from gantrymq.spark.data_loss import within
+from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.plan.origin import Extents, Offsets, Origin
+from gantrymq.spark.selection import QueueKey
+
+
+def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streaming: bool) -> Offsets:
+    """The first offset of each queue; raises ConfigError, DataLossError."""
+    if options.starting_timestamp_ms is not None:
+        times = dict.fromkeys(extents, options.starting_timestamp_ms)
+        return _first_since(options, origin, extents, times, "startingTimestamp")
+    if options.starting_offsets_by_timestamp is not None:
+        times = for_each(options.starting_offsets_by_timestamp, "startingOffsetsByTimestamp", extents)
+        return _first_since(options, origin, extents, times, "startingOffsetsByTimestamp")
+    chosen = options.starting_offsets or ("latest" if streaming else "earliest")
+    return _offsets(chosen, "startingOffsets", options, extents)
+
+
+def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
+    """The offset behind the last one of each queue; raises ConfigError, DataLossError."""
+    times = None
+    if options.ending_timestamp_ms is not None:
+        times = dict.fromkeys(extents, options.ending_timestamp_ms)
+    elif options.ending_offsets_by_timestamp is not None:
+        times = for_each(options.ending_offsets_by_timestamp, "endingOffsetsByTimestamp", extents)
+    if times is not None:
+        return {key: min(origin.offset_at(key, times[key]), extent.max_offset) for key, extent in extents.items()}
+    return _offsets(options.ending_offsets or "latest", "endingOffsets", options, extents)
+
+
+def is_whole(options: ReadOptions) -> bool:
+    """Whether the options leave the first and the last message to the queues."""
+    return (
+        options.starting_offsets in (None, "earliest")
+        and options.ending_offsets in (None, "latest")
+        and all(
+            one is None
+            for one in (
+                options.starting_timestamp_ms,
+                options.starting_offsets_by_timestamp,
+                options.ending_timestamp_ms,
+                options.ending_offsets_by_timestamp,
+            )
+        )
+    )
+
+
+def _offsets(chosen: str | Positions, name: str, options: ReadOptions, extents: Extents) -> Offsets:
+    if chosen == "earliest":
+        return {key: extent.min_offset for key, extent in extents.items()}
+    if isinstance(chosen, str):
+        return {key: extent.max_offset for key, extent in extents.items()}
+    wanted = for_each(chosen, name, extents)
+    special = {EARLIEST: 0, LATEST: 1}
+    found = {key: extents[key][special[at]] if at in special else at for key, at in wanted.items()}
+    return within(found, extents, fail=options.fail_on_data_loss)
+
+
+def _first_since(
+    options: ReadOptions, origin: Origin, extents: Extents, times: dict[QueueKey, int], name: str
+) -> Offsets:
+    found = {}
+    for key, extent in extents.items():
+        found[key] = max(origin.offset_at(key, times[key]), extent.min_offset)
+        none_as_new = extent.min_offset < extent.max_offset <= found[key]
+        if none_as_new and options.starting_offsets_by_timestamp_strategy == "error":
+            allowed = (
+                f"a time at or before the last message of {key}; startingOffsetsByTimestampStrategy=latest goes on"
+            )
+            raise ConfigError(name, times[key], f"{allowed} with what comes")
+    return found
+
+
+def for_each(given: Positions, name: str, extents: Extents) -> dict[QueueKey, int]:
+    """A number for each queue out of JSON; raises ConfigError where one is missing, or is for no queue."""
+    found: dict[QueueKey, int] = {}
+    for (topic, broker, queue_id), number in given.items():
+        key = QueueKey(broker or _only_broker(topic, name, extents), topic, queue_id)
+        if key not in extents:
+            raise ConfigError(name, f"{topic}: {queue_id}", f"a queue that is read; {key} is not there or not chosen")
+        found[key] = number
+    missing = [key for key, extent in extents.items() if key not in found and extent.min_offset < extent.max_offset]
+    if missing:
+        raise ConfigError(name, str(missing[0]), f"an offset for every queue that is read; {len(missing)} are missing")
+    # A queue without messages need not be named: of a topic with many of them, most may never have been written.
+    return {key: found.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
+
+
+def _only_broker(topic: str, name: str, extents: Extents) -> str:
+    """The broker that a topic is on; raises ConfigError where it is on none, or on several."""
+    brokers = sorted({key.broker for key in extents if key.topic == topic})
+    if not brokers:
+        raise ConfigError(name, topic, f"a topic that is read; {topic} is not there or not chosen")
+    if len(brokers) > 1:
+        raise ConfigError(name, topic, f"with the broker, for there are {len(brokers)}: {', '.join(brokers)}")
+    return brokers[0]

@@ -1,0 +1,274 @@
+"""Reading few keys: which stretches of a log the index files rule out.
+
+An index file answers for the records from behind its first entry to its last entry. It answers for its first entry too
+when the file before it, which may hold the first of that record's keys, answers up to there. The log outside all
+answers (records without keys, the newest end) is read in full.
+
+A damaged index file costs time and no message: a file whose header, or the chain of a wanted key, is inconsistent
+answers for nothing. In a store that was not closed and has no writer, only files that the checkpoint covers are used.
+Executors compare the keys of what they read, so a hash that two keys share does no harm.
+
+Source: IndexService, IndexFile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from gantrymq.errors import StoreError
+from gantrymq.format.index import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexEntry,
+    IndexHeader,
+    decode_entry,
+    decode_header,
+    entry_at,
+    file_size,
+    key_hash,
+)
+from gantrymq.format.names import INDEX, is_index_name
+from gantrymq.fs.api import File
+from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.kernels.codes import INDEX_PAGE_BYTES
+from gantrymq.spark.locations import Location, entries_of, index_geometry
+from gantrymq.spark.log_file import LogFile, RangedBytes
+from gantrymq.spark.plan.remote_store import RemoteStore
+from gantrymq.spark.plan.store_view import StoreView
+from gantrymq.store.geometry import find_index_geometry
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
+
+# So many messages of one key lie everywhere in the log: to seek them one by one gains nothing.
+MOST_STEPS = 200_000
+MOST_REMOTE_STEPS = 500  # each may be a request to an object store, and waits for the one before it
+_TRIES = 3
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Answer:
+    """``begin`` to before ``end``: the records of which an index file knows the keys; ``places`` of wanted ones.
+
+    Of the one at ``begin`` it knows all keys only if it ``is_joined`` to what the file in front answers.
+    """
+
+    begin: int
+    end: int
+    places: list[int]
+    is_joined: bool = False
+
+
+def answers(
+    reader: StoreReader | RemoteStore, location: Location, topics: Iterable[str], keys: Iterable[str]
+) -> Iterator[Answer]:
+    """What the index of the store at ``location`` says about ``keys`` of messages of ``topics``, file by file.
+
+    Places are physical offsets; of hashes, so that other keys may be among them.
+    """
+    hashes = {key_hash(topic, key) for topic in topics for key in keys}
+    files = _local_files(reader, Path(location.path)) if isinstance(reader, StoreReader) else _remote_files(location)
+    answered_to = reader.min_phy_offset  # by whatever had the keys of records that are gone
+    try:
+        for file in files:
+            answer = file.answer(hashes)
+            # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing in front of there.
+            if answer is None or (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
+                answered_to = -1
+                continue
+            answer.is_joined = answer.begin == answered_to
+            answered_to = answer.end if answer.is_joined or answer.begin < answer.end else -1
+            yield answer
+    except StoreError as error:
+        _LOGGER.warning("keys are sought in the log: %s", error)
+
+
+def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:
+    """The files that can be believed; raises StoreError where it cannot be told how they are made."""
+    paths, fs = StorePaths(root), OverlayFileSystem()
+    config = find_index_geometry(fs, paths, reader.config, ())
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    is_whole = reader.last_exit_ok or lock_holder(paths.lock) is not None
+    flushed_ms = reader.checkpoint.index_msg_timestamp_ms
+    for entry in fs.scan(paths.index):
+        if not is_index_name(entry.name) or entry.size_bytes != file_size(slots, entries):
+            continue
+        file = _IndexFile(_MappedBytes(fs.open(paths.index / entry.name)), slots, entries)
+        if not is_whole and not file.is_flushed(flushed_ms):
+            return
+        yield file
+
+
+class _MappedBytes:
+    """The bytes of a mapped file, each page of which is asked for before it is looked at."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._data = file, file.map().data
+        self._is_there = bytearray(-(-len(self._data) // INDEX_PAGE_BYTES))
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """The bytes from ``part.start`` to ``part.stop``. Raises DiskError."""
+        start = part.start or 0
+        for page in range(start // INDEX_PAGE_BYTES, -(-min(part.stop, len(self._data)) // INDEX_PAGE_BYTES)):
+            if not self._is_there[page]:
+                self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
+                self._is_there[page] = 1
+        return self._data[part]
+
+
+def _remote_files(store: Location) -> Iterator[_IndexFile]:
+    """The files of the geometry that the store's broker.conf says, or RocketMQ's own; :meth:`answer` proves it."""
+    config = index_geometry(store)
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    for entry in entries_of(store / INDEX) or ():
+        if is_index_name(entry.base_name) and entry.size == file_size(slots, entries):
+            with LogFile(store / INDEX / entry.base_name) as opened:
+                yield _IndexFile(RangedBytes(opened, entry.size), slots, entries, most_steps=MOST_REMOTE_STEPS)
+
+
+class _IndexFile:
+    """One file as it is in ``data``, which somebody may be writing."""
+
+    def __init__(
+        self, data: _MappedBytes | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
+    ) -> None:
+        self._data, self._slots, self._entries, self._most_steps = data, slots, entries, most_steps
+
+    def _header(self) -> IndexHeader:
+        return decode_header(self._data[:HEADER_SIZE])
+
+    def _entry(self, number: int) -> IndexEntry:
+        at = entry_at(self._slots, number)
+        return decode_entry(self._data[at : at + ENTRY_SIZE], 0)
+
+    def _slot(self, slot: int) -> int:
+        at = HEADER_SIZE + slot * SLOT_SIZE
+        return int.from_bytes(self._data[at : at + SLOT_SIZE], "big", signed=True)
+
+    def is_flushed(self, flushed_ms: int) -> bool:
+        """Whether it is full and not newer than the checkpoint: such a file was made durable."""
+        header = self._header()
+        return header.index_count >= self._entries and header.end_timestamp_ms < flushed_ms
+
+    def answer(self, hashes: Iterable[int]) -> Answer | None:
+        """What it says; None where it is empty or cannot be believed."""
+        for _ in range(_TRIES):  # a writer may put an entry between our look at the header and that at a slot
+            header = self._header()
+            if not 1 < header.index_count <= self._entries:
+                return None
+            # Where the log was cut the end was taken back in front of the last entry.
+            first, last = self._entry(1), self._entry(header.index_count - 1)
+            if header.begin_phy_offset != first.phy_offset or header.end_phy_offset > last.phy_offset:
+                continue
+            # With other numbers of slots and entries than the file has, its first entry is in no slot.
+            if not 0 < self._slot(max(first.key_hash, 0) % self._slots) < header.index_count + 1:
+                continue
+            places: list[int] = []
+            if all(self._follow(one, header.index_count, places) for one in hashes):
+                return Answer(header.begin_phy_offset, header.end_phy_offset, places)
+        return None
+
+    def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
+        """Add the places of a hash; False where its chain is broken, or too long to be of use."""
+        slot = wanted % self._slots
+        number = self._slot(slot)
+        for _ in range(self._most_steps):
+            if number == 0:
+                return True
+            if not 0 < number < min(count + 1, self._entries):
+                return False
+            entry = self._entry(number)
+            if entry.key_hash < 0 or entry.key_hash % self._slots != slot or not 0 <= entry.previous < number:
+                return False
+            if entry.key_hash == wanted:
+                places.append(entry.phy_offset)
+            number = entry.previous
+        return False
+
+
+NEAR_BYTES = 64 << 10
+"""What lies so near to each other is read at once: a disk gives that as quickly as less."""
+
+
+class Span(NamedTuple):
+    """A part of the log from a record's beginning to before another's, or to the end."""
+
+    begin: int
+    end: int
+
+
+def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], whole: Span) -> list[Span]:
+    """The parts of ``whole`` to be read for messages of ``topics`` (as brokers know them) with one of ``keys``."""
+    end = min(whole.end, view.tail_begin)
+    if whole.begin >= end:
+        return [whole]
+    answered: list[Span] = []
+    places: set[int] = set()
+    for answer in answers(view.reader, view.location, topics, keys):
+        span = _known(view, answer, Span(whole.begin, end))
+        if span.begin < span.end:
+            answered.append(span)
+        places.update(answer.places)
+    unknown = _between(whole, answered)
+    known = sorted(place for place in places if any(one.begin <= place < one.end for one in answered))
+    return _joined([*unknown, *_around(view, known, whole)])
+
+
+def _known(view: StoreView, answer: Answer, within: Span) -> Span:
+    """The records of ``within`` that an index file answers for; none where it begins or ends at no record.
+
+    A damaged header does not know where the log can be cut.
+    """
+    begin, end = max(answer.begin, within.begin), min(answer.end, within.end)
+    if begin < end and begin == answer.begin:
+        first = view.message_at(begin)
+        begin = end if first is None else begin if answer.is_joined else begin + first.size_bytes
+    if begin < end < within.end and view.message_at(end) is None:
+        begin = end
+    return Span(begin, end)
+
+
+def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
+    """What of ``whole`` no span of ``answered`` holds."""
+    left, at = [], whole.begin
+    for one in sorted(answered):
+        if at < one.begin:
+            left.append(Span(at, one.begin))
+        at = max(at, one.end)
+    return [*left, Span(at, whole.end)] if at < whole.end else left
+
+
+def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
+    """The records at ``places``, rising, those that are near to each other together.
+
+    Where none can be read a wanted one may be damaged, or the index is: its log file is read from a record's beginning
+    on, so that an executor meets the damage, if there is any.
+    """
+    cuts = [at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES]
+    size, spans = view.reader.log.file_size, []
+    for low, high in pairwise([0, *cuts, len(places)] if places else []):
+        begin, last = places[low], places[high - 1]
+        if view.message_at(begin) is None:
+            begin = max(begin - begin % size, whole.begin)
+        message = view.message_at(last)
+        end = min(last - last % size + size, whole.end) if message is None else last + message.size_bytes
+        spans.append(Span(begin, end))
+    return spans
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    """The same in order, without overlap, and what is near in one."""
+    found: list[Span] = []
+    for one in sorted(spans):
+        if found and one.begin <= found[-1].end + NEAR_BYTES:
+            found[-1] = Span(found[-1].begin, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,135 @@
+"""Counting messages of many queues in the order of the log.
+
+A rate limit that went queue by queue would leave each micro-batch with a few messages from everywhere in the log. Cut
+in the order of the log a batch is one stretch of it, which is read at full speed, and all queues advance together in
+time, which is what watermarks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.spark.plan.queue_view import QueueView
+
+_READ_UNITS = 1 << 16
+_SORTED_UNITS = 1 << 22
+TailSizes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+
+@dataclass(slots=True)
+class QueueRange:
+    """The messages of ``queue`` from ``low`` on, those before ``high``."""
+
+    queue: QueueView
+    low: int
+    high: int
+
+    def __len__(self) -> int:
+        """How many, empty slots among them."""
+        return max(self.high - self.low, 0)
+
+
+def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) -> tuple[int, list[int]]:
+    """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie in front of the cut.
+
+    With any rows at all the cut passes the first message, or the slots that stayed empty there, however many. Returns
+    the physical offset of the first message behind the cut, ``end`` where there is none, and for each range the queue
+    offset that the cut comes to.
+    """
+    lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    if rows >= sum(highs) - sum(lows):
+        return end, highs
+    first, left, right = lows.copy(), begin, end
+    # By halves over the log, each queue searched only where the cut can still be, until the rest is quickly read.
+    while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
+        middle = (left + right) // 2
+        tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+        if sum(tried) - sum(first) <= rows:
+            lows, left = tried, middle
+        else:
+            highs, right = tried, middle
+    places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+    rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
+    wanted = rows - (sum(lows) - sum(first))
+    if rows and lows == first and len(rest):
+        # Empty slots lie all in one place, that of the message in front of them.
+        wanted = max(wanted, _behind_first(rest))
+    if wanted >= len(rest):
+        left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]
+        return min(left_over, default=end), highs
+    cut = int(rest[wanted])
+    return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, places, strict=True)]
+
+
+def after_bytes(
+    ranges: Sequence[QueueRange], begin: int, end: int, size_bytes: int, tail_sizes: TailSizes
+) -> list[int]:
+    """As :func:`after_rows` for the bytes of records: the queue offsets that the cut comes to.
+
+    The cut passes the first message, however large it is.
+    """
+    lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    left, right, rest, step = begin, end, size_bytes, max(size_bytes, 1)
+    while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
+        # Steps that double: the sizes of all that waits may be very many.
+        middle, step = min(left + step, (left + right) // 2), 2 * step
+        tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+        passed = sum(
+            int(one.queue.sizes(low, high, tail_sizes).sum())
+            for one, low, high in zip(ranges, lows, tried, strict=True)
+        )
+        if passed <= rest:
+            lows, left, rest = tried, middle, rest - passed
+        else:
+            highs, right = tried, middle
+    places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+    sizes = [one.queue.sizes(low, high, tail_sizes) for one, low, high in zip(ranges, lows, highs, strict=True)]
+    if not sum(map(len, places)):
+        return lows
+    flat, counted = np.concatenate(places), np.concatenate(sizes)
+    order = np.argsort(flat, kind="stable")
+    wanted = int(np.searchsorted(np.cumsum(counted[order]), rest, side="right"))
+    if not wanted and lows == [one.low for one in ranges]:
+        wanted = _behind_first(flat[order])
+    if wanted >= len(flat):
+        return highs
+    cut = int(flat[order][wanted])
+    return [low + int(np.searchsorted(one, cut)) for low, one in zip(lows, places, strict=True)]
+
+
+def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *, is_remote: bool) -> Iterator[int]:
+    """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie between cuts, as by after_rows.
+
+    That reads many units for each cut. Where cuts are closer together, units are read once and sorted; but not from
+    another file system, where a few places are asked for sooner than all of them are there.
+    """
+    by_halves = is_remote or rows >= _READ_UNITS
+    at_once = rows * (1 if by_halves else max(_SORTED_UNITS // rows, 1))
+    left = list(ranges)
+    while sum(map(len, left)) > rows:
+        place, offsets = after_rows(left, begin, end, at_once)
+        if at_once > rows:
+            part = [QueueRange(one.queue, one.low, offset) for one, offset in zip(left, offsets, strict=True)]
+            yield from _sorted_cuts(part, rows)
+        yield place
+        begin = max(begin, place)
+        left = [QueueRange(one.queue, offset, one.high) for one, offset in zip(left, offsets, strict=True)]
+
+
+def _sorted_cuts(ranges: Sequence[QueueRange], rows: int) -> Iterator[int]:
+    rest = np.sort(np.concatenate([one.queue.phy_offsets(one.low, one.high) for one in ranges]))
+    while len(rest) > rows:
+        wanted = max(rows, _behind_first(rest))
+        if wanted >= len(rest):
+            break
+        yield int(rest[wanted])
+        rest = rest[np.searchsorted(rest, rest[wanted]) :]
+
+
+def _behind_first(places: NDArray[np.int64]) -> int:
+    """How many lie where the first does; a cut there would not pass them ever."""
+    return int(np.searchsorted(places, places[0], side="right"))

@@ -1,0 +1,179 @@
+"""What was appended to a commit log since its store was opened, read forward record by record.
+
+This is what makes a micro-batch cheap to plan: a trigger reads what is new and nothing else. The bytes are judged as
+a recovery judges them: a record counts whose parts add up, whose body has the CRC it says, and that no power cut has
+torn. Behind the last such record the tail ends, for now.
+
+Memory: 16 bytes a record. Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import new_columns, read_only
+from gantrymq.spark.locations import Location
+from gantrymq.spark.log_file import LogFile, NotThereError
+from gantrymq.spark.queue_filter import QueueFilter
+from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.torn import first_torn
+
+_FIRST_READ_BYTES = 64 << 10
+_READ_BYTES = 4 << 20
+_RECORDS = 16_384
+_MARK_BYTES = 256
+
+
+class LogChangedError(StoreError):
+    """The log is not the one that was read before: a recovery has cut it, or it was made anew.
+
+    ``queue`` is one (topic, queue id) whose offsets were given out again: its topic was deleted and made again.
+    """
+
+    queue: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class TailQueue:
+    """The records of one queue in the tail: physical offsets (int64) from ``first_offset`` on."""
+
+    first_offset: int
+    parts: list[NDArray[np.int64]]
+    count: int = 0
+
+    @property
+    def phy_offsets(self) -> NDArray[np.int64]:
+        """All of them as one array."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0] if self.parts else np.empty(0, np.int64)
+
+
+class LogTail:
+    """The log in ``directory`` from ``begin`` on, where a record begins or the log ends.
+
+    Raises StoreError where a file that is there cannot be read: that is no end of the log.
+    """
+
+    def __init__(self, directory: Location, file_size: int, begin: int) -> None:
+        self.begin = self.end = begin
+        self.records = 0
+        self.queues: dict[tuple[str, int], TailQueue] = {}
+        self.phy_offsets: list[NDArray[np.int64]] = []
+        self._directory = directory
+        self._file_size = file_size
+        self._filter = QueueFilter()
+        self._columns = new_columns(_RECORDS)
+        self._mark = self._read_mark()
+
+    def refresh(self) -> None:
+        """Read what is new; raises LogChangedError where the log does not go on behind what was read."""
+        if self._read_mark() != self._mark:
+            raise LogChangedError(str(self._directory), f"is not what it was in front of {self.end}")
+        for chunk, base in self._chunks():
+            if not self._take(chunk, base):
+                break
+        self._mark = self._read_mark()
+
+    def _read_mark(self) -> bytes:
+        """The bytes in front of the end: while they are what they were, the log goes on here."""
+        base = self.end - self.end % self._file_size
+        if base == self.end and base > self.begin:
+            base -= self._file_size
+        start = max(self.end - _MARK_BYTES, base)
+        if start >= self.end or self._directory.path == "":
+            return b""
+        mark = bytearray(self.end - start)
+        try:
+            with LogFile(self._directory / offset_name(base)) as file:
+                file.read_into(memoryview(mark), start - base)
+        except NotThereError:
+            return b""
+        return bytes(mark)
+
+    def _chunks(self) -> Iterator[tuple[memoryview, int]]:
+        """(bytes from the end on, the offset of the first of them), for as long as ``_take`` moves the end."""
+        wanted = _FIRST_READ_BYTES
+        while True:
+            base = self.end - self.end % self._file_size
+            try:
+                with LogFile(self._directory / offset_name(base)) as file:
+                    size = min(wanted, base + self._file_size - self.end)
+                    room = memoryview(bytearray(size))
+                    file.read_into(room, self.end - base)
+            except NotThereError:
+                return  # no such file: nothing was appended behind the last one
+            before = self.end
+            yield room, self.end
+            if self.end != before:
+                wanted = _READ_BYTES
+                continue
+            # The end, a blank that reaches to the end of the file, or a record that is larger than what was read.
+            needed, magic = (int.from_bytes(room[at : at + 4], "big") for at in (0, 4))
+            if not size < needed <= base + self._file_size - self.end:
+                return
+            if magic == MAGIC_BLANK:
+                self.end = base + self._file_size
+            elif magic in (MAGIC_V1, MAGIC_V2):
+                wanted = needed
+            else:
+                return
+
+    def _take(self, chunk: memoryview, base: int) -> bool:
+        """Move the end over the whole records of ``chunk``; False where the log ends for now."""
+        buffer, position = read_only(chunk), 0
+        while True:
+            count, code, position = scan(buffer, position, len(buffer), len(buffer), codes.CHECK_BODY, self._columns)
+            if count:
+                batch = RecordBatch(base, buffer, self._columns, count)
+                whole = first_torn(batch)
+                self._note(RecordBatch(base, buffer, self._columns, whole))
+                if whole < count:
+                    return False
+            if code == codes.STOP_FULL:
+                continue
+            if code == codes.STOP_BLANK or (code == codes.STOP_NO_BLANK and self._near_file_end(base + position)):
+                self.end = (base // self._file_size + 1) * self._file_size
+                return True
+            return code not in (codes.STOP_ZEROS, codes.STOP_MAGIC, codes.STOP_CRC)
+
+    def _near_file_end(self, offset: int) -> bool:
+        return self._file_size - offset % self._file_size < BLANK_SIZE
+
+    def _note(self, batch: RecordBatch) -> None:
+        """Take records over into the queues that they are of."""
+        if not batch.count:
+            return
+        columns, count = batch.columns, batch.count
+        numbers = self._filter.numbers(batch.buffer, columns, count)
+        places = columns[codes.POS, :count] + batch.base
+        right = (numbers >= 0) & (columns[codes.PHY_OFFSET, :count] == places)
+        for number in np.unique(numbers[right]).tolist():
+            topic, queue_id = self._filter.keys[number]
+            if topic is not None:
+                mine = right & (numbers == number)
+                self._append((topic, queue_id), columns[codes.QUEUE_OFFSET, :count][mine], places[mine])
+        if right.any():
+            self.phy_offsets.append(places[right])
+        self.records += int(right.sum())
+        self.end = batch.end_offset
+
+    def _append(self, key: tuple[str, int], offsets: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        queue = self.queues.setdefault(key, TailQueue(int(offsets[0]), []))
+        expected = queue.first_offset + queue.count
+        if not np.array_equal(offsets, np.arange(expected, expected + len(offsets))):
+            error = LogChangedError(str(self._directory), f"the offsets of topic {key[0]}, queue {key[1]} have a gap")
+            if int(offsets[0]) < expected or (np.diff(offsets) < 0).any():
+                error.queue = key
+            raise error
+        queue.parts.append(places)
+        queue.count += len(places)

@@ -1,0 +1,206 @@
+"""Cutting what is to be read of a store into partitions, on the driver.
+
+What is wanted of each queue is a stretch of the log: from where the first wanted message lies to behind the last one.
+It is cut into runs of about equal bytes, or of so many messages, and executors read runs, which is reading files front
+to back, whatever the number of queues. Planning itself reads the consume queues where it must know a place, and never
+the log as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from gantrymq.model.message import PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER_MULTI_QUEUE_OFFSET, StoredMessage
+from gantrymq.spark.data_loss import report
+from gantrymq.spark.plan.key_index import Span, key_spans
+from gantrymq.spark.plan.log_order import QueueRange, cut_places
+from gantrymq.spark.plan.queue_view import QueueView
+from gantrymq.spark.plan.store_view import StoreView
+from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds, usable_cores
+from gantrymq.spark.selection import Selection
+
+# A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
+LARGEST_RUN_BYTES = 512 << 20
+SMALLEST_RUN_BYTES = 16 << 20
+_FURTHER_QUEUES = (
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+)  # of a message: their topics, its offsets there
+
+
+def plan_runs(
+    view: StoreView,
+    wanted: Mapping[tuple[str, int], QueueRange],
+    selection: Selection,
+    rows: RowFilter | None,
+    *,
+    whole: bool,
+    min_partitions: int,
+    max_records: int | None,
+    use_index: bool,
+    fail_on_data_loss: bool,
+) -> list[LogRun]:
+    """The partitions that hold the ranges ``wanted`` (by topic, as rows show it, and queue id); empty without any.
+
+    ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
+    where messages with wanted keys lie. Raises DataLossError where a file of the log is missing or too short.
+    """
+    begins = {
+        key: _message(view, one.queue, one.low).begin
+        if len(one) and not (whole and view.begins_late(one.queue))
+        else view.begin
+        for key, one in wanted.items()
+    }
+    bounds = _unread(view, selection, wanted) | {
+        key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()
+    }
+    stretches = [Span(view.begin, view.end)]
+    if not whole or selection != Selection():
+        stretches = [_stretch(view, one, begins[key], whole=whole) for key, one in wanted.items()]
+    span = _span(view, [one for one in stretches if one.begin < one.end], rows)
+    if span.begin >= span.end:
+        return []
+    spans = [span]
+    if use_index and rows is not None and rows.keys:
+        topics = {one.queue.topic for one in wanted.values() if whole or len(one)}
+        spans = key_spans(view, topics, min(rows.keys, key=len), span)
+    cuts = (
+        _row_cuts(view, wanted.values(), span, min_partitions, max_records)
+        if max_records
+        else _byte_cuts(view, spans, min_partitions)
+    )
+    parts = (_within(spans, start, stop) for start, stop in pairwise([span.begin, *cuts, span.end]))
+    losses: list[str] = []
+    pieces = [tuple(piece for one in part for piece in view.pieces(*one, losses)) for part in parts]
+    report(losses, fail=fail_on_data_loss)
+    log_end = view.log_end()
+    return [
+        LogRun(
+            part,
+            view.broker,
+            selection,
+            bounds,
+            rows,
+            log_end,
+            _audit(view, number, len(cuts)) if spans == [span] else None,
+        )
+        for number, part in enumerate(pieces)
+        if part
+    ]
+
+
+def _audit(view: StoreView, number: int, last: int) -> AuditPlan:
+    return AuditPlan(view.location, view.reader.log.file_size, is_first=number == 0, is_last=number == last)
+
+
+def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
+    """What of ``spans`` lies in [start, stop)."""
+    return [Span(max(one.begin, start), min(one.end, stop)) for one in spans if one.begin < stop and start < one.end]
+
+
+def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
+    """What executors keep of a queue whose first message lies at ``begin``.
+
+    Of a whole queue all that the log has, for a damaged unit may be why it seems to end sooner. Where it has lost its
+    first messages, the log has lost what was in front of them, too.
+    """
+    if whole:
+        return Bounds(0, ENDLESS, 0 if one.low else begin)
+    return Bounds(one.low, one.high, begin, *_end(one.queue))
+
+
+def _end(queue: QueueView) -> tuple[int, int]:
+    """Where a queue ends, and where its last message lies; what is not known counts as endless."""
+    end = queue.max_offset
+    return (end, queue.phy_offset(end - 1)) if queue.min_offset < end else (ENDLESS, ENDLESS)
+
+
+def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, int]]) -> QueueBounds:
+    """The other queues that are there, of which nothing is read. A record of any further queue is of a lost one."""
+    shown = {key: selection.shown_topic(key[0]) for key in view.queues}
+    return {
+        (topic, key[1]): Bounds(0, 0, 0, *_end(view.queues[key]))
+        for key, topic in shown.items()
+        if topic is not None and (topic, key[1]) not in wanted
+    }
+
+
+def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:
+    """From the first message of a queue, which lies at ``begin``, to behind the last one; empty without any.
+
+    To the log's end where of a whole queue a damaged unit seems to be the end.
+    """
+    if whole and view.goes_on(one.queue):
+        return Span(begin, view.end)
+    return Span(begin, _message(view, one.queue, one.high - 1).end if len(one) else begin)
+
+
+def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) -> Span:
+    """From where to where the log is to be read."""
+    begin = min((one.begin for one in stretches), default=view.end)
+    end = max((one.end for one in stretches), default=begin)
+    low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
+    if low is not None and begin < low < end:
+        begin = view.record_at_or_after(low)
+    if high is not None and begin <= high + 1 < end:
+        end = view.record_at_or_after(high + 1)
+    return Span(begin, end if high is None or high >= begin else begin)
+
+
+def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
+    """Where the message at ``queue_offset`` lies, or for a slot that stayed empty the nearest one in front.
+
+    The whole log where a unit does not point at its message: what it is damaged to must not hide any other.
+    """
+    place = queue.phy_offset(queue_offset)
+    if view.tail_begin <= place < view.end and place == view.record_at_or_after(place):
+        return Span(place, view.record_at_or_after(place + 1))
+    message = view.message_at(place)
+    if message is None or not _is_in(message, queue, queue_offset):
+        return Span(view.begin, view.end)
+    return Span(place, place + message.size_bytes)
+
+
+def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
+    """Whether it is the one that :func:`_message` looks for."""
+    at = message.queue_offset
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        names, offsets = (message.properties.get(name, "").split(",") for name in _FURTHER_QUEUES)
+        return (queue.topic, str(queue_offset)) in zip(names, offsets, strict=False)
+    return at == queue_offset or (queue.is_empty(queue_offset) and queue.is_empty(at + 1))
+
+
+def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> list[int]:
+    """Cuts between which there are about equally many bytes of ``spans``."""
+    total = sum(one.end - one.begin for one in spans)
+    cores = usable_cores()
+    count = max(min_partitions, -(-total // LARGEST_RUN_BYTES), min(cores, -(-total // SMALLEST_RUN_BYTES)), 1)
+    cuts: list[int] = []
+    passed = 0
+    for span in spans:
+        size = span.end - span.begin
+        for part in range(passed * count // total + 1, -(-(passed + size) * count // total)):
+            cut = view.record_at_or_after(span.begin + total * part // count - passed)
+            if (cuts[-1] if cuts else spans[0].begin) < cut < spans[-1].end:
+                cuts.append(cut)
+        passed += size
+    return cuts
+
+
+def _row_cuts(
+    view: StoreView, ranges: Iterable[QueueRange], whole: Span, min_partitions: int, max_records: int
+) -> list[int]:
+    """Cuts between which there are at most ``max_records`` messages, or one more where a damaged unit misplaces it."""
+    left = [one for one in ranges if len(one)]
+    at_most = min(max_records, -(-sum(map(len, left)) // max(min_partitions, 1)) or 1)
+    cuts: list[int] = []
+    for place in cut_places(left, whole.begin, whole.end, at_most, is_remote=view.location.uri is not None):
+        is_known = place < view.tail_begin and view.message_at(place) is not None
+        cut = place if is_known else view.record_at_or_after(place)
+        if cut >= whole.end:
+            break
+        if cut > (cuts[-1] if cuts else whole.begin):
+            cuts.append(cut)
+    return cuts

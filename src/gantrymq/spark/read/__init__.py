@@ -1,0 +1,1 @@
+"""Reading partitions, mostly on executors: a log, a live cluster, a batch, a stream."""

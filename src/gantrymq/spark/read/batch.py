@@ -1,0 +1,91 @@
+"""Reading the partitions of a batch: planned on the driver, read on executors.
+
+A reader is pickled before Spark asks it for partitions, so the results of planning travel in the partitions. Executors
+need this package and either the store's files at the driver's paths or a way to the brokers. They take no lock, recover
+nothing and commit no offset. :func:`read_partition` serves streams as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from gantrymq.errors import CorruptRecordError
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.pyspark_api import Filter, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gantrymq.spark.runs import LogRun, PullRun
+    from gantrymq.tools.log_batch import LogBatch
+
+
+def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition in the order of the log, or queue by queue; raises CorruptRecordError, StoreError.
+
+    From a cluster also DataLossError and RemotingError. Of an empty list of partitions Spark makes one that is None.
+    """
+    from gantrymq.tools.arrow_batches import ArrowBatches
+
+    if run is None:
+        return
+    arrow = ArrowBatches(
+        arrow_schema(schema),
+        decompress=options.decompress,
+        broker_name=run.broker,
+        refuse=None if options.fail_on_data_loss else _pass_over,
+        max_decompressed_body_size=options.max_decompressed_body_size,
+    )
+    for batch in _log_batches(run, options):
+        yield from arrow.convert(batch)
+
+
+def _pass_over(error: CorruptRecordError) -> None:
+    """A body that cannot be decompressed is damage, too; whoever wants it as it is stored asks for it."""
+    from gantrymq.spark.data_loss import report
+
+    report([str(error)], fail=False)
+
+
+def _log_batches(run: LogRun | PullRun, options: ReadOptions) -> Iterator[LogBatch]:
+    from gantrymq.spark.runs import PullRun
+
+    if isinstance(run, PullRun):
+        from gantrymq.spark.read.pull import read_pulls
+
+        return read_pulls(run, options)
+    from gantrymq.spark.read.log import read_run
+
+    return read_run(run, verify_crc=options.verify_crc, fail_on_data_loss=options.fail_on_data_loss)
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads the columns of ``schema``, which has been checked."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._filters: tuple[Filter, ...] = ()
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each part of what is to be read; their ``value`` is what ``read`` needs to know."""
+        from gantrymq.spark.plan.batch import plan_batch
+
+        return [InputPartition(part) for part in plan_batch(self._options, self._filters)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        return read_partition(partition.value, self._options, self._schema)
+
+
+class FilteringReader(RocketMQReader):
+    """The same for sessions with spark.sql.python.filterPushdown.enabled: in others Spark refuses it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of the filters that help. All go back: Spark looks at what comes once more."""
+        self._filters = tuple(filters)
+        return filters

@@ -1,0 +1,282 @@
+"""Reading a run of the commit log on an executor: batches of records, whatever the state of the bytes.
+
+Executors read the files that their run names and take no lock. The bytes were written before the query was planned
+and never change; the marks of each piece prove that. Damage inside the log and bad sectors are an error that names
+file and offset. With failOnDataLoss=false reading continues at the next record, and each skipped range is logged. A
+file that was cut, cannot be opened, belongs to another log, or is missing for another reason than retention is always
+an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+
+from gantrymq.errors import CorruptRecordError, StoreError
+from gantrymq.format.record import (
+    BLANK_SIZE,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHY_OFFSET_AT,
+    CheckCRC,
+    Layout,
+    check_record,
+)
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import Bytes, new_columns, read_only
+from gantrymq.spark.data_loss import DataLossError, report
+from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError
+from gantrymq.spark.log_mark import LogEnd, require_retention
+from gantrymq.spark.queue_filter import QueueFilter
+from gantrymq.spark.read.queue_audit import QueueAudit
+from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
+from gantrymq.spark.selection import QueueKey
+from gantrymq.store.record_scan import stop_reason
+from gantrymq.tools.buffers import byte_buffer
+from gantrymq.tools.log_batch import LogBatch
+
+_MAGICS = {magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)}
+_MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]
+_MAGIC_AT = 4
+_HEAD_BYTES = PHY_OFFSET_AT + 8
+_WINDOW_BYTES = 4 << 20
+
+
+def next_record(piece: LogPiece, phy_offset: int) -> int:
+    """Where the first record of ``piece`` from ``phy_offset`` on begins; the end of the piece where there is none.
+
+    A record is valid where its parts add up, its body has the CRC it says and it says that it lies there. Bad sectors
+    are passed over, and hold no record. Raises StoreError where the file cannot be opened.
+    """
+    position, stop = phy_offset - piece.base, piece.stop - piece.base
+    with LogFile(piece.location) as file:
+        while position < stop:
+            window = file.read_readable(position, min(_WINDOW_BYTES, stop - position))
+            found = window.find(_MAGIC_START, _MAGIC_AT)
+            while found >= 0:
+                at = position + found - _MAGIC_AT
+                is_magic = bytes(window[found : found + 4]) in _MAGICS or found + 4 > len(window)
+                if is_magic and _is_record(file, at, stop, piece.base + at):
+                    return piece.base + at
+                found = window.find(_MAGIC_START, found + 1)
+            if len(window) < min(_WINDOW_BYTES, stop - position):
+                break
+            # The next window begins with what may be the first bytes of a record.
+            position += max(len(window) - _HEAD_BYTES, 1) if position + len(window) < stop else len(window)
+    return piece.stop
+
+
+def _is_record(file: LogFile, position: int, stop: int, phy_offset: int) -> bool:
+    head = file.read_readable(position, min(_HEAD_BYTES, stop - position))
+    if head[PHY_OFFSET_AT:] != phy_offset.to_bytes(8, "big"):
+        return False
+    size = int.from_bytes(head[:4], "big")
+    if not _HEAD_BYTES < size <= stop - position:
+        return False
+    record = file.read_readable(position, size)
+    with memoryview(record) as view:
+        return isinstance(check_record(view, 0, len(record), CheckCRC.BODY), Layout)
+
+
+# What Spark's JVM takes best, and small enough to stay in the caches while the columns are filled one by one.
+BATCH_RECORDS = 16_384
+CHUNK_BYTES = 4 << 20
+
+_QUEUES_SHOWN = 3
+_AUDITED = "the log is damaged there: see `gantrymq store verify`; failOnDataLoss=false goes on without them"
+_LOGGER = logging.getLogger(__name__)
+
+
+def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Iterator[LogBatch]:
+    """The records of ``run`` that are in a queue, in the order of the log; no batch is empty.
+
+    Raises CorruptRecordError, and StoreError where a file is gone.
+    """
+    queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
+    audit = QueueAudit(run, run.audit) if run.audit is not None else None
+    rows = run.rows or RowFilter()
+    for piece in run.pieces:
+        reading = _PieceReader(
+            piece, queues, audit, room, run.log_end, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss
+        )
+        try:
+            for batch in map(rows.apply, reading.batches()):
+                if batch.count:
+                    yield batch
+        except StoreError as error:
+            raise _with_queues(error, run) from None
+    if audit is not None and (losses := audit.losses()):
+        if fail_on_data_loss:
+            raise DataLossError(losses, _AUDITED)
+        report(losses, fail=False)
+    _tell_of_queues(queues, run)
+
+
+def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
+    """Log what the log has and the queues of the store do not, so that no consumer sees it either."""
+    for number, last in queues.behind_end.items():
+        topic, queue_id = queues.keys[number]
+        end = (run.bounds or {})[topic or "", queue_id].end
+        _LOGGER.warning(
+            "%s: ends at offset %d, but the log has messages of it up to offset %d, which are left out: "
+            "`gantrymq store rebuild` restores the queue",
+            *(QueueKey(run.broker or "", topic or "", queue_id), end, last),
+        )
+    if queues.without_queue:
+        shown = "; ".join(
+            f"topic {topic}, queue {queue_id}" for topic, queue_id in queues.without_queue[:_QUEUES_SHOWN]
+        )
+        more = len(queues.without_queue) - _QUEUES_SHOWN
+        _LOGGER.warning(
+            "left out, as the store has no such queue (its topic was deleted, or `store rebuild` brings it back): %s%s",
+            *(shown, f"; and {more} more queues" if more > 0 else ""),
+        )
+
+
+def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, BadSectorError | None]:
+    """What of ``view`` could be filled from ``position`` on, and why no more."""
+    try:
+        file.read_into(view, position)
+    except BadSectorError as error:
+        return view[: error.position - position], error
+    return view, None
+
+
+def _with_queues(error: StoreError, run: LogRun) -> StoreError:
+    """The error with the queues that a part of was being read, for a person who knows these and no physical offsets."""
+    parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.low < one.high != ENDLESS)
+    if not parts:
+        return error
+    shown = [
+        f"topic {topic}, queue {queue_id}, offsets {one.low} to {one.high - 1}"
+        for (topic, queue_id), one in parts[:_QUEUES_SHOWN]
+    ]
+    more = len(parts) - len(shown)
+    reading = f"while reading broker {run.broker}: {'; '.join(shown)}{f'; and {more} more queues' if more else ''}"
+    error.args = (f"{error}, {reading}",)
+    return error
+
+
+class _Room:
+    """Memory that every chunk of a run is read into: its bytes, and the columns of its records."""
+
+    def __init__(self) -> None:
+        self.columns = new_columns(BATCH_RECORDS)
+        self._bytes = byte_buffer(CHUNK_BYTES).array
+
+    def view(self, size: int) -> memoryview:
+        """Room for ``size`` bytes; what was there is gone."""
+        if size > len(self._bytes):
+            self._bytes = byte_buffer(size).array
+        return self._bytes[:size].data
+
+
+class _PieceReader:
+    """Reads one piece; once. Positions are physical offsets."""
+
+    def __init__(
+        self,
+        piece: LogPiece,
+        queues: QueueFilter,
+        audit: QueueAudit | None,
+        room: _Room,
+        log_end: LogEnd | None,
+        *,
+        verify_crc: bool,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._piece = piece
+        self._log_end = log_end
+        self._queues = queues
+        self._audit = audit
+        self._room = room
+        self._check = codes.CHECK_BODY if verify_crc else codes.CHECK_OFF
+        self._fail = fail_on_data_loss
+
+    def batches(self) -> Iterator[LogBatch]:
+        """Every readable record that is wanted; a batch lives until the next one."""
+        file = self._opened()
+        if file is not None:
+            with file:
+                for mark in self._piece.marks:
+                    mark.require(file)
+                yield from self._batches(file)
+
+    def _opened(self) -> LogFile | None:
+        """The file; None where retention was quicker, which is data loss. All else that is missing is an error."""
+        piece = self._piece
+        try:
+            return LogFile(piece.location)
+        except NotThereError as error:
+            require_retention(error, piece.location, piece.base, self._log_end)
+            self._lose(error)
+            return None
+
+    def _batches(self, file: LogFile) -> Iterator[LogBatch]:
+        piece, position, wanted = self._piece, self._piece.start, CHUNK_BYTES
+        while position < piece.stop:
+            view = self._room.view(min(wanted, piece.stop - position))
+            view, bad_sector = _read(file, view, position - piece.base)
+            chunk = read_only(view)
+            count, code, used = scan(chunk, 0, len(chunk), len(chunk), self._check, self._room.columns)
+            if count:
+                yield self._selected(chunk, position, count)
+            position += used
+            if bad_sector is not None and not used:  # in the record at ``position``
+                position, wanted = self._pass_over(bad_sector, position), CHUNK_BYTES
+                continue
+            size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
+            rest = piece.stop - position
+            # A blank is believed where it fills its file: behind any other there may be records.
+            if rest < BLANK_SIZE or (magic == MAGIC_BLANK and position - piece.base + size == file.size_bytes()):
+                return
+            if used:  # what is left of the chunk is a record that was cut, or will be looked at again
+                wanted = CHUNK_BYTES
+            elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
+                wanted = size
+            else:
+                error = CorruptRecordError(str(piece.location), position, stop_reason(code).error)
+                position, wanted = self._pass_over(error, position), CHUNK_BYTES
+
+    def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:
+        """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
+        path, queues, columns = str(self._piece.location), self._queues, self._room.columns
+        numbers = queues.numbers(chunk, columns, count)
+        wanted = queues.wanted(numbers, columns, position)
+        batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(wanted)
+        right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + position
+        if not right.all():
+            wrong = batch.row(codes.POS)[~right] + position
+            more = f"; so do {len(wrong) - 1} more, up to offset {int(wrong[-1])}" if len(wrong) > 1 else ""
+            self._lose(CorruptRecordError(path, int(wrong[0]), f"it says that it lies elsewhere{more}"))
+            batch = batch.take(right)
+        return self._audited(batch) if self._audit is not None and batch.count else batch
+
+    def _audited(self, batch: LogBatch) -> LogBatch:
+        """The records that are the messages that they say."""
+        assert self._audit is not None
+        doubles = self._audit.take(self._queues.keys, batch)
+        for at, why in doubles.items():
+            self._lose(CorruptRecordError(batch.path, int(batch.row(codes.PHY_OFFSET)[at]), why))
+        return batch.take(~np.isin(np.arange(batch.count), list(doubles))) if doubles else batch
+
+    def _pass_over(self, error: StoreError, position: int) -> int:
+        """Where the next record begins; raises ``error``, or logs it with what is passed over."""
+        if self._fail:
+            raise error
+        found = next_record(self._piece, position + 1)
+        _LOGGER.warning(
+            "failOnDataLoss=false, going on behind: %s; passed over are the physical offsets %d to %d",
+            *(error, position, found - 1),
+        )
+        return found
+
+    def _lose(self, error: StoreError) -> None:
+        if self._fail:
+            raise error
+        _LOGGER.warning("failOnDataLoss=false, going on behind: %s", error)

@@ -1,0 +1,241 @@
+"""The micro-batch reader. One lives as long as its query, in a Python process beside the driver.
+
+Offsets are kept for each queue; a trigger reads what was appended since the last one, and nothing else, to know where
+the queues end now. What a batch holds follows from its two offsets alone, so that it is the same when Spark repeats
+it. A queue that the first offset does not know is read from 0.
+
+Spark's Python API has single limits only: maximum, minimum and its delay are weighed against each other here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from gantrymq.spark.options import ReadOptions
+from gantrymq.spark.plan.offsets_json import Json, from_json, marks_of, to_json
+from gantrymq.spark.plan.origin import QueueExtent
+from gantrymq.spark.pyspark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    has_stream_limits,
+    needs,
+)
+from gantrymq.spark.read.batch import read_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gantrymq.spark.plan.origin import Extents, Marks, Offsets, Origin
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the columns of ``schema``, which has been checked."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._open: Origin | None = None
+        self._extents: Extents = {}
+        self._target: Offsets | None = None
+        self._last_batch_s = float("-inf")
+        self._reached: Offsets = {}
+
+    # On the driver
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins; raises ConfigError, DataLossError."""
+        self._require_limits()
+        from gantrymq.spark.plan.boundaries import starting
+
+        extents = self._refresh()
+        began = starting(self._options, self._origin, extents, streaming=True)
+        self._reached = began
+        return to_json(began, self._origin.marks(began, {}))
+
+    def _require_limits(self) -> None:
+        """Raise GantrymqError for options that this PySpark cannot ask for; sooner, 4.0 and 4.1 would hide it."""
+        limits = self._options.stream_limits
+        if limits and not has_stream_limits():
+            raise needs(f"the option {limits[0]} of a stream", "4.2")
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options; the maximum where there is a minimum too."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember where the queues end now: the query reads up to there and no further."""
+        self._target = _ends(self._refresh())
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Up to where the next batch goes; ``start`` itself where there is nothing for one.
+
+        Without ``start``, as PySpark asks before 4.2, up to where the queues end. Raises DataLossError, StoreError.
+        """
+        from gantrymq.spark.data_loss import settle_resets, within
+
+        if start is None:
+            self._require_limits()
+            self._reached = {**self._reached, **_ends(self._refresh())}
+            return to_json(self._reached, self._origin.marks(self._reached, {}))
+        began, marks, before = from_json(start), marks_of(start), self._extents
+        extents = self._refresh()
+        resets = self._origin.resets(began, marks)
+        moved = settle_resets(resets, extents, self._options.reset_policy)
+        self._report_cut(before, began, moved)
+        if moved:  # a batch without rows, which notes from where these queues are read from now on
+            return self._json({**began, **moved}, marks)
+        latest = _ends(extents) if self._target is None else self._target
+        # A queue that is not to be seen now keeps its place; so does one that a snapshot for AvailableNow lacks.
+        latest = {**began, **latest}
+        reading = within(_from_first(began, latest), extents, fail=self._options.fail_on_data_loss)
+        latest = self._not_beyond(extents, latest)  # a snapshot's end may be gone: the queue was cut, or recreated
+        waiting = sum(max(end - reading[key], 0) for key, end in latest.items())
+        if not waiting and any(latest[key] < offset for key, offset in began.items()):
+            return self._json(latest, marks)  # a queue was cut, and that may be: it is read from its new end on
+        if not waiting or self._must_wait(waiting, limit):
+            return start
+        self._last_batch_s = time.monotonic()
+        latest = self._limited(reading, latest, waiting, limit)
+        _LOGGER.info("%d messages wait in %d queues; limit %s", waiting, len(latest), limit)
+        return self._json(latest, marks)
+
+    def _limited(self, reading: Offsets, latest: Offsets, waiting: int, limit: ReadLimit | None) -> Offsets:
+        """What of ``latest`` the options leave for one batch."""
+        rows, size_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadAllAvailable):
+            return latest
+        limited = dict(latest)
+        if rows is not None and waiting > rows:
+            limited |= self._origin.advance(reading, latest, rows)
+        if size_bytes is not None:
+            for key, offset in self._origin.advance_bytes(reading, latest, size_bytes).items():
+                limited[key] = min(limited[key], offset)
+        return limited
+
+    def _json(self, offsets: Offsets, marks: Marks) -> Json:
+        return to_json(offsets, self._origin.marks(offsets, marks))
+
+    def _report_cut(self, before: Extents, began: Offsets, moved: Offsets) -> None:
+        """Raise DataLossError, or log it, where messages are gone that the last look saw and no batch had yet.
+
+        A broker that is away for a while is none: what it has not given yet waits.
+        """
+        from gantrymq.spark.data_loss import missing, report
+
+        if self._target is not None:  # compared with what AvailableNow has seen
+            return
+        losses = []
+        for key, old in before.items():
+            extent = self._extents.get(key)
+            if key in moved or (extent is None and not self._options.path):
+                continue
+            low = max(began.get(key, 0), extent.max_offset if extent is not None else old.min_offset)
+            if low < old.max_offset:
+                losses.append(f"{key}: {missing(low, old.max_offset)}")
+        report(losses, fail=self._options.fail_on_data_loss)
+
+    def _must_wait(self, waiting: int, limit: ReadLimit | None) -> bool:
+        """Whether there is too little for a batch yet (minOffsetsPerTrigger, maxTriggerDelay)."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or waiting >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
+
+    def reportLatestOffset(self) -> Json | None:
+        """Where the queues ended when they were last looked at: Spark reports it in the query's progress."""
+        return to_json(_ends(self._extents)) if self._extents else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The parts of a batch; raises DataLossError where messages of it are gone."""
+        from gantrymq.spark.data_loss import within
+        from gantrymq.spark.row_filter import tag_filter
+
+        began, ends = from_json(start), from_json(end)
+        extents = self._extents or self._refresh()
+        if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
+            extents = self._refresh()
+        begins = _from_first(began, ends)
+        for key in self._resets_of_a_batch(began, ends, marks_of(start)):
+            begins[key] = ends[key]
+        begins = within(begins, extents, fail=self._options.fail_on_data_loss)
+        ends = self._not_beyond(extents, ends)
+        self._reached = {**self._reached, **ends}
+        rows = tag_filter(self._options.tags, self._options.keys)
+        return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
+
+    def _resets_of_a_batch(self, began: Offsets, ends: Offsets, marks: Marks) -> Offsets:
+        """The queues of a batch that were reset, whose planned messages are gone; raises DataLossError, StoreError."""
+        from gantrymq.spark.data_loss import ends_before, settle_resets
+
+        resets = {
+            key: reason
+            for key, reason in self._origin.resets({**dict.fromkeys(ends, 0), **began}, marks).items()
+            if began[key] < ends.get(key, began[key])
+        }
+        policy = self._options.reset_policy
+        if not has_stream_limits():  # this release has no limits to pass to latestOffset
+            policy = "fail"
+            resets |= {
+                key: ends_before(offset, QueueExtent(0, ends.get(key, 0)))
+                for key, offset in began.items()
+                if ends.get(key, 0) < offset
+            }
+        return settle_resets(resets, self._extents, policy)
+
+    def _not_beyond(self, extents: Extents, ends: Offsets) -> Offsets:
+        """``ends`` where the queues have messages in front of them; raises DataLossError, or logs what is lost."""
+        from gantrymq.spark.data_loss import within
+
+        reach = {key: extent._replace(min_offset=0) for key, extent in extents.items()}
+        return within(ends, reach, fail=self._options.fail_on_data_loss)
+
+    def stop(self) -> None:
+        """Close what is open."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _refresh(self) -> Extents:
+        self._extents = self._origin.extents()
+        return self._extents
+
+    @property
+    def _origin(self) -> Origin:
+        if self._open is None:
+            from gantrymq.spark.plan.batch import open_origin
+
+            self._open = open_origin(self._options)
+        return self._open
+
+    # On executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        return read_partition(partition.value, self._options, self._schema)
+
+
+def _ends(extents: Extents) -> Offsets:
+    return {key: extent.max_offset for key, extent in extents.items()}
+
+
+def _from_first(began: Offsets, ends: Offsets) -> Offsets:
+    """The first offset of every queue in ``ends``: 0 for one that came later."""
+    return {key: began.get(key, 0) for key in ends}

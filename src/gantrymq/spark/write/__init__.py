@@ -1,0 +1,1 @@
+"""Writing rows into a store or a live cluster."""

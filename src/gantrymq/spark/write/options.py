@@ -1,0 +1,143 @@
+"""The options of a write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from gantrymq.config.properties import read_settings
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError
+from gantrymq.spark import option_texts as texts
+from gantrymq.spark.locations import Location, location_of
+from gantrymq.spark.options import KAFKAS, report_idle
+from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
+
+_LOGGER = logging.getLogger(__name__)
+_STORE_KEY = "store."
+_SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
+# What acts only where a store stays open, as a broker's: deleting what is old, and delivering what was delayed.
+_HOUSEKEEPING = (
+    "fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio "
+    "cleanFileForciblyEnable cleanResourceInterval deleteCommitLogFilesInterval destroyMapedFileIntervalForcibly "
+    "redeleteHangedFileInterval deleteFileBatchMax flushDelayOffsetInterval"
+).split()
+_STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fields(MessageStoreConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Checked options; picklable. One by one they stand in docs/spark.md; None is: not given."""
+
+    path: Path | None = None
+    nameserver: str | None = None
+    topic: str | None = None
+    queue_num: int = 4
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    namespace: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    tls: TlsSettings = ()
+    producer_group: str = "GANTRYMQ_SPARK"
+    send_msg_timeout_ms: int = 3000
+    retry_times_when_send_failed: int = 10
+    store_keys: tuple[tuple[str, str], ...] = field(default=())
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Read Spark's options, whose names know no upper and lower case; raises ConfigError."""
+        values: dict[str, Any] = {}
+        store_keys: list[tuple[str, str]] = []
+        for name, text in options.items():
+            lower = name.lower()
+            if lower in _SPARKS_OWN or is_tls_option(lower):
+                continue
+            if lower.startswith(_STORE_KEY):
+                store_keys.append((_store_key(name, text), text))
+                continue
+            if lower not in _OPTIONS:
+                near = KAFKAS.get(lower) or [_OPTIONS[one][0] for one in get_close_matches(lower, list(_OPTIONS), 3)]
+                known = near or [shown for shown, _, _ in _TABLE]
+                raise texts.unknown(name, text, f"no such option of a write; there is {', '.join(known)}")
+            shown, attribute, read = _OPTIONS[lower]
+            values[attribute] = read(shown, text)
+        if ("path" in values) == ("nameserver" in values):
+            raise ConfigError("path", str(values.get("path", "")), "either path (a store) or nameserver (host:port)")
+        values["tls"] = tls_settings(options)
+        _check_origin(values, store_keys)
+        if ("txn_app_id" in values) != ("txn_version" in values):
+            raise ConfigError("txnAppId", values.get("txn_app_id", ""), "txnAppId and txnVersion are given together")
+        given = {key: (f"{_STORE_KEY}{key}", text) for key, text in store_keys}
+        report_idle(given, _HOUSEKEEPING, "a sink deletes no messages and delivers none that are delayed")
+        return cls(**values, store_keys=tuple(store_keys))
+
+    def store_settings(self) -> tuple[MessageStoreConfig, frozenset[str]]:
+        """The settings of the store that were given, and their keys."""
+        reading = read_settings(dict(self.store_keys))
+        return reading.config, reading.given
+
+
+_OF_PATHS = {"txn_app_id": "txnAppId", "txn_version": "txnVersion"}
+_OF_CLUSTERS = {
+    "producer_group": "producerGroup",
+    "send_msg_timeout_ms": "sendMsgTimeout",
+    "retry_times_when_send_failed": "retryTimesWhenSendFailed",
+    "namespace": "namespace",
+}
+
+
+def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> None:
+    """Raise ConfigError for an option of a store where there is a cluster, or the other way round."""
+    there, other = ("nameserver", "path") if "nameserver" in values else ("path", "nameserver")
+    for attribute, shown in (_OF_PATHS if there == "nameserver" else _OF_CLUSTERS).items():
+        if attribute in values:
+            raise ConfigError(shown, values[attribute], f"only with {other}, and here is {there}")
+    if there == "path" and values["tls"]:
+        raise ConfigError(values["tls"][0][0], "…", "only with nameserver: files need no TLS")
+    if there == "nameserver" and store_keys:
+        raise ConfigError(f"{_STORE_KEY}{store_keys[0][0]}", store_keys[0][1], "only with path: brokers have their own")
+    if ("access_key" in values) != ("secret_key" in values):
+        raise ConfigError("accessKey", "…", "accessKey and secretKey are given together or not at all")
+    if there == "path" and "access_key" in values:
+        _LOGGER.warning("the options accessKey and secretKey are ignored: they are for a nameserver")
+
+
+def _store_key(name: str, text: str) -> str:
+    key: str | None = _STORE_KEYS.get(name[len(_STORE_KEY) :].lower())
+    if key is None:
+        near = [_STORE_KEYS[one] for one in get_close_matches(name[len(_STORE_KEY) :].lower(), list(_STORE_KEYS), 3)]
+        allowed = f"store. and a key of a broker.conf, such as {', '.join(near) or 'flushDiskType'}"
+        raise texts.unknown(name, text, allowed)
+    read_settings({key: text})
+    return key
+
+
+def _local(name: str, text: str) -> Path:
+    # Another file system is not asked whether it knows the name.
+    place = location_of(text) if text.strip() and ("://" not in text or text.startswith("file:")) else None
+    if not isinstance(place, Location) or place.uri is not None:
+        raise ConfigError(name, text, "the directory of one store, which the driver and every executor see as local")
+    return Path(place.path)
+
+
+# Option, field, and how its text is read.
+_TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
+    ("path", "path", _local),
+    ("nameserver", "nameserver", texts.addresses),
+    ("topic", "topic", texts.plain),
+    ("queueNum", "queue_num", texts.count),
+    ("txnAppId", "txn_app_id", texts.writer),
+    ("txnVersion", "txn_version", texts.number),
+    ("namespace", "namespace", texts.plain),
+    ("accessKey", "access_key", texts.plain),
+    ("secretKey", "secret_key", texts.plain),
+    ("producerGroup", "producer_group", texts.plain),
+    ("sendMsgTimeout", "send_msg_timeout_ms", texts.count),
+    ("retryTimesWhenSendFailed", "retry_times_when_send_failed", texts.number),
+)
+_OPTIONS = {option.lower(): (option, attribute, read) for option, attribute, read in _TABLE}

@@ -1,0 +1,197 @@
+"""Writing rows to a store, batch and streaming: executors stage rows, the driver commits them.
+
+Executors check each row against the store's limits before anything is put: a batch is stored as a whole or not at all.
+
+Spark pickles a writer to its executors, and makes a new one for each commit of a stream. Only the executors know the
+query of a batch (a local property of its tasks) and, before the commit, its number. Both come back with what they
+staged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import ConfigError, StoreError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.host import Host
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
+from gantrymq.spark.write.options import WriteOptions
+from gantrymq.spark.write.writer_names import make_up
+from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.batch_columns import of_table
+from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.geometry import find_file_sizes
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.put_batch import messages_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gantrymq.spark.write.store_sink import StoreSink
+
+
+_HOST = Host.parse("127.0.0.1:10911")
+
+
+def check_rows(options: WriteOptions, tables: Iterator[Any]) -> Iterator[Any]:
+    """The tables as they come; raises ConfigError for the first row that the store would refuse."""
+    config = _store_config(options)
+    checked = 0
+    for table in tables:
+        if of_table(table, config) is None:
+            _check_one_by_one(table, config, checked)
+        checked += table.num_rows
+        yield table
+
+
+def _store_config(options: WriteOptions) -> MessageStoreConfig:
+    assert options.path is not None
+    config, given = options.store_settings()
+    return find_file_sizes(RealFileSystem(), StorePaths.of(Path(options.path), config), config, given)
+
+
+def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> None:
+    for number, message in enumerate(messages_of(table)):
+        status = AppendableMessage(message).check(config, _HOST)
+        if status is not PutMessageStatus.PUT_OK:
+            raise _refused(message, config, f"row {first + number} of the partition is {status.value}")
+
+
+def _refused(message: Message, config: MessageStoreConfig, where: str) -> ConfigError:
+    """The error that names the column which the store would not take."""
+    if not is_topic_storable(message.topic):
+        return ConfigError("column topic", message.topic, f"a name of a topic; {where}")
+    if AppendableMessage(replace(message, body=b"")).check(config, _HOST) is PutMessageStatus.PUT_OK:
+        allowed = f"at most maxMessageSize, and with all that goes along what a log file holds; {where}"
+        return ConfigError("column body", f"{len(message.body)} bytes", allowed)
+    shown = ", ".join(message.properties) or "tags, keys"
+    allowed = "names and values without 0x01, 0x02 and 512 zero bytes in a row, together below 32 KiB and a log file"
+    return ConfigError("column properties", shown, f"{allowed}; {where}")
+
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task staged, and for whom."""
+
+    app: str
+    path: str
+    rows: int
+    query: str | None = None
+
+
+class StoreBatchWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to a store: all of its rows, or after a failure none.
+
+    But for a commit that fails while it puts them: the next one into that store, by anybody, puts the rest.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        _prepare(options)
+        self._options = options
+        self._app = options.txn_app_id or make_up()
+        self._version = options.txn_version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        return _stage(self._options, self._app, self._version, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Put what was staged; with txnAppId and txnVersion only if that was not done before."""
+        files = _files(_all_staged(self._options, messages))
+        _sink(self._options).commit(self._app, self._version, files)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget what was staged; without a name of its own, also what tasks that are still at work will stage."""
+        if self._options.txn_app_id is None:
+            _sink(self._options).give_up(self._app)
+        else:
+            _sink(self._options).abort(_files(messages))
+
+
+class StoreStreamWriter(DataSourceStreamArrowWriter):
+    """Appends micro-batches to a store, each exactly once."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        _prepare(options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        app = self._options.txn_app_id or query
+        if not app:
+            raise ConfigError("txnAppId", "", "a name for this query: Spark does not say which one it is")
+        # Without its number a file counts as of the first batch: it is cleared away early, and the batch repeated.
+        batch = (context and context.getLocalProperty(_BATCH_ID)) or 0
+        return _stage(self._options, app, int(batch), iterator, query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Put what was staged, if the ledger does not know this batch of this query."""
+        staged = _all_staged(self._options, messages)
+        for app, query in {(message.app, message.query) for message in staged}:
+            _sink(self._options).commit(app, batchId, _files(staged), query)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Forget what was staged."""
+        _sink(self._options).abort(_files(messages))
+
+
+def _stage(
+    options: WriteOptions, app: str, batch: int, batches: Iterator[pa.RecordBatch], query: str | None = None
+) -> Staged:
+    from pyspark import TaskContext
+
+    from gantrymq.spark.write.rows import STAGED, OutgoingRows
+    from gantrymq.spark.write.staging import stage
+
+    assert options.path is not None
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    rows = OutgoingRows(
+        topic=options.topic, queue_num=options.queue_num, partition=partition, born_ms=time.time_ns() // 1_000_000
+    )
+    path = stage(options.path, app, batch, check_rows(options, rows.staged(batches)), STAGED)
+    return Staged(app, str(path), rows.count, query)
+
+
+def _prepare(options: WriteOptions) -> None:
+    _sink(options).make_store()
+
+
+def _all_staged(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> list[Staged]:
+    """What every task staged; raises StoreError where one has not said."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if len(staged) < len(messages):
+        assert options.path is not None
+        missing = len(messages) - len(staged)
+        raise StoreError(
+            options.path, f"{missing} of {len(messages)} tasks did not say what they staged: nothing is put"
+        )
+    return staged
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Path]:
+    return [Path(message.path) for message in messages if isinstance(message, Staged)]
+
+
+def _sink(options: WriteOptions) -> StoreSink:
+    from gantrymq.spark.write.store_sink import StoreSink
+
+    return StoreSink(options)

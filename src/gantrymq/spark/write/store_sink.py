@@ -1,0 +1,219 @@
+"""Putting staged rows into a store, exactly once. Runs on the driver, one commit at a time.
+
+The steps of a commit, each durable before the next: (1) ``pending`` says where the log ends and which files are put;
+(2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) the staged
+files go, then ``pending``, and last the ledger's line where no writer has that name again. Killed in between, the next
+commit by anybody finishes the job: the rows of ``pending`` that are in the log are those it begins with from the
+recorded end on, so it puts the rest. A batch that the ledger knows is not put again, and since the *first* attempt's
+files are finished, a repeated batch may even hold its rows in another order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gantrymq.errors import StoreError, StoreLockedError
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.spark.write.ledger import Committed, Ledger, Pending, StoreKeys
+from gantrymq.spark.write.options import WriteOptions
+from gantrymq.spark.write.staging import finished, forget_abandoned, give_up, remove, require_staged, staged_tables
+from gantrymq.store.geometry import require_store
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.paths import StorePaths
+
+_LOCK_WAIT_S = 30.0
+_LOCK_POLL_S = 0.1
+_PUT_ROWS = 20_000
+_DELAYED = "delay_level"
+_LOGGER = logging.getLogger(__name__)
+
+
+class StoreSink:
+    """Commits batches into the store that ``options`` name."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        assert options.path is not None
+        self._options = options
+        self._path = options.path
+        self._ledger = Ledger(self._path)
+
+    def make_store(self) -> None:
+        """Make the store where there is none, before anything is staged in it; raises NotAStoreError."""
+        if not self._path.is_dir() or not any(self._path.iterdir()):
+            self._open().close()
+        config, _ = self._options.store_settings()
+        require_store(RealFileSystem(), StorePaths.of(self._path, config))
+
+    def commit(self, app: str, batch: int, files: Sequence[Path], query: str | None = None) -> bool:
+        """Put the rows of ``files``; False where the batch was in the store already.
+
+        ``query`` is the id of the query that a stream's batch is of. Raises StoreLockedError, DiskFullError: what is
+        there then is finished by the next commit. Raises StoreError where one of ``files`` is gone or damaged, or where
+        the batch of a query has the number of another one, and leaves nothing to finish then.
+        """
+        with self._ledger.alone():
+            is_new = self._commit(app, batch, files, query)
+            forget_abandoned(self._path, time.time())
+            return is_new
+
+    def _commit(self, app: str, batch: int, files: Sequence[Path], query: str | None) -> bool:
+        pending = self._ledger.pending()
+        with self._open(None if pending is None else pending.store_keys) as store:
+            if pending is not None:
+                self._put_rest(store, pending)
+        if pending is not None:
+            self._done(pending)
+        before = self._ledger.committed(app)
+        if query is not None:
+            self._require_repeat(app, batch, query, before)
+        if before.batch >= batch:
+            self._tell_of_repeat(app, batch, files, before)
+            remove([*files, *finished(self._path, app, batch)])
+            return False
+        require_staged(self._path, app, batch, files)
+        with _saying_what_follows(self._ledger, files), self._open() as store:
+            names = tuple(str(path.relative_to(self._path)) for path in files)
+            pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys, query)
+            self._ledger.begin(pending)
+            self._put(store, staged_tables(files), 0)
+        self._done(pending)
+        return True
+
+    def _require_repeat(self, app: str, batch: int, query: str, before: Committed) -> None:
+        """Raise StoreError where a stream's batch has the number of another one, so that its rows would be left out.
+
+        A query repeats its last batch at most: where it was not noted in the checkpoint that this one is in.
+        """
+        if before.query not in (None, query):
+            raise StoreError(
+                self._path,
+                f"batches of txnAppId {app} up to {before.batch} are of query {before.query}, and this is batch "
+                f"{batch} of query {query}, which has another checkpoint: give it a txnAppId of its own",
+            )
+        if batch < before.batch:
+            raise StoreError(
+                self._path,
+                f"this is batch {batch} of query {query}, but the store has its batches up to {before.batch}: its "
+                "checkpoint is older than that. Bring back the newer checkpoint, or give a new txnAppId to write these "
+                "rows again",
+            )
+
+    def _tell_of_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
+        """Log that the rows of a batch are not put again, and where they cannot be those that are in the store."""
+        rows = sum(table.num_rows for table in staged_tables(path for path in files if path.exists()))
+        is_same = (batch, rows) == (before.batch, before.rows)
+        _LOGGER.log(
+            logging.INFO if is_same else logging.WARNING,
+            "%s has %d rows of batch %d of %s already: the %d rows of batch %d, which came again, are left out",
+            *(self._path, before.rows, before.batch, app, rows, batch),
+        )
+
+    def abort(self, files: Sequence[Path]) -> None:
+        """Forget staged files, but for those that a commit has begun to put: the next commit needs them."""
+        pending = self._ledger.pending()
+        kept = set() if pending is None else {self._path / name for name in pending.files}
+        remove(path for path in files if path not in kept)
+
+    def give_up(self, app: str) -> None:
+        """Forget everything that is staged, or still will be, under a name that is not used again."""
+        self.abort(give_up(self._path, app))
+
+    def _open(self, store_keys: StoreKeys | None = None) -> MessageStore:
+        """The store, with the settings of another writer where these are given."""
+        options = self._options if store_keys is None else replace(self._options, store_keys=store_keys)
+        config, given = options.store_settings()
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                return MessageStore.open(self._path, config, given=given, housekeeping=False)
+            except StoreLockedError as error:
+                if time.monotonic() > deadline:
+                    hint = "to write to a running broker give its nameserver instead of path"
+                    raise StoreLockedError(self._path, f"{error.reason}; {hint}") from error
+                time.sleep(_LOCK_POLL_S)
+
+    def _done(self, pending: Pending) -> None:
+        """The rows are in the store, which is closed: everything of it is on the disk."""
+        files = [self._path / name for name in pending.files]
+        if self._ledger.committed(pending.app).batch < pending.batch:
+            self._ledger.commit(pending, sum(table.num_rows for table in staged_tables(files)))
+        remove([*files, *finished(self._path, pending.app, pending.batch)])
+        self._ledger.end()
+        self._ledger.forget_made_up()
+
+    def _put_rest(self, store: MessageStore, pending: Pending) -> None:
+        """Put what a killed driver had not come to."""
+        if self._ledger.committed(pending.app).batch >= pending.batch:
+            return
+        if pending.begin < store.min_phy_offset:
+            reason = f"batch {pending.batch} of {pending.app} was begun at {pending.begin}, which retention has deleted"
+            raise StoreError(self._path, f"{reason}: nobody can tell which of its rows were put")
+        files = [self._path / name for name in pending.files]
+        require_staged(self._path, pending.app, pending.batch, files)
+        there = _rows_there(store, pending.begin, _rows(files))
+        self._put(store, staged_tables(files), there)
+
+    def _put(self, store: MessageStore, tables: Iterator[Any], skip: int) -> None:
+        for table in tables:
+            skipped = min(skip, table.num_rows)
+            skip -= skipped
+            for start in range(skipped, table.num_rows, _PUT_ROWS):
+                part = table.slice(start, _PUT_ROWS)
+                result = store.put_batch(_without_empty(part))
+                if result.status is not PutMessageStatus.PUT_OK or result.rejected:
+                    why = next(iter(result.rejected.values()), result.status)
+                    raise StoreError(self._path, f"a row was not put: {why.value}")
+
+
+@contextmanager
+def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
+    """To an error say that a write that was begun is not undone by it: the natural thing is to run the job again."""
+    try:
+        yield
+    except Exception as error:
+        if ledger.pending() is None:
+            raise
+        rows = sum(table.num_rows for table in staged_tables(files))
+        what = f"{rows} rows were begun to be put, and stay staged: the next commit into this store puts the rest"
+        error.add_note(f"{what}, whoever makes it. A write without txnAppId must not be run again")
+        raise
+
+
+def _without_empty(table: Any) -> Any:
+    """The table without columns that are nothing but nulls: a plain batch goes faster."""
+    return table.select([name for name in table.column_names if table.column(name).null_count < table.num_rows])
+
+
+def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    for table in staged_tables(files):
+        yield from table.select(["topic", "body", _DELAYED, "born_timestamp_ms"]).to_pylist()
+
+
+def _rows_there(store: MessageStore, begin: int, rows: Iterator[dict[str, Any]]) -> int:
+    """How many of ``rows`` the log holds from ``begin`` on, without a gap, for that is how they are put."""
+    messages = _messages_from(store, begin)
+    there = 0
+    for row, message in zip(rows, messages, strict=False):
+        same_topic = bool(row[_DELAYED]) or message.topic == row["topic"]
+        if not same_topic or message.body != row["body"] or message.born_timestamp_ms != row["born_timestamp_ms"]:
+            break
+        there += 1
+    return there
+
+
+def _messages_from(store: MessageStore, offset: int) -> Iterator[Any]:
+    file_size = store.config.mapped_file_size_commit_log
+    while offset < store.max_phy_offset:
+        message = store.message_at(offset)
+        if message is None:
+            offset += file_size - offset % file_size
+        else:
+            yield message
+            offset += message.size_bytes
