@@ -20,6 +20,7 @@ from gantrymq import (
     PullClient,
     PushConsumer,
 )
+from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
 from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.async_producer import AsyncProducer
@@ -32,6 +33,9 @@ from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +177,38 @@ def test_a_reset_holds_though_a_listener_worked_in_order() -> None:
             eventually(lambda: seen[-1] == b"behind", "what lies behind the reset")
         assert seen == [b"skipped", b"behind"]
         assert broker.consumer_offsets("ours-reset", "OursReset") == {0: 11}
+
+
+def test_a_reset_holds_at_a_broker_whose_threads_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ answers a question for an offset while another of its threads still has the update, told just before."""
+    update = ConsumerManageProcessor.update
+
+    def late(self: ConsumerManageProcessor, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        if not request.is_oneway:
+            return update(self, channel, request)
+        asyncio.get_running_loop().call_later(0.2, update, self, channel, request)
+        return request.response(ResponseCode.SUCCESS)
+
+    monkeypatch.setattr(ConsumerManageProcessor, "update", late)
+    seen: list[bytes] = []
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        seen.extend(message.body for message in messages)
+
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer, AdminClient(broker.namesrv) as admin:
+        admin.update_broker_config({"useServerSideResetOffset": "false"})
+        bodies = send(producer, "OursMovedBack", 4)
+        with PushConsumer(broker.namesrv, consumer_group="ours-moved-back", **FIRST) as consumer:
+            consumer.subscribe("OursMovedBack")
+            consumer.listen(listen)
+            consumer.start()
+            eventually(lambda: len(seen) == 4, "all messages")
+            eventually(lambda: set(consumer.offsets().values()) == {1}, "their ends")
+            for queue in consumer.offsets():
+                admin.update_consume_offset("ours-moved-back", queue, 1)  # a broker moves only what was committed
+            admin.reset_offset_by_time("ours-moved-back", "OursMovedBack", 0)
+            eventually(lambda: len(seen) == 8, "all messages again")
+    assert sorted(seen) == sorted(bodies * 2)
 
 
 def test_polling_and_administration(namesrv: str, producer: Producer) -> None:

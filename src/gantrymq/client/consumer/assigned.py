@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
 
 from gantrymq.client.background import BackgroundTasks
@@ -102,13 +103,18 @@ class AssignedQueues:
         self.begin(after, offset)
         return True
 
-    async def give_up(self, queue: ProcessQueue) -> bool:
-        """Persist its offset and let go of it; False where a listener still has messages whose order must hold."""
+    async def give_up(self, queue: ProcessQueue, *, is_taken_again: bool = False) -> bool:
+        """Persist its offset and let go of it; False where a listener still has messages whose order must hold.
+
+        Where this consumer is to take the queue over again (``is_taken_again``) its broker has answered before this
+        returns: RocketMQ's threads may answer the next question for the offset in front of an update without an answer.
+        """
         self._drop(queue)
         if self._locks is not None and not await self._may_unlock(queue):
             queue.try_unlock_times += 1
             return False
-        await self._offsets.persist([queue.queue])
+        with suppress(GantrymqError):  # it was logged
+            await self._offsets.persist([queue.queue], wait=is_taken_again)
         self._offsets.forget(queue.queue)
         queue.released = True
         if self._locks is not None:

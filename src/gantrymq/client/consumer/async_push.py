@@ -372,7 +372,7 @@ class AsyncPushConsumer:
         """The broker sends us elsewhere: let go of the queue, and take it over again from there."""
         if self._work is not None:
             self._freeze(queue, offset)
-            await self._work.assigned.give_up(queue)
+            await self._work.assigned.give_up(queue, is_taken_again=True)
             self._rebalancing.wanted.set()
         return False
 
@@ -395,7 +395,7 @@ class AsyncPushConsumer:
             await _until_idle(held)
             for queue in held:
                 self._freeze(queue, table[queue.queue])
-                await self._work.assigned.give_up(queue)
+                await self._work.assigned.give_up(queue, is_taken_again=True)
         finally:
             self._rebalancing.suspended = False
             self._rebalancing.wanted.set()

@@ -34,6 +34,8 @@ final class Consume implements Command {
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // A message that was told counts as consumed when this ends.
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.setMessageModel(options.has("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
         consumer.subscribe(options.text("topic"), "*");
         consumer.setMessageQueueListener((topic, all, mine) -> line(out, Map.of("kind", "assigned", "topic", topic,
