@@ -105,7 +105,7 @@ def spoil_directory_in_place(path: Path) -> None:
 def spoil_read_only(path: Path) -> None:
     """As on a file system that is mounted read-only: root may write where modes forbid it."""
     path.parent.mkdir(parents=True)
-    path.with_name("offsets.json.tmp").mkdir()
+    path.with_name(f"offsets.json.{os.getpid()}.tmp").mkdir()
 
 
 @pytest.mark.parametrize("spoil", [spoil_parent_is_a_file, spoil_directory_in_place, spoil_read_only])
@@ -182,6 +182,61 @@ def test_what_is_none_of_ours_in_the_place_of_the_offsets_is_kept_beside_them(tm
     asyncio.run(scenario())
     assert path.with_name("offsets.json.unreadable").read_text() == foreign
     assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7
+
+
+EDITED = '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:7%s}}'
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + EDITED % "", EDITED % ",", "// by hand\n" + EDITED % " /* 7 */"])
+def test_offsets_that_a_person_has_edited_are_read_as_java_reads_them(tmp_path: Path, text: str) -> None:
+    """Read as foreign, they would let the consumer begin anew: all messages again, or none of those in between."""
+    (tmp_path / "offsets.json").write_text(text, encoding="utf-8")
+    queue = MessageQueue("T", "broker-a", 0)
+    assert asyncio.run(LocalFileOffsetStore(tmp_path / "offsets.json").read_from_store(queue)) == 7
+
+
+def test_an_offset_that_no_queue_can_have_is_foreign_content(tmp_path: Path) -> None:
+    """Every pull with it failed, and the queue was never consumed."""
+    path = tmp_path / "offsets.json"
+    path.write_text((EDITED % "").replace("7", "9223372036854775808"))
+    assert asyncio.run(LocalFileOffsetStore(path).read_from_store(MessageQueue("T", "broker-a", 0))) is None
+
+
+def test_a_pipe_in_the_place_of_the_offsets_holds_up_no_consumer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "offsets.json")
+
+    async def scenario() -> int | None:
+        store = LocalFileOffsetStore(tmp_path / "offsets.json")
+        assert await store.read_from_store(QUEUES[0]) is None
+        store.update(QUEUES[0], 7)
+        await store.persist([QUEUES[0]])
+        return await store.read_from_store(QUEUES[0])
+
+    assert asyncio.run(scenario()) == 7
+
+
+def test_processes_that_share_a_file_of_offsets_never_leave_a_half_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that wrote into one temporary file mixed what they wrote."""
+    path, shared = tmp_path / "offsets.json", list[Path]()
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        shared.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    async def write(pid: int) -> None:
+        monkeypatch.setattr(os, "getpid", lambda: pid)
+        store = LocalFileOffsetStore(path)
+        store.update(QUEUES[0], pid)
+        await store.persist([QUEUES[0]], wait=True)
+
+    monkeypatch.setattr(os, "fsync", note)
+    for pid in (7, 8):
+        asyncio.run(write(pid))
+    assert len({one for one in shared if ".bak" not in one.name}) == 2
+    assert [one.name for one in sorted(tmp_path.iterdir())] == ["offsets.json", "offsets.json.bak"]
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

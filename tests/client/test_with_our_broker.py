@@ -19,6 +19,7 @@ from gantrymq import (
     Producer,
     PullClient,
     PushConsumer,
+    SubscriptionGroupConfig,
 )
 from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
 from gantrymq.client.admin.groups import TO_THE_END
@@ -441,3 +442,23 @@ def test_the_queues_of_a_missing_topic_are_an_error_until_the_first_message_make
         assert len(producer.queues("Missing")) == 3
         sent = producer.send(Message("MadeBySend", b"x"), lambda queues: queues[-1])
         assert sent.queue in producer.queues("MadeBySend")
+
+
+def test_a_queue_that_may_not_be_pulled_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator may have taken the group's permission: the consumer stood still without a word."""
+    settings: dict[str, Any] = {**FIRST, "pull_time_delay_ms_when_exception": 20}
+    with EmbeddedBroker() as broker, AdminClient(broker.namesrv) as admin:
+        broker.create_topic("Closed", 1)
+        admin.create_subscription_group("closed", SubscriptionGroupConfig(consume_enable=False))
+        received: list[ReceivedMessage] = []
+        with PushConsumer(broker.namesrv, consumer_group="closed", **settings) as consumer:
+            consumer.subscribe("Closed")
+            consumer.listen(lambda messages, context: received.extend(messages))
+            consumer.start()
+            eventually(lambda: "no permission, closed" in caplog.text, "the warning")
+            admin.create_subscription_group("closed")
+            with Producer(broker.namesrv) as producer:
+                producer.send(Message("Closed", b"x"))
+            eventually(lambda: len(received) == 1, "the message")
+    said = [one.getMessage() for one in caplog.records if "Closed@broker-a:0" in one.getMessage()]
+    assert len([one for one in said if "a pull failed" in one]) == 1

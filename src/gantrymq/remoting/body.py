@@ -9,7 +9,7 @@ Source: RemotingSerializable, and the classes of org.apache.rocketmq.remoting.pr
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -77,6 +77,17 @@ def decode_request(body: type[B], raw: bytes) -> B:
     return decode_body(body, raw, LENIENT_REQUEST_BYTES)
 
 
+def decode_edited(body: type[B], raw: bytes) -> B:
+    """A body from a file that a person may have edited: what fastjson2 reads beyond JSON is read, too.
+
+    Raises RemotingCommandError.
+    """
+    try:
+        return decode_body(body, raw)
+    except RemotingCommandError:
+        return _decode_leniently(body, raw, fastjson.loads_edited)
+
+
 def queue_key(queue: MessageQueue) -> str:
     """What a queue is called in a table."""
     return msgspec.json.encode(queue, order="sorted").decode()
@@ -97,9 +108,9 @@ def _decoder(body: type[Struct]) -> Any:
     return msgspec.json.Decoder(body, strict=False)
 
 
-def _decode_leniently(body: type[B], raw: bytes) -> B:
+def _decode_leniently(body: type[B], raw: bytes, loads: Callable[[str], Any] = fastjson.loads) -> B:
     try:
-        value = fastjson.loads(fastjson.quote_keys(_OBJECT_KEY, decode_utf8(raw)))
+        value = loads(fastjson.quote_keys(_OBJECT_KEY, decode_utf8(raw)))
         value = _without_nulls(value)
         return msgspec.convert(body.named(value) if issubclass(body, Body) else value, body, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -6,21 +6,24 @@ Source: OffsetStore, RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerial
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
-from msgspec import field
+from msgspec import Meta, field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
 from gantrymq.logs import get_logger
+from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
+from gantrymq.remoting.body import Body, by_queue, decode_edited, keyed
 
 _LAST_ATTEMPTS = 2
 
@@ -34,7 +37,7 @@ class OffsetSerializeWrapper(Body, kw_only=True):
 
     has_queue_keys = True
 
-    offset_table: dict[str, int] = field(default_factory=dict)
+    offset_table: dict[str, Annotated[int, Meta(le=LONG_MAX)]] = field(default_factory=dict)
 
 
 class OffsetStore(Protocol):
@@ -148,6 +151,9 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
 class LocalFileOffsetStore(_OffsetsInMemory):
     """Offsets in ``path``, replaced as a whole, with what it held before in ``path`` + ``.bak``: broadcasting.
 
+    Several processes may share the file, as those of one host do whose clients have no names: each writes its queues,
+    and what it writes is whole.
+
     Where the file cannot be read or written the offsets of this process are kept in memory, so that a queue that is
     taken over again goes on where it was, and a warning says so, once in ``interval_ms``. Content that is none of ours
     is kept beside as ``.unreadable`` before it is replaced.
@@ -204,9 +210,9 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         """
         for path in (self._path, self._backup):
             try:
-                raw = path.read_bytes()
+                raw = _content(path)
                 if raw.strip():
-                    return by_queue(decode_body(OffsetSerializeWrapper, raw).offset_table)
+                    return by_queue(decode_edited(OffsetSerializeWrapper, raw).offset_table)
                 self._tell_unreadable(path, "it is empty")
             except (FileNotFoundError, NotADirectoryError):
                 continue
@@ -240,8 +246,16 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         return self._path.with_name(self._path.name + ".bak")
 
 
+def _content(path: Path) -> bytes:
+    """The bytes of a file; raises OSError for a pipe or a device, whose end may never come."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_bytes()
+
+
 def _replace(path: Path, raw: bytes) -> None:
-    half = path.with_name(path.name + ".tmp")
+    half = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # of two processes each has its own
     try:
         with half.open("wb") as file:
             file.write(raw)

@@ -14,6 +14,7 @@ from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
+from gantrymq.client.told_once import ToldOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
 from gantrymq.logs import get_logger
@@ -66,6 +67,7 @@ class Puller:
         self._interval_s, self._failure_s = interval_ms / 1000, failure_ms / 1000
         self._timeout_ms = timeout_ms
         self._broker_ids: dict[MessageQueue, int] = {}
+        self._told = ToldOnce()
 
     async def run(self, queue: ProcessQueue, offset: int) -> None:
         """Pull from ``offset`` until the queue is dropped."""
@@ -90,6 +92,7 @@ class Puller:
         if queue.dropped:
             return None
         self._broker_ids[queue.queue] = pulled.suggest_which_broker_id
+        self._told.is_over(queue.queue)
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=pulled.next_begin_offset)
             return pulled.next_begin_offset if await self._owner.moved(queue, pulled.next_begin_offset) else None
@@ -123,5 +126,6 @@ class Puller:
             self._member.heartbeats.renew(error.address)
         if code in (ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
             return UNHEARD_SECONDS
-        log.info("a pull failed", queue=str(queue.queue), reason=str(error))
+        if self._told.is_due(queue.queue, str(error)):  # it may last, as where the group may not consume
+            log.warning("a pull failed", queue=str(queue.queue), reason=str(error))
         return self._failure_s
