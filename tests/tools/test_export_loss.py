@@ -365,8 +365,11 @@ def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path
     assert not report.is_whole
 
 
-def test_a_first_file_that_retention_cannot_have_removed_is_named(store: KnownStore) -> None:
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_a_first_file_that_retention_cannot_have_removed_is_named(store: KnownStore, *, has_queues: bool) -> None:
     no_file(0)(store)
+    if not has_queues:
+        shutil.rmtree(store.path / "consumequeue")
     out, kept_for = store.path.with_name("out"), replace(SMALL, file_reserved_time_hours=1_000_000)
     report = export_store(store.path, out, config=kept_for, given=GEOMETRY_KEYS)
     gone = {slot for slot, put in store.puts.items() if put.phy_offset < LOG_FILE}

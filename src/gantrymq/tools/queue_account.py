@@ -186,6 +186,9 @@ class QueueAccount:
             raw_old = old.units(begin, end)
             raw_new = new.units(begin, end) if new is not None else np.zeros_like(raw_old)
             self._see(state, begin, _Units(raw_old), _Units(raw_new))
+        if self._extent.begins_too_late and old.end <= old.first and state.first > 0:
+            run = LostMessages(topic, queue_id, 0, state.first, -1, -1, _TOO_YOUNG)
+            account.messages.insert(first_lost, run)
         lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
         if lost_behind:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
