@@ -25,7 +25,7 @@ from loss_cases import (
 
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
-from gantrymq.format.record import MAGIC_BLANK, QUEUE_OFFSET_AT
+from gantrymq.format.record import MAGIC_BLANK, QUEUE_OFFSET_AT, encode_blank
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.model.message import Message
@@ -219,6 +219,30 @@ def test_the_first_log_file_is_gone(
     else:
         assert account.is_empty
         assert sum(one.end - one.begin for one in account.expired) == (len(gone) if has_queues else 0)
+
+
+@both
+@pytest.mark.parametrize("harm", ["removed", "one blank"])
+def test_a_queue_whose_only_message_is_lost_gives_its_offset_to_no_other(
+    tool: Tool, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gantrymq.tools.rebuild.SystemClock", lambda: ManualClock(NOON_MS + 1_000))
+    path, body = tmp_path / "store", b"x" * 100
+    with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS)) as opened:
+        lone = opened.put(Message("lone", body))
+        while opened.max_phy_offset < 2 * LOG_FILE:
+            opened.put(Message("orders", body))
+        await_dispatch(opened)
+    store = KnownStore(path, {Slot("lone", 0, 0): Put(lone.phy_offset, lone.size_bytes, body)})
+    if harm == "removed":
+        store.log_files[0].unlink()
+    else:
+        store.log_files[0].write_bytes(encode_blank(LOG_FILE).ljust(LOG_FILE, b"\0"))
+    out, account = tool(store)
+    assert ("lone", 0, 0) in [(one.topic, one.queue_id, one.begin) for one in account.messages]
+    assert account.short_queues == []
+    with open_store(RealFileSystem(), out) as opened:
+        assert opened.put(Message("lone", body)).queue_offset == 1
 
 
 def topic_at(store: KnownStore, put: Put) -> int:

@@ -190,7 +190,9 @@ class QueueAccount:
             run = LostMessages(topic, queue_id, 0, state.first, -1, -1, _TOO_YOUNG)
             account.messages.insert(first_lost, run)
         lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
-        if lost_behind:
+        # A queue without any message stays as it is where retention could have done the same.
+        is_kept = new is None and all(0 <= one.phy_offset < self._extent.begin for one in account.messages[first_lost:])
+        if lost_behind and not is_kept:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
         account.not_compared += state.doubtful.found(state.first, state.last, is_closed=self._is_closed)
 

@@ -298,6 +298,11 @@ class _Rebuild:
         if report.queues_rebuilt and self._correct is None:  # a salvage has more to put into its queues
             ends = queue_ends(self._fs, self._paths, order.config.mapped_file_size_consume_queue)
             report.account.groups_ahead = set_groups_back(self._fs, self._paths, ends)
+            if report.last_exit_ok:  # what has no record at all keeps its old files
+                short = report.account.short_queues
+                report.account.short_queues = [
+                    one for one in short if one.end or (ends(one.topic, one.queue_id) or 0) < one.was_end
+                ]
 
     def _built(self, order: BuildOrder) -> Built:
         """Build, and where records would enter queues that they are not of, build once more without them."""
