@@ -16,7 +16,7 @@ from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, encode_check
 from gantrymq.format.index import HEADER_SIZE, SLOT_SIZE
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import PRE_BLANK, QueueEntry, encode_entry
-from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
+from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, encode_blank
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.tools.findings import Finding, Kind, Level
@@ -399,6 +399,23 @@ def fill_slot_of_a_lost_message(store: SmallStore) -> None:
 def begin_anew(store: SmallStore) -> None:
     """A topic was deleted and made anew, and its one new message stands behind the deleted ones."""
     store.write_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT, bytes(8))
+
+
+def test_a_last_entry_whose_message_is_gone_is_for_salvage(tmp_path: Path) -> None:
+    """A rebuild leaves it, so that its offset is not given out again, and verify found it again and again."""
+    store, size = tmp_path / "store", SMALL.mapped_file_size_commit_log
+    with open_store(RealFileSystem(), store) as opened:
+        opened.put(Message("lone", b"x"))
+        while opened.max_phy_offset < 2 * size:
+            opened.put(Message("orders", b"x" * 100))
+        await_dispatch(opened)
+    first(store, "commitlog").write_bytes(encode_blank(size).ljust(size, b"\0"))
+    rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    damage = [one for one in findings(store) if one.level is Level.DAMAGE]
+    assert [(one.kind, one.topic) for one in damage] == [(Kind.QUEUE_ENTRY_NOWHERE, "lone")]
+    assert [match[0] for match in _COMMAND.findall(damage[0].text)] == ["salvage"]
+    salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS)
+    assert [one for one in findings(tmp_path / "out") if one.level is Level.DAMAGE] == []
 
 
 NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {

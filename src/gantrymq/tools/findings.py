@@ -126,9 +126,9 @@ class Finding:
     count: int = 1
 
     def with_remedy(self) -> Finding:
-        """The finding whose text ends with the command that repairs the damage."""
+        """The finding whose text ends with the command that repairs the damage; a text may end with its own."""
         remedy = REMEDIES.get(self.kind) if self.level is Level.DAMAGE else None
-        return self if remedy is None else replace(self, text=f"{self.text}; {remedy}")
+        return self if remedy is None or self.text.endswith(SALVAGE) else replace(self, text=f"{self.text}; {remedy}")
 
     def as_json(self) -> dict[str, object]:
         """The object that ``gantrymq store verify --json`` prints."""

@@ -24,6 +24,7 @@ from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.light_queues import is_light, light_offset
 from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.log_check import LogCheck
@@ -102,22 +103,32 @@ class QueueUnitsCheck:
                 end = min(begin + _UNITS_AT_ONCE, high)
                 verdicts, is_before_log = self._judge(queue, begin, end, is_head, is_before_log)
                 for row in np.flatnonzero(verdicts != None).tolist():  # noqa: E711  elementwise
-                    yield self._finding(files, begin + row, verdicts[row])
+                    yield self._finding(queue, begin + row, verdicts[row])
 
-    def _finding(self, files: QueueFiles, slot: int, kind: Kind) -> Finding:
+    def _finding(self, queue: CheckedQueue, slot: int, kind: Kind) -> Finding:
+        files = queue.files
         if kind is Kind.RECORD_QUEUE:
             unit = decode_entry(files.units(slot, slot + 1).tobytes())
             record = self._without(files, kind, (slot, unit.phy_offset), 1, _TEXTS[kind], Level.DAMAGE)
             return replace(record, length_bytes=unit.size_bytes)
+        text = _TEXTS[kind]
+        if kind is Kind.QUEUE_ENTRY_NOWHERE and self._is_kept(queue, slot):
+            text += f", nor does one say its offset, which a rebuild keeps from being given out again; {SALVAGE}"
         return Finding(
             kind,
             files.path_of(slot).relative_to(self._root),
-            _TEXTS[kind],
+            text,
             self._level(files, slot, kind),
             topic=files.topic,
             queue_id=files.queue_id,
             queue_offset=slot,
         )
+
+    def _is_kept(self, queue: CheckedQueue, slot: int) -> bool:
+        """Whether a rebuild leaves the unit of a slot: behind it stands no message, and no record says its offset."""
+        place = decode_entry(queue.files.units(slot, slot + 1).tobytes()).phy_offset
+        is_last = slot >= queue.coverage.upto and not queue.may_be_claimed(slot)
+        return is_last and self._log.min_offset <= place < self._log.end_offset
 
     def _level(self, files: QueueFiles, slot: int, kind: Kind) -> Level:
         if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW):
