@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bad_disk import break_reads
-from gantrymq.errors import DiskError, MissingFileError, WrongFileSizeError
+from gantrymq.errors import DiskError, MissingFileError, StoreError, WrongFileSizeError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.reader import StoreReader
@@ -66,6 +66,30 @@ def test_a_reader_goes_on_without_damaged_ext_files_and_names_one(store: Path, d
     assert isinstance(problem, MissingFileError | WrongFileSizeError)
     assert problem.path.parent == store / "consumequeue_ext/orders/0"
     assert "`gantrymq store rebuild` " in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_killed"),
+    [*((damage, is_killed) for damage in DAMAGE for is_killed in (False, True)), ("all missing", False)],
+)
+def test_plan_and_start_both_refuse_damaged_ext_files(store: Path, damage: str, *, is_killed: bool) -> None:
+    """New units would get the addresses that old entries have."""
+    DAMAGE.get(damage, lambda store: shutil.rmtree(store / "consumequeue_ext"))(store)
+    if is_killed:
+        (store / "abort").touch()
+    with closing(open_reader(store, EXT)) as reader, pytest.raises(StoreError, match="`gantrymq store rebuild`"):
+        reader.plan()
+    with pytest.raises(StoreError, match="`gantrymq store rebuild`"):
+        open_store(RealFileSystem(), store, EXT)
+
+
+def test_ext_files_that_a_crash_has_taken_stop_neither_plan_nor_start(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue_ext")
+    (store / "abort").touch()
+    with closing(open_reader(store, EXT)) as reader:
+        reader.plan()
+    with open_store(RealFileSystem(), store, EXT) as opened:
+        assert len(bodies(opened)) == MESSAGES
 
 
 @pytest.mark.parametrize("damage", [*DAMAGE, "all missing"])

@@ -45,6 +45,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_lock import PutLock
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
+from gantrymq.store.queue_view import require_ext_files
 from gantrymq.store.ready_swap import ReadySwap
 from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.reput import ReputMessageService
@@ -187,6 +188,8 @@ class MessageStore(WritingStore):
         ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
         require_own_queues(fs, paths, parts.log)
+        if config.enable_consume_queue_ext and parts.last_exit_ok:  # a crash may have taken them
+            require_ext_files(fs, paths, config.mapped_file_size_consume_queue_ext)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = (
             load_index(fs, paths, parts, given, streams=True) if config.message_index_enable else (None, [])

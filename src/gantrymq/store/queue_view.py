@@ -126,6 +126,12 @@ def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list
     return problems
 
 
+def require_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> None:
+    """Raise what is wrong with the extended units of a queue: new ones would get the addresses of lost ones."""
+    for problem in damaged_ext_files(fs, paths, file_size):
+        raise problem
+
+
 def _has_extended_unit(fs: FileSystem, directory: Path) -> bool:
     """Whether the first unit of the queue's last file has its tags code in an extended unit."""
     files = offset_files(fs, [directory])

@@ -250,7 +250,10 @@ class StoreReader(ReadingStore):
         Raises AmbiguousGeometryError, WrongFileSizeError; and what `store recover` raises where it refuses the store.
         """
         for problem in self.problems:
+            is_lost_ext = problem.path.is_relative_to(self._paths.consume_queue_ext) and type(problem) is StoreError
             if isinstance(problem, MissingLogEndError):  # that recovery tells what it cuts
+                continue
+            if is_lost_ext and not self._parts.last_exit_ok:  # a crash may have taken them
                 continue
             is_of_log = isinstance(problem, MissingLogError) or (
                 isinstance(problem, MissingFileError) and problem.path.parent in self._paths.commit_logs
