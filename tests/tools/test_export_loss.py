@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loss_cases import LOG_FILE, QUEUE_ID_AT, KnownStore, Put, Slot, named
+from loss_cases import LOG_FILE, QUEUE_ID_AT, KnownStore, Put, Slot, assert_told, named
 
 from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.format.queue_entry import UNIT_SIZE
@@ -363,6 +363,16 @@ def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path
     assert (message.topic, message.queue_id, message.begin) == ("orders", 0, 1)
     assert "cannot be decompressed" in message.reason
     assert not report.is_whole
+
+
+def test_a_log_file_of_another_store_is_left_out_and_its_messages_are_named(store: KnownStore, tmp_path: Path) -> None:
+    other = KnownStore.make(tmp_path / "other", with_old_queues=True)
+    victim = store.log_files[2]
+    shutil.copyfile(other.log_path(int(victim.name)), victim)
+    rows, report = exported(store)
+    gone = store.victims(int(victim.name), int(victim.name) + LOG_FILE)
+    assert assert_told(store, rows, report.account) == gone
+    assert rows.keys() <= store.puts.keys()
 
 
 @pytest.mark.parametrize("has_queues", [True, False])

@@ -489,6 +489,35 @@ def test_a_blank_in_the_middle_of_a_file_that_says_a_wrong_size_costs_the_record
     assert assert_told(store, read_back(out), account) == {slot}
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    """A store of another broker that has queues of the same names, and others."""
+    return KnownStore.make(tmp_path_factory.mktemp("other") / "store", with_old_queues=True)
+
+
+@both
+@pytest.mark.parametrize("number", [0, 2, -2])
+def test_a_log_file_of_another_store_costs_the_messages_under_it_and_brings_none(
+    tool: Tool, number: int, store: KnownStore, other: KnownStore
+) -> None:
+    victim = store.log_files[number]
+    shutil.copyfile(other.log_path(int(victim.name)), victim)
+    found = [one for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS) if one.kind is Kind.LOG_FILE_FOREIGN]
+    assert [(store.path / one.path, "gantrymq store salvage" in one.text) for one in found] == [(victim, True)]
+    out, account = tool(store)
+    result = read_back(out)
+    assert assert_told(store, result, account) == store.victims(int(victim.name), int(victim.name) + LOG_FILE)
+    assert result.keys() <= store.puts.keys()
+
+
+@both
+def test_queues_of_another_store_make_no_log_file_foreign(tool: Tool, store: KnownStore, other: KnownStore) -> None:
+    shutil.rmtree(store.path / "consumequeue")
+    shutil.copytree(other.path / "consumequeue", store.path / "consumequeue")
+    out, account = tool(store)
+    assert assert_told(store, read_back(out), account) == set()
+
+
 STORE_TIMESTAMP_AT = 56  # of a record whose hosts are IPv4
 
 

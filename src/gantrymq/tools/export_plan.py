@@ -27,6 +27,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.filed_queues import FiledQueues, filed
+from gantrymq.tools.foreign_log_files import mark_foreign
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_places import placed_files
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
@@ -138,6 +139,7 @@ def plan_export(
     require_store(fs, paths)
     config = found_sizes(fs, paths, config, given)
     files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
+    files = mark_foreign(fs, paths, config, files)
     end = _live_end(paths, config, given)
     lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
     try:

@@ -31,6 +31,7 @@ class Kind(Enum):
 
     LOG_MISSING = "log-missing"
     LOG_FILE_MISSING = "log-file-missing"
+    LOG_FILE_FOREIGN = "log-file-foreign"
     LOG_HOLE = "log-hole"
     LOG_TAIL = "log-tail"
     LENGTH_CHAIN = "length-chain"
@@ -81,7 +82,7 @@ REMEDIES: Mapping[Kind, str] = {
     Kind.LOG_FILE_MISSING: f"mount or copy it back, or {SALVAGE}",
     **dict.fromkeys(
         (
-            *(Kind.LOG_HOLE, Kind.LENGTH_CHAIN, Kind.BLANK_MISSING, Kind.BLANK_SIZE),
+            *(Kind.LOG_FILE_FOREIGN, Kind.LOG_HOLE, Kind.LENGTH_CHAIN, Kind.BLANK_MISSING, Kind.BLANK_SIZE),
             *(Kind.RECORD_CRC, Kind.RECORD_TORN, Kind.RECORD_PHY_OFFSET, Kind.RECORD_QUEUE),
         ),
         SALVAGE,

@@ -112,6 +112,9 @@ class IntactRecords:
             end = file.end
 
     def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
+        if file.left_out:
+            self.found.gaps.append(LostRange(file.path, file.base, file.end, file.left_out, has_records=True))
+            return
         for event in LogFileReader(self._fs, file, self._scan, self._ahead):
             if isinstance(event, RecordBatch):
                 batch = self._right(file, event)

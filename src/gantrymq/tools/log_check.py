@@ -127,6 +127,12 @@ class LogCheck:
                 path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
                 yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
 
+    def see_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
+        """Those of the files that are left out."""
+        for file in files:
+            if file.left_out:
+                yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, f"is {file.left_out}")
+
     def _mark_bad(self, start: int, end: int) -> None:
         at = bisect_right(self._bad_starts, start)
         self._bad_starts.insert(at, start)

@@ -13,11 +13,15 @@ from gantrymq.store.paths import StorePaths
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file: ``base`` is the physical offset of its first byte, as its name says."""
+    """One file: ``base`` is the physical offset of its first byte, as its name says.
+
+    ``left_out`` is why none of its records counts; empty where they do.
+    """
 
     path: Path
     base: int
     size_bytes: int
+    left_out: str = ""
 
     @property
     def end(self) -> int:

@@ -53,6 +53,7 @@ from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
+from gantrymq.tools.foreign_log_files import mark_foreign
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
@@ -265,6 +266,8 @@ class _Rebuild:
         if not files:
             raise StoreError(self._paths.commit_log, "there is no commit log to rebuild from")
         self._files_end = files[-1].end
+        if self._correct is None:
+            files = mark_foreign(self._fs, self._old, config, files)
         for target in (self._paths.consume_queue, self._paths.consume_queue_ext, self._paths.index):
             require_same_disk(self._fs, self._work.root, target)
         self._ready.clear()

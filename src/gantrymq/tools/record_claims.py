@@ -36,11 +36,12 @@ def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordCl
     for numbers, batch in lookup.read(np.array(ordered, np.int64)):
         for row, number in enumerate(numbers.tolist()):
             if batch.columns[codes.SIZE, row]:
-                claims[ordered[number]] = _claim(batch, row, ordered[number])
+                claims[ordered[number]] = claim_of(batch, row, ordered[number])
     return claims
 
 
-def _claim(batch: RecordBatch, row: int, place: int) -> RecordClaim:
+def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
+    """What the record of a row, which lies at ``place``, says."""
     column = batch.columns[:, row].tolist()
     topic_at, length = column[codes.TOPIC_AT], column[codes.TOPIC_LENGTH]
     return RecordClaim(

@@ -31,6 +31,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
 from gantrymq.tools.filed_queues import filed
+from gantrymq.tools.foreign_log_files import mark_foreign
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.listed import ListedFileSystem
 from gantrymq.tools.log_files import LogFile
@@ -124,11 +125,12 @@ class _Salvage:
 
     def run(self) -> SalvageReport:
         files = self._files()
+        sizes = found_sizes(self._fs, self._source, self._config, self._given)
+        files = mark_foreign(self._fs, self._source, sizes, files)
         if not self._fs.scan(self._out.work.parent):  # else what an interrupted salvage has left makes room
             least = partial(record_bytes, self._fs, files)
             advice = "name a directory on another disk"
             require_room(self._fs, self._out.work.parent, log_bytes(files), least, advice)
-        sizes = found_sizes(self._fs, self._source, self._config, self._given)
         try:
             self._make(files, sizes)
         except BaseException:
@@ -165,7 +167,8 @@ class _Salvage:
         size = log_file_size(self._fs, self._source, self._config, self._given)
         files, self._report.skipped_files = placed_files(self._fs, self._source, size)
         if not any(file.size_bytes for file in files):
-            raise StoreError(self._source.commit_log, "there is no commit log to salvage")
+            reason = "there is no commit log to salvage; is its disk mounted, is storePathCommitLog given (-c)?"
+            raise StoreError(self._source.commit_log, reason)
         return files
 
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:

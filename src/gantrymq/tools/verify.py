@@ -39,6 +39,7 @@ from gantrymq.store.recovery import Progress
 from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.foreign_log_files import mark_foreign
 from gantrymq.tools.index_check import IndexCheck
 from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files, unreadable_findings
 from gantrymq.tools.listed import ListedFileSystem
@@ -225,6 +226,7 @@ class Verification:
         sizes = replace(config, mapped_file_size_commit_log=log.file_size, mapped_file_size_consume_queue=queue_size)
         yield from see_missing_log(fs, paths, sizes, self._now_ms)
         yield from log.see_files()
+        yield from log.see_foreign(mark_foreign(fs, paths, sizes, files))
         index_files = find_index_files(fs, paths, config, self._given)
         names, more = self._index_names(index_files, checkpoint, is_closed=is_closed)
         more += (lost := self._see_unread(index_files, names or ()))
