@@ -24,7 +24,7 @@ class GatedFileSystem(FaultyFileSystem):
         super()._count(operation, path)
         if operation == self.meant[0] and self.meant[1] in path.parts:
             self.arrived.set()
-            assert self.gate.wait(20)
+            assert self.gate.wait(60)
             if self.broken:
                 raise OSError(5, "Input/output error", str(path))
 

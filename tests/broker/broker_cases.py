@@ -34,7 +34,7 @@ STORE = MessageStoreConfig(
     max_hash_slot_num=1000,
     max_index_num=4000,
 )
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 StartBroker = Callable[..., Awaitable["BrokerCase"]]
 StartNamesrv = Callable[..., Awaitable[NamesrvServer]]
 

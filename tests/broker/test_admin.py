@@ -289,7 +289,7 @@ async def test_no_message_goes_with_a_second_deletion_of_a_topic(
     deletions = iter(let_go)
 
     def slow(store: BrokerMessageStore, topic: str) -> int:
-        next(deletions).wait(10)
+        next(deletions).wait(60)
         return delete_topic(store, topic)
 
     monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
@@ -317,7 +317,7 @@ async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_not_conf
     let_go, delete_topic = threading.Event(), BrokerMessageStore.delete_topic
 
     def slow(store: BrokerMessageStore, topic: str) -> int:
-        let_go.wait(10)
+        let_go.wait(60)
         return delete_topic(store, topic)
 
     monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cases import BrokerCase, StartBroker, messages_of
+from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.broker import names
@@ -340,7 +340,7 @@ async def send(broker: BrokerCase, topic: str, who: SessionCredentials | None, b
         who.sign(request)
     if body == b"changed afterwards":
         request.body = b"other"
-    response = await broker.client.invoke(broker.server.address, request, 5000)
+    response = await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)
     return response.code, str(response.remark)
 
 
@@ -359,7 +359,7 @@ async def test_who_may_send_what(start_with_accounts: StartBroker) -> None:
     assert await send(broker, "bills", ORDERS) == (no, "No default permission for bills (a topic)")
     request = RemotingCommand.request(RequestCode.UPDATE_BROKER_CONFIG, b"defaultTopicQueueNums=3\n")
     ORDERS.sign(request)
-    answer = await broker.client.invoke(broker.server.address, request, 5000)
+    answer = await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)
     assert (answer.code, "Need admin permission" in str(answer.remark)) == (no, True)
 
 
@@ -414,14 +414,14 @@ async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies
     for one, account in clients.values():
         request = RemotingCommand.request(RequestCode.HEART_BEAT, beat)
         account.sign(request)
-        assert (await one.invoke(broker.server.address, request, 5000)).code == ResponseCode.SUCCESS
+        assert (await one.invoke(broker.server.address, request, TIMEOUT_MS)).code == ResponseCode.SUCCESS
     reply = SendMessageRequestHeader(
         producer_group="P", topic="orders", default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
         born_timestamp=5, flag=0, properties="REPLY_TO_CLIENT\x01c1\x02",
     )  # fmt: skip
     request = RemotingCommand.request(reply, b"reply", code=RequestCode.SEND_REPLY_MESSAGE)
     ADMIN.sign(request)
-    assert (await broker.client.invoke(broker.server.address, request, 5000)).code == ResponseCode.SUCCESS
+    assert (await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)).code == ResponseCode.SUCCESS
     assert taken == ["theirs"]
 
 
@@ -534,7 +534,7 @@ async def test_what_is_passed_on_to_a_consumer_has_no_credentials(start_with_acc
         RequestCode.HEART_BEAT, HeartbeatData(client_id="c", consumer_data_set=[data]).encode()
     )
     ORDERS.sign(beat)
-    assert (await consumer.invoke(broker.server.address, beat, 5000)).code == ResponseCode.SUCCESS
+    assert (await consumer.invoke(broker.server.address, beat, TIMEOUT_MS)).code == ResponseCode.SUCCESS
     sent = await ask(broker, key_sent("bills"), ADMIN, b"x")
     await stored_at(broker, "bills")
     token = SessionCredentials("adminKey", "adminSecret", "token")
@@ -560,7 +560,7 @@ async def ask(
     request = RemotingCommand.request(header, body)
     request.ext_fields.update(fields)
     who.sign(request)
-    return await broker.client.invoke(broker.server.address, request, 5000)
+    return await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)
 
 
 @pytest.mark.asyncio

@@ -23,6 +23,6 @@ async def test_a_slave_is_told_no_ha_address_that_anybody_could_listen_at(
         ha_server_addr="127.0.0.1:2",
     )  # fmt: skip
     request = RemotingCommand.request(slave, RegisterBrokerBody().encode())
-    answer = await broker.client.invoke(namesrv.address, request, 10_000)
+    answer = await broker.client.invoke(namesrv.address, request, 60_000)
     told = answer.read(RegisterBrokerResponseHeader)
     assert (told.master_addr, told.ha_server_addr) == (broker.server.address, "127.0.0.1:0")

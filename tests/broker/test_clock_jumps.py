@@ -33,7 +33,7 @@ async def test_a_name_server_keeps_its_brokers(start_namesrv: StartNamesrv, jump
     )
 
     async def ask(header: object, body: bytes = b"") -> RemotingCommand:
-        return await client.invoke(namesrv.address, RemotingCommand.request(header, body), 10_000)  # type: ignore[arg-type]
+        return await client.invoke(namesrv.address, RemotingCommand.request(header, body), 60_000)  # type: ignore[arg-type]
 
     try:
         assert (await ask(header, body.encode())).code == ResponseCode.SUCCESS

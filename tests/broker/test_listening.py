@@ -17,7 +17,7 @@ from gantrymq.remoting.command import RemotingCommand
 
 async def ask(case: BrokerCase, port: int) -> int:
     request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
-    return (await case.client.invoke(f"127.0.0.1:{port}", request, 5000)).code
+    return (await case.client.invoke(f"127.0.0.1:{port}", request, 60_000)).code
 
 
 @contextmanager

@@ -217,7 +217,7 @@ def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> 
             consumer.subscribe("Enough")
             getattr(consumer, way)(listen)
             await consumer.start()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await closed.wait()
         await others_ended()
 
@@ -244,7 +244,7 @@ def test_a_close_that_a_listener_begins_beside_itself_waits_for_it(broker: Embed
             consumer.subscribe("Beside")
             consumer.listen(listen)
             await consumer.start()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not closings:
                     await asyncio.sleep(0.01)
                 await closings[0]

@@ -154,7 +154,7 @@ def test_a_kill_breaks_off_what_clients_do(broker: EmbeddedBroker) -> None:
         sender = threading.Thread(target=keep_sending, args=(producer,))
         sender.start()
         broker.kill()
-        assert failed.wait(20)
+        assert failed.wait(60)
         sender.join()
 
 
@@ -197,7 +197,7 @@ def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
         consumer.subscribe(topic)
         consumer.listen(listen)
         consumer.start()
-        return [got.get(timeout=30) for _ in range(count)]
+        return [got.get(timeout=60) for _ in range(count)]
 
 
 def test_a_broker_that_was_closed_begins_anew_in_a_directory_as_private_as_its_first() -> None:

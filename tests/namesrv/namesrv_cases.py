@@ -24,7 +24,7 @@ from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader, Registe
 from gantrymq.remoting.transport.client import RemotingClient
 
 ADDRESS = "10.0.0.1:10911"
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 
 
 def registration(

@@ -160,7 +160,7 @@ async def test_a_slave_is_told_that_its_master_is_gone(tmp_path: Path) -> None:
     await namesrv.register(registration(enable_acting_master=True), topics("T", "A"))
     await namesrv.register(registration(slave.server.address, 1, enable_acting_master=True), topics("T", "A"))
     await namesrv.ask(UnRegisterBrokerRequestHeader(**WHO))
-    header = await asyncio.wait_for(told.get(), 10)
+    header = await asyncio.wait_for(told.get(), 60)
     assert (header.min_broker_id, header.min_broker_addr) == (1, slave.server.address)
     assert header.offline_broker_addr == ADDRESS
     await namesrv.stop()
@@ -238,7 +238,7 @@ async def test_a_look_for_silent_brokers_that_fails_is_not_the_last(
     monkeypatch.setattr(namesrv.server, "scan_not_active_broker", look)
     await namesrv.start()
     for _ in range(3):
-        await asyncio.wait_for(looks.acquire(), 10)
+        await asyncio.wait_for(looks.acquire(), 60)
     assert str(failures[0]) == "a bad turn"
     await namesrv.stop()
 

@@ -72,7 +72,7 @@ async def later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
 
 
 async def ask_back(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    answer = await channel.invoke(RemotingCommand(ECHO, body=b"who are you"), 5000)
+    answer = await channel.invoke(RemotingCommand(ECHO, body=b"who are you"), 60_000)
     return request.response(0, body=answer.body)
 
 
@@ -111,12 +111,12 @@ def test_requests_are_answered(run: Callable[[Scenario], None]) -> None:
         async with serving() as (_, address), calling() as client:
             bodies = [bytes([number]) * number for number in range(200)]
             answers = await asyncio.gather(
-                *(client.invoke(address, RemotingCommand(ECHO, body=body), 5000) for body in bodies)
+                *(client.invoke(address, RemotingCommand(ECHO, body=body), 60_000) for body in bodies)
             )
             assert [answer.body for answer in answers] == bodies
-            assert (await client.invoke(address, RemotingCommand(LATER), 5000)).remark == "later"
+            assert (await client.invoke(address, RemotingCommand(LATER), 60_000)).remark == "later"
             large = bytes(10 << 20)
-            assert (await client.invoke(address, RemotingCommand(ECHO, body=large), 5000)).body == large
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=large), 60_000)).body == large
 
     run(scenario)
 
@@ -124,10 +124,10 @@ def test_requests_are_answered(run: Callable[[Scenario], None]) -> None:
 def test_what_fails_and_what_is_unknown_is_answered_too(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling() as client:
-            unknown = await client.invoke(address, RemotingCommand(77), 5000)
+            unknown = await client.invoke(address, RemotingCommand(77), 60_000)
             assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             assert unknown.remark == " request type 77 not supported"
-            failed = await client.invoke(address, RemotingCommand(FAIL), 5000)
+            failed = await client.invoke(address, RemotingCommand(FAIL), 60_000)
             assert failed.code == ResponseCode.SYSTEM_ERROR
             assert "the custom field <topic> is null" in str(failed.remark)
 
@@ -137,7 +137,7 @@ def test_what_fails_and_what_is_unknown_is_answered_too(run: Callable[[Scenario]
 def test_a_server_may_ask_its_client(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling(handler=RequestDispatcher({ECHO: echo})) as client:
-            assert (await client.invoke(address, RemotingCommand(ASK_BACK), 5000)).body == b"who are you"
+            assert (await client.invoke(address, RemotingCommand(ASK_BACK), 60_000)).body == b"who are you"
 
     run(scenario)
 
@@ -148,11 +148,11 @@ def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
             with pytest.raises(RemotingTimeoutError, match=r"no answer within \d+ ms"):
                 await client.invoke(address, RemotingCommand(NEVER), 20)
             with pytest.raises(RemotingConnectError, match="the connection was closed"):
-                await client.invoke(address, RemotingCommand(CLOSE), 5000)
-            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+                await client.invoke(address, RemotingCommand(CLOSE), 60_000)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 60_000)).body == b"x"
         async with calling() as client:
             with pytest.raises(RemotingConnectError):
-                await client.invoke(address, RemotingCommand(ECHO), 5000)
+                await client.invoke(address, RemotingCommand(ECHO), 60_000)
 
     run(scenario)
 
@@ -166,8 +166,8 @@ def test_a_request_that_cannot_be_written_waits_for_no_answer(
     async def scenario() -> None:
         async with serving() as (_, address), calling() as client:
             with pytest.raises(TypeError):
-                await client.invoke(address, RemotingCommand(ECHO, body=text), 5000)
-            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+                await client.invoke(address, RemotingCommand(ECHO, body=text), 60_000)
+            assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 60_000)).body == b"x"
 
     run(scenario)
 
@@ -178,12 +178,12 @@ def test_a_connection_that_went_silent_is_made_anew(run: Callable[[Scenario], No
     async def scenario() -> None:
         async with serving() as (server, address), calling() as client:
             request = RemotingCommand(ECHO, body=b"x")
-            await client.invoke(address, request, 5000)
+            await client.invoke(address, request, 60_000)
             (channel,) = server.channels
             channel.send_bytes = lambda frames: None  # type: ignore[method-assign]
             with pytest.raises(RemotingTimeoutError):
                 await client.invoke(address, request, 200)
-            assert (await client.invoke(address, request, 5000)).body == b"x"
+            assert (await client.invoke(address, request, 60_000)).body == b"x"
 
     run(scenario)
 
@@ -194,11 +194,11 @@ def test_a_connection_that_brings_other_answers_is_kept(run: Callable[[Scenario]
             never = asyncio.create_task(client.invoke(address, RemotingCommand(NEVER), 200))
             while not server.channels:
                 await asyncio.sleep(0.001)
-            await client.invoke(address, RemotingCommand(ECHO), 5000)
+            await client.invoke(address, RemotingCommand(ECHO), 60_000)
             channels = set(server.channels)
             with pytest.raises(RemotingTimeoutError):
                 await never
-            await client.invoke(address, RemotingCommand(ECHO), 5000)
+            await client.invoke(address, RemotingCommand(ECHO), 60_000)
             assert server.channels == channels
 
     run(scenario)
@@ -264,7 +264,7 @@ def test_one_way_leaves_no_trace(run: Callable[[Scenario], None]) -> None:
         address = f"127.0.0.1:{await server.start()}"
         async with calling() as client:
             await client.invoke_oneway(address, RemotingCommand(ECHO))
-            await client.invoke(address, RemotingCommand(ECHO), 5000)
+            await client.invoke(address, RemotingCommand(ECHO), 60_000)
         assert [request.is_oneway for request in seen] == [True, False]
         await server.close()
 
@@ -313,7 +313,7 @@ def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
         address = f"127.0.0.1:{await server.start()}"
         async with calling() as client:
             request = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="T", queue_id=2))
-            response = await client.invoke(address, request, 5000)
+            response = await client.invoke(address, request, 60_000)
         assert response.read(GetMaxOffsetResponseHeader).offset == 42
         await server.close()
 
@@ -337,7 +337,7 @@ def test_strangers_harm_nobody_else(run: Callable[[Scenario], None]) -> None:
             for half in (encode_command(RemotingCommand(ECHO, body=bytes(100)))[:50], b"\x16\x03\x01\x02\x00"):
                 _, writer = await asyncio.open_connection(*split_address(address))
                 writer.write(half)
-                assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 5000)).body == b"x"
+                assert (await client.invoke(address, RemotingCommand(ECHO, body=b"x"), 60_000)).body == b"x"
                 writer.close()
             while len(server.channels) > 1:
                 await asyncio.sleep(0.001)
@@ -382,7 +382,7 @@ def test_an_answer_in_front_of_no_frame_arrives(run: Callable[[Scenario], None])
         async with answering_with_garbage() as address, calling() as client:
             for _ in range(2):  # the second time over a new connection
                 channel = await client.channel(address)
-                assert (await client.invoke(address, RemotingCommand(ECHO), 5000)).body == b"whole"
+                assert (await client.invoke(address, RemotingCommand(ECHO), 60_000)).body == b"whole"
                 assert channel.is_closed
 
     run(scenario)
@@ -488,7 +488,7 @@ def test_a_server_that_said_goodbye_over_tls_is_heard_and_left(run: Callable[[Sc
             address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             async with calling(tls=known_to_nobody()) as client:
                 channel = await client.channel(address)
-                assert (await client.invoke(address, RemotingCommand(ECHO), 5000)).body == b"last words"
+                assert (await client.invoke(address, RemotingCommand(ECHO), 60_000)).body == b"last words"
                 while not channel.is_closed:
                     await asyncio.sleep(0.001)
 
@@ -549,7 +549,7 @@ def test_a_client_says_goodbye_over_tls(run: Callable[[Scenario], None]) -> None
         async with await asyncio.start_server(answer, "127.0.0.1") as listening:
             async with calling(tls=known_to_nobody()) as client:
                 address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-                await client.invoke(address, RemotingCommand(ECHO), 5000)
+                await client.invoke(address, RemotingCommand(ECHO), 60_000)
             await ended.wait()
         assert server.is_over
 
@@ -761,7 +761,7 @@ def test_tls_modes(run: Callable[[Scenario], None], mode: TlsMode) -> None:
         async with serving(tls=server_tls) as (_, address):
             for tls, welcome in ((None, mode is not TlsMode.ENFORCING), (context, mode is not TlsMode.DISABLED)):
                 async with calling(tls=tls) as client:
-                    call = client.invoke(address, RemotingCommand(ECHO, body=bytes(300_000)), 5000)
+                    call = client.invoke(address, RemotingCommand(ECHO, body=bytes(300_000)), 60_000)
                     if welcome:
                         assert len((await call).body) == 300_000
                     else:
@@ -787,7 +787,7 @@ def test_a_server_without_a_certificate_makes_one(
     async def scenario() -> None:
         server_tls = None if settings is None else tls_server(settings)
         async with serving(tls=server_tls) as (_, address), calling(tls=tls_client({"tls.enable": "true"})) as client:
-            call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+            call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 60_000)
             if answered:
                 assert (await call).body == b"hello"
             else:
@@ -890,12 +890,12 @@ def test_a_server_that_runs_takes_a_new_certificate_over(
         server = tls_server(replaceable)
         async with serving(tls=server, idle_seconds=0.05) as (_, address), calling(tls=context) as client:
             with pytest.raises(RemotingConnectError):
-                await client.invoke(address, RemotingCommand(ECHO), 5000)
+                await client.invoke(address, RemotingCommand(ECHO), 60_000)
             renew(tmp_path)
             answer = None
             while answer is None:
                 with suppress(RemotingConnectError):
-                    answer = await client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+                    answer = await client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 60_000)
             assert answer.body == b"hello"
 
     run(scenario)
@@ -906,7 +906,7 @@ def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], 
         stranger = tls_client({"tls.enable": "true", "tls.client.authServer": "true"})
         async with serving(tls=tls_server(CERTIFICATE)) as (_, address), calling(tls=stranger) as client:
             with pytest.raises(RemotingConnectError):
-                await client.invoke(address, RemotingCommand(ECHO), 5000)
+                await client.invoke(address, RemotingCommand(ECHO), 60_000)
 
     run(scenario)
 
@@ -934,7 +934,7 @@ def test_who_must_show_a_certificate(
         async with serving(tls=tls_server(CERTIFICATE | asked)) as (_, address):
             for shown, welcome in (({}, nobody), (own, named)):
                 async with calling(tls=tls_client({"tls.enable": "true"} | shown)) as client:
-                    call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 5000)
+                    call = client.invoke(address, RemotingCommand(ECHO, body=b"hello"), 60_000)
                     if welcome:
                         assert (await call).body == b"hello"
                     else:

@@ -245,7 +245,7 @@ def test_who_comes_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_n
         with fs.shut():
             before = fs.log_syncs
             first = producers.submit(store.put, Message("orders", b"first"))
-            assert fs.arrived.wait(20)
+            assert fs.arrived.wait(60)
             others = [producers.submit(store.put, message) for message in numbered(20)]
             eventually(lambda: len(store._group_commit._requests) == 20, "a producer waits for the sync of another")
             assert not first.done()
@@ -282,7 +282,7 @@ def test_who_does_not_want_to_wait_does_not() -> None:
     with open_store(fs, config=SYNC) as store, fs.shut():
         message = Message("orders", b"x", wait_store_msg_ok=False)
         assert store.put(message).status is PutMessageStatus.PUT_OK
-        assert fs.arrived.wait(20), "it is flushed soon all the same"
+        assert fs.arrived.wait(60), "it is flushed soon all the same"
 
 
 def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:

@@ -67,7 +67,7 @@ def test_who_comes_second_waits_for_the_first() -> None:
     with ThreadPoolExecutor(2) as threads:
         with fs.shut():
             settled = [threads.submit(names.settle) for _ in range(2)]
-            assert fs.arrived.wait(20)
+            assert fs.arrived.wait(60)
             assert not any(one.done() for one in settled)
         for one in settled:
             one.result()

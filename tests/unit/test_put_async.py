@@ -154,7 +154,7 @@ def test_a_store_that_closes_before_the_turn_is_over_tells_who_waits() -> None:
         task = asyncio.create_task(store.put_async(Message("orders", b"x")))
         await asyncio.sleep(0)  # appended, and its event loop has not asked for the disk yet
         store.close()
-        return (await asyncio.wait_for(task, 2)).status
+        return (await asyncio.wait_for(task, 60)).status
 
     store = open_store(MemoryFileSystem(), config=SYNC)
     assert asyncio.run(put_and_close()) is PutMessageStatus.PUT_OK

@@ -31,6 +31,6 @@ def test_a_service_that_sleeps_longer_than_a_lock_can_wait_is_woken(interval_ms:
     runner = ServiceRunner(service, SystemClock(), lambda name, error: None)
     runner.start()
     for _ in range(3):
-        assert service.steps.acquire(timeout=10)
+        assert service.steps.acquire(timeout=60)
         runner.wake()
     runner.stop()
