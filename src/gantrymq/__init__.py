@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import CorruptRecordError as CorruptRecordError
     from gantrymq.errors import DiskError as DiskError
     from gantrymq.errors import DiskFullError as DiskFullError
+    from gantrymq.errors import DuplicateFileError as DuplicateFileError
     from gantrymq.errors import GantrymqError as GantrymqError
     from gantrymq.errors import KernelsError as KernelsError
     from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
@@ -179,6 +180,7 @@ _PUBLIC = {
         "CorruptRecordError",
         "DiskError",
         "DiskFullError",
+        "DuplicateFileError",
         "GantrymqError",
         "KernelsError",
         "MisfiledQueueError",
@@ -274,6 +276,7 @@ __all__ = [
     "CorruptRecordError",
     "DiskError",
     "DiskFullError",
+    "DuplicateFileError",
     "EmbeddedBroker",
     "FlushDiskType",
     "GantrymqError",
