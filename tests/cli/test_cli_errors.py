@@ -183,7 +183,6 @@ USAGE_ERRORS = [
     (["store", "info", "x", "--set", "bitMapLengthConsumeQueueExt=12"], "multiple of 8"),
     (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=home"], "IP address"),
     (["store", "ingest", "x", "missing.jsonl"], "missing.jsonl"),
-    (["demo", "--rows", "0"], "--rows"),
 ]
 
 

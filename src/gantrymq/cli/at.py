@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.lines import print_line
-from gantrymq.cli.messages import warn
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, queue_number
+from gantrymq.cli.terminal import print_line, warn
 
 
 def at(
@@ -56,7 +55,7 @@ def at(
         with JsonLines() as out:
             out.write({"topic": topic, "queueId": queue, "timestamp": timestamp, "queueOffset": offset})
     else:
-        from gantrymq.cli.text import time_text
+        from gantrymq.cli.terminal import time_text
 
         behind = found is not None and offset == found.max_offset
         remark = " (the queue's end: nothing was stored then or later)" if behind else ""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gantrymq.cli.messages import warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
 from gantrymq.cli.serve import run
 from gantrymq.cli.server_options import ListenPort, StoreDirectory, Verbose, read_server_options
+from gantrymq.cli.terminal import warn
 
 
 def broker(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS, warn
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
+from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
-    from gantrymq.cli.progress import Report
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
+    from gantrymq.cli.terminal import Report
     from gantrymq.store.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
 
@@ -129,7 +129,7 @@ class _Entries:
     """The queues that were asked for, and the entries of theirs that were."""
 
     def __init__(self, reader: StoreReader, wanted: _Wanted) -> None:
-        from gantrymq.cli.record_rows import RecordRows
+        from gantrymq.cli.records import RecordRows
 
         self.queues = [queue for queue in reader.consume_queues if wanted.takes_queue(queue)]
         self.unreadable = self.wrong_crc = 0
@@ -164,7 +164,7 @@ class _Entries:
             report(_STEP, self._total, self._total)
 
     def _all(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
-        from gantrymq.cli.record_rows import MOST_AT_ONCE
+        from gantrymq.cli.records import MOST_AT_ONCE
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
 
@@ -190,7 +190,7 @@ class _Entries:
 
 def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> None:
     from gantrymq.cli.json_lines import JsonLines
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.terminal import progress
 
     with JsonLines() as out, progress("messages", shown=not sys.stdout.isatty()) as report:
         store = {"minPhyOffset": reader.min_phy_offset, "maxPhyOffset": reader.max_phy_offset, "loaded": True}
@@ -210,9 +210,8 @@ def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> None:
 
 
 def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> None:
-    from gantrymq.cli.lines import print_line
-    from gantrymq.cli.record_text import heading, record_text
-    from gantrymq.cli.text import count_text, print_table
+    from gantrymq.cli.records import heading, record_text
+    from gantrymq.cli.terminal import count_text, print_line, print_table
 
     print_line(f"{path}: offsets {reader.min_phy_offset} to {reader.max_phy_offset}")
     rows = [

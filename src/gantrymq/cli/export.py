@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS, say, warn
 from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import sigterm_unwinds
+from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -121,7 +121,7 @@ def _export(
     decompress: bool,
 ) -> ExportReport:
     if engine is Engine.LOCAL:
-        from gantrymq.cli.progress import progress
+        from gantrymq.cli.terminal import progress
         from gantrymq.tools.export import export_store, export_stream
 
         store, out, kind, selection = what
@@ -154,13 +154,13 @@ def _report_beside(store: Path, engine: Engine, format_: Format, report: ExportR
         line = json_line(_fields(store, Path(_STDOUT), engine, format_, report))
         print(line.decode().rstrip(), file=sys.stderr)
         return
-    from gantrymq.cli.text import count_text
+    from gantrymq.cli.terminal import count_text
 
     for label, text in report.account.lines(store, _SHOWN):
-        say(f"{label}: {text}" if label else text)
+        print_error(f"{label}: {text}" if label else text)
     if not report.is_whole:
         lost = count_text(report.account.message_count, "message")
-        say(f"{count_text(report.rows, 'message')} written, {lost} known to be lost")
+        print_error(f"{count_text(report.rows, 'message')} written, {lost} known to be lost")
 
 
 def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: ExportReport) -> dict[str, object]:
@@ -185,7 +185,7 @@ def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: Exp
 
 
 def _print(store: Path, out: Path, report: ExportReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, print_table
+    from gantrymq.cli.terminal import count_text, print_pairs, print_table
     from gantrymq.model.size import size_text
 
     files = f"{count_text(report.files, 'file')}, {size_text(report.file_bytes)}"

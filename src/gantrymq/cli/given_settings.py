@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gantrymq.cli.messages import warn
+from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading

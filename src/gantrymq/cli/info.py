@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _fields(store: Path, look: _Look) -> dict[str, object]:
 
 
 def _print(store: Path, look: _Look) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, print_table, time_text
+    from gantrymq.cli.terminal import count_text, print_pairs, print_table, time_text
     from gantrymq.model.size import size_text
 
     log, page, queues = look.reader.log, look.reader.checkpoint, look.reader.consume_queues

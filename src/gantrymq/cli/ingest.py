@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS, say, warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
+from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
     from gantrymq.cli.put_lines import LinePutter, Result
@@ -73,7 +73,7 @@ def ingest(
     if not json:
         _print_summary(store, putter, clock.monotonic_s() - began_s)
     if signals.number is not None:
-        say(f"interrupted after line {putter.lines}; the store is closed")
+        print_error(f"interrupted after line {putter.lines}; the store is closed")
         raise typer.Exit(128 + signals.number)
     if putter.rejected:
         raise typer.Exit(FINDINGS)
@@ -87,7 +87,7 @@ def _open_input(file: Path) -> BufferedReader:
 
 
 def _open(path: Path, reading: Reading) -> MessageStore:
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.terminal import progress
     from gantrymq.store.message_store import MessageStore
 
     with progress() as report:
@@ -121,16 +121,16 @@ def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignal
         for result in results:
             if result["status"] != "PUT_OK" and told < _REJECTED_TOLD:
                 told += 1
-                say(f"line {result['line']}: {result['status']}: {result.get('error', _STORED)}".rstrip(": "))
+                print_error(f"line {result['line']}: {result['status']}: {result.get('error', _STORED)}".rstrip(": "))
 
 
 def _results(
     stream: BufferedReader, putter: LinePutter, signals: StopSignals, *, shown: bool
 ) -> Iterator[list[Result]]:
     """The results of all lines, list by list as they are acknowledged; ends early where a signal came."""
-    from gantrymq.cli.input_lines import read_lines
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.put_lines import read_lines
     from gantrymq.cli.stop_signals import Interrupted
+    from gantrymq.cli.terminal import progress
 
     total = _size(stream)
     with progress(shown=shown) as report:
@@ -153,8 +153,7 @@ def _size(stream: BufferedReader) -> int:
 
 
 def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
-    from gantrymq.cli.lines import print_line
-    from gantrymq.cli.text import count_text, span_text
+    from gantrymq.cli.terminal import count_text, print_line, span_text
     from gantrymq.model.size import size_text
 
     stored = putter.lines - putter.rejected

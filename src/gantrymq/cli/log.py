@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.format.stop_reason import StopReason
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import DiskError, StoreError
     from gantrymq.fs.lost_pages import LostPages
@@ -113,7 +113,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
 
 def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
     """The first ``most`` records, and what stands between them; then an end that says where the next one is."""
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
 
     records = 0
     for offset, item in items:
@@ -153,7 +153,7 @@ def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
 
 def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Generator[Item, None, tuple[int, str]]:
     """The records of one file; returns where they end, and why the log ends there: "" where it goes on."""
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
     from gantrymq.kernels import codes
     from gantrymq.kernels.api import scan
     from gantrymq.kernels.arrays import new_columns, read_only
@@ -216,9 +216,8 @@ def _print_json(items: Iterator[Item]) -> None:
 
 
 def _print_text(items: Iterator[Item]) -> None:
-    from gantrymq.cli.lines import print_line
-    from gantrymq.cli.record_text import heading, record_text
-    from gantrymq.cli.text import count_text
+    from gantrymq.cli.records import heading, record_text
+    from gantrymq.cli.terminal import count_text, print_line
     from gantrymq.kernels import codes
 
     print(heading("topic/queue@offset"))

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from gantrymq.cli.messages import CANNOT, DONE, UNREADABLE_HELP, USAGE, is_unreadable, say
 from gantrymq.cli.plain_line import plain_command
+from gantrymq.cli.terminal import CANNOT, DONE, UNREADABLE_HELP, USAGE, is_unreadable, print_error
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
@@ -92,16 +92,16 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        say("interrupted")
+        print_error("interrupted")
         return INTERRUPTED
     except ConfigError as error:
-        say(str(error))
+        print_error(str(error))
         return USAGE
     except GantrymqError as error:
-        say(f"{error}; {UNREADABLE_HELP}" if is_unreadable(error) else str(error))
+        print_error(f"{error}; {UNREADABLE_HELP}" if is_unreadable(error) else str(error))
         return CANNOT
     except OSError as error:
-        say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return CANNOT
     except Exception as error:
         return _other(error)
@@ -130,16 +130,16 @@ def _other(error: Exception) -> int:
     """What is left is a usage error of the parser, or a fault of ours."""
     describe = getattr(error, "format_message", None)
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
-        say(f"this needs the module {error.name}: pip install 'gantrymq[{_EXTRAS[error.name]}]'")
+        print_error(f"this needs the module {error.name}: pip install 'gantrymq[{_EXTRAS[error.name]}]'")
         return CANNOT
     if describe is None:
         if os.environ.get(DEBUG_VARIABLE):
             raise error
-        say(f"this is a fault of gantrymq: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)")
+        print_error(f"this is a fault of gantrymq: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)")
         return CANNOT
     text, context = describe(), getattr(error, "ctx", None)
     if text:  # without any, the help was asked for by giving no arguments, and has been printed
-        say(f"{text} ({context.command_path if context else 'gantrymq'} --help says more)")
+        print_error(f"{text} ({context.command_path if context else 'gantrymq'} --help says more)")
     return USAGE
 
 

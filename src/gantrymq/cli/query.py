@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS, warn
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, whole_number
+from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
     from gantrymq.store.reader import StoreReader
 
 
@@ -72,7 +72,7 @@ def query(
         gantrymq store query /data/store orders 'T#paid'
     """
     from gantrymq.cli.opened import open_reader
-    from gantrymq.cli.record_rows import RecordRows
+    from gantrymq.cli.records import RecordRows
     from gantrymq.store.index_service import EVERYTHING_MS
 
     with closing(open_reader(store, read_options(config, set_))) as reader:
@@ -120,9 +120,8 @@ def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, objec
 
 
 def _print_text(answers: list[tuple[int, Record | None]]) -> None:
-    from gantrymq.cli.lines import print_line
-    from gantrymq.cli.record_text import heading, record_text
-    from gantrymq.cli.text import count_text
+    from gantrymq.cli.records import heading, record_text
+    from gantrymq.cli.terminal import count_text, print_line
     from gantrymq.kernels import codes
 
     if answers:

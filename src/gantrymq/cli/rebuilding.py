@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS
+from gantrymq.cli.terminal import DONE, FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -25,7 +25,7 @@ class Makes(Protocol):
 
 def make_here(store: Path, reading: Reading, *, queues: bool, index: bool) -> RebuildReport:
     """Made by this process, with a progress bar."""
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.terminal import progress
     from gantrymq.tools.rebuild import rebuild_store
 
     with progress() as bar:
@@ -82,7 +82,7 @@ def _fields(path: Path, engine: str, report: RebuildReport) -> dict[str, object]
 
 
 def _print(path: Path, report: RebuildReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.cli.terminal import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
     read, read_ms = report.max_phy_offset - report.min_phy_offset, report.steps_ms["read"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS, warn
+from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -80,7 +80,7 @@ def _plan(path: Path, reading: Reading) -> _Outcome:
 
 def _recover(path: Path, reading: Reading) -> _Outcome:
     """What was done, how long each step took, what of the log is missing, and what to know of it."""
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.terminal import progress
     from gantrymq.clock import SystemClock
     from gantrymq.store.message_store import MessageStore
 
@@ -146,7 +146,7 @@ def _names(root: Path, paths: list[Path]) -> list[str]:
 def _print(
     path: Path, report: RecoveryReport, steps_ms: dict[str, float], account: LossAccount, *, dry_run: bool
 ) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.cli.terminal import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
     ended = "was closed" if report.last_exit_ok else "was not closed"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
+from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -57,7 +57,7 @@ def salvage(
 
 def _salvage(store: Path, out: Path, engine: Engine, spark_conf: list[str] | None, reading: Reading) -> SalvageReport:
     if engine is Engine.LOCAL:
-        from gantrymq.cli.progress import progress
+        from gantrymq.cli.terminal import progress
         from gantrymq.tools.salvage import salvage_store
 
         with progress() as bar:
@@ -106,7 +106,7 @@ def _name(store: Path, path: Path) -> str:
 
 
 def _print(store: Path, out: Path, report: SalvageReport) -> None:
-    from gantrymq.cli.text import count_text, print_pairs
+    from gantrymq.cli.terminal import count_text, print_pairs
     from gantrymq.model.size import size_text
 
     pairs = [

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.messages import warn
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
 from gantrymq.cli.server_options import ListenPort, ServerSettings, StoreDirectory, Verbose, read_server_options
+from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from gantrymq.cli.progress import Report
+    from gantrymq.cli.terminal import Report
     from gantrymq.config.broker_settings import LiveConfig
     from gantrymq.embedded.standalone import Standalone
     from gantrymq.namesrv.settings import NamesrvConfig
@@ -95,7 +95,7 @@ class _Announced:
         self._made = made
 
     async def start(self) -> None:
-        from gantrymq.cli.progress import progress
+        from gantrymq.cli.terminal import progress
 
         with progress() as report:
             self._pair = self._made(report)

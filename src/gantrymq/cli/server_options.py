@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_entries
-from gantrymq.cli.messages import warn
+from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
     import ssl

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gantrymq.cli.lines import harmless
+from gantrymq.cli.terminal import escape_controls
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict
@@ -69,7 +69,7 @@ def _announce(fields: Mapping[str, object], *, json: bool) -> None:
         line = json_line({"ready": True, **fields}).decode().rstrip("\n")
     else:
         said = [f"{name} {value}" for name, value in fields.items() if value is not None]
-        line = harmless(f"ready: {', '.join(said)} (Ctrl-C stops it)")
+        line = escape_controls(f"ready: {', '.join(said)} (Ctrl-C stops it)")
     print(line, flush=True)
 
 
@@ -103,7 +103,7 @@ def _log_store_to_stderr(*, verbose: bool) -> None:
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             record.level = record.levelname.lower()  # as the lines of the servers say it
-            return harmless(super().format(record))
+            return escape_controls(super().format(record))
 
     of_store = logging.getLogger("gantrymq.store")
     handler = logging.StreamHandler(sys.stderr)
@@ -115,4 +115,4 @@ def _log_store_to_stderr(*, verbose: bool) -> None:
 
 def _harmless(logger: Any, method: str, event: EventDict) -> EventDict:
     """Who speaks to a server chooses some of the names in its log."""
-    return {name: harmless(value) if isinstance(value, str) else value for name, value in event.items()}
+    return {name: escape_controls(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import DONE, FINDINGS, say
-from gantrymq.cli.missing import end_reading
+from gantrymq.cli.opened import end_reading
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
+from gantrymq.cli.terminal import DONE, FINDINGS, print_error
 
 if TYPE_CHECKING:
-    from gantrymq.cli.record_rows import Record
+    from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.commit_log import CommitLog
@@ -62,7 +62,7 @@ def show(
     look = _by_key if len(what) == 2 else _by_place
     with look(store, reading, what) as (found, problems):
         if found.record is None:
-            say(found.text)
+            print_error(found.text)
         else:
             _show(reading, found.record, found.text, body=body, json=json)
         is_right = found.record is not None and found.record.is_body_whole
@@ -102,7 +102,7 @@ def _place(word: str) -> tuple[int, str | None]:
 
 
 def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _Found:
-    from gantrymq.cli.record_rows import RecordRows
+    from gantrymq.cli.records import RecordRows
 
     record = RecordRows(commit_log).at(offset)
     if record is not None and host in (None, record.fields()["storeHost"]):
@@ -124,7 +124,7 @@ def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_F
 
 
 def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
-    from gantrymq.cli.record_rows import RecordRows
+    from gantrymq.cli.records import RecordRows
 
     rows = RecordRows(reader.log)
     records = [rows.at(offset) for offset in reader.query_offsets(topic, key)]
@@ -151,7 +151,7 @@ def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bo
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
         if note:
-            say(note)
+            print_error(note)
     elif json:
         _print_json(record, raw)
     else:
@@ -199,8 +199,7 @@ def _place_of(record: Record) -> dict[str, object]:
 
 
 def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
-    from gantrymq.cli.lines import print_line
-    from gantrymq.cli.text import print_pairs, time_text
+    from gantrymq.cli.terminal import print_line, print_pairs, time_text
     from gantrymq.kernels import codes
 
     row, fields = record.row, record.fields()

@@ -72,7 +72,7 @@ def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
 @contextmanager
 def on_spark(assignments: list[str] | None, *, shown: bool = True) -> Iterator[SparkSession]:
     """The same, with a bar for its tasks where somebody sees it."""
-    from gantrymq.cli.progress import progress
+    from gantrymq.cli.terminal import progress
     from gantrymq.spark.pipelines.jobs import watched
 
     with spark_session(assignments) as session, progress("tasks", shown=shown) as bar, watched(session, bar):

@@ -1,9 +1,9 @@
-"""``gantrymq store verify``."""
+"""``gantrymq store verify``: findings, and at the end which command helps and what it would cost."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +11,76 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.messages import FINDINGS
-from gantrymq.cli.next_steps import next_steps
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
+from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.tools.findings import Finding, Kind, Level
     from gantrymq.tools.outlook import Outlook
     from gantrymq.tools.verify import Verification
+
+
+_OF_LOG = ("log-", "length-", "blank-", "record-")
+_OF_QUEUES = ("queue-", "message-", "index-")
+_MISSING = "log-missing"
+_MOUNT = "mount the disk, or give all directories of the log (-c), and verify again; else"
+_OF_CHECKPOINT = ("checkpoint-",)
+_OF_GROUPS = ("consumer-",)
+_OF_FILES = ("file-size", "file-unreadable")
+_LOG = ("commitlog",)
+_QUEUES = ("consumequeue", "consumequeue_ext", "index")
+
+
+def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None) -> list[tuple[str, str]]:
+    """(label, text) of the command that helps, and of what others would cost; ``damaged`` is what was found where."""
+    is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
+    is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
+    if is_log or (outlook is not None and outlook.lost):
+        is_missing = any(kind.value == _MISSING for kind, _ in damaged)
+        steps = (
+            ["mount the disk, or give all directories of the log (-c), and verify again; else"] if is_missing else []
+        )
+        steps += [f"gantrymq store salvage {path} OUT{_kept(outlook)}", *_cost_of_recover(path, outlook)]
+    elif is_queues:
+        whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
+        steps = [f"gantrymq store rebuild {path} makes queues and index again from the log{whole}"]
+    elif any(kind.value.startswith(_OF_CHECKPOINT) for kind, _ in damaged):
+        steps = [f"gantrymq store recover {path} makes the checkpoint again"]
+    elif any(kind.value.startswith(_OF_GROUPS) for kind, _ in damaged):
+        steps = [f"gantrymq store recover {path} sets consumer groups to the end of their queues"]
+    else:
+        return []
+    return [("next" if number == 0 else "", text) for number, text in enumerate(steps)]
+
+
+def _is_file_of(directories: Collection[str], kind: Kind, file: Path) -> bool:
+    """Whether it is a file below one of the directories that is too short, or that the disk does not give back."""
+    return kind.value in _OF_FILES and bool(file.parts) and file.parts[0] in directories
+
+
+def _kept(outlook: Outlook | None) -> str:
+    from gantrymq.cli.terminal import count_text
+    from gantrymq.model.size import size_text
+
+    if outlook is None:
+        return " keeps what is whole"
+    lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
+    return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
+
+
+def _cost_of_recover(path: Path, outlook: Outlook | None) -> list[str]:
+    from gantrymq.cli.terminal import count_text
+
+    if outlook is None:
+        return []
+    if outlook.refusal is not None:
+        return [f"gantrymq store recover {path} refuses: {outlook.refusal}"]
+    if not outlook.cut:
+        return [f"gantrymq store recover {path} would cut no message, and leave the damage"]
+    cut = count_text(outlook.cut, "message")
+    return [f"gantrymq store recover {path} would cut {cut}, among them {outlook.cut_whole:,} whole ones"]
 
 
 def verify(
@@ -72,7 +132,7 @@ def _opened(
     from gantrymq.broker.table_decoders import table_decoders
 
     if engine is Engine.LOCAL:
-        from gantrymq.cli.progress import progress
+        from gantrymq.cli.terminal import progress
         from gantrymq.tools.verify import verify_store
 
         with progress(shown=shown) as report:
@@ -97,7 +157,7 @@ def _timed(fields: dict[str, float]) -> Iterator[None]:
 
 def _outlook(path: Path, reading: Reading) -> Callable[[], Outlook]:
     def look() -> Outlook:
-        from gantrymq.cli.progress import progress
+        from gantrymq.cli.terminal import progress
         from gantrymq.tools.outlook import look_ahead
 
         with progress() as report:
@@ -141,7 +201,7 @@ def _print_json(path: Path, found: Verification, took: dict[str, float], wanted:
 def _print_text(
     path: Path, found: Verification, groups: _Groups, took_ms: float, wanted: Callable[[], Outlook] | None
 ) -> None:
-    from gantrymq.cli.text import count_text, print_pairs, span_text
+    from gantrymq.cli.terminal import count_text, print_pairs, span_text
     from gantrymq.model.size import size_text
 
     groups.print()
@@ -190,8 +250,7 @@ class _Groups:
 
     def print(self) -> None:
         """A line for each group, and for its first findings where there are several."""
-        from gantrymq.cli.lines import print_line
-        from gantrymq.cli.text import count_text
+        from gantrymq.cli.terminal import count_text, print_line
 
         for (level, kind, path), (kept, count) in self._groups.items():
             if count > len(kept):

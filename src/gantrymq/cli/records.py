@@ -1,6 +1,7 @@
-"""Records as ``dump``, ``log`` and ``query`` show them: found by kernels, named as the contract names them.
+"""Records as ``dump``, ``log`` and ``query`` show them: as JSON fields and as one line of text.
 
-A row is one column of the kernel's matrix as a list of ints; ``gantrymq.kernels.codes`` says what stands where.
+Kernels read a batch of records; a row is one column of the kernel's matrix as a list of ints, in the order of
+:mod:`gantrymq.kernels.codes`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.cli.messages import say
+from gantrymq.cli.terminal import print_error, time_text
 from gantrymq.errors import DiskError
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.record import body_crc
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
+from gantrymq.model.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
+from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
 from gantrymq.store.commit_log import CommitLog, fetch_record
 from gantrymq.store.mapped_file import MappedFile
 
@@ -144,9 +146,56 @@ class RecordRows:
         except DiskError as error:
             if str(error) not in self.errors:
                 self.errors[str(error)] = None
-                say(str(error))
+                print_error(str(error))
             return -1
         if (lost := file.file.lost_in(position, length)) is not None:  # the view says it, at the end
             self.errors[str(lost)] = None
             return -1
         return position
+
+
+_PLACE_CHARACTERS = 32
+_BODY_CHARACTERS = 60
+
+
+def heading(place: str = "") -> str:
+    """What stands above the lines of :func:`record_text`; ``place`` names the column that is given there."""
+    return f"{'phy offset':>14}  {'size':>8}  {'stored':<29}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
+
+
+def record_text(record: Record, place: str = "") -> str:
+    """Physical offset, size, store time, ``place``, tags, keys and the begin of the body."""
+    row, properties = record.row, record.properties
+    tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
+    return (
+        f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<29}  "
+        f"{_place(place)}{_cut(tags, 12):<12}  {_cut(keys, 20):<20}  {_body_text(record)}"
+    )
+
+
+def _place(text: str) -> str:
+    """A column of its own; of a long topic the end is shown, where queue and offset stand."""
+    if len(text) > _PLACE_CHARACTERS:
+        text = f"…{text[1 - _PLACE_CHARACTERS :]}"
+    return f"{text:<{_PLACE_CHARACTERS}}  " if text else ""
+
+
+def _body_text(record: Record) -> str:
+    length = record.row[codes.BODY_LENGTH]
+    if record.row[codes.SYS_FLAG] & COMPRESSED:
+        return f"({length} bytes, compressed)"
+    # Four bytes hold any character, so what is shown is never cut within one.
+    begin = record.body[: 4 * _BODY_CHARACTERS]
+    try:
+        text = begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(begin) - 3 or length <= len(begin):
+            return f"({length} bytes, no text)"
+        text = begin[: error.start].decode("utf-8")
+    if not text:
+        return "(empty)"
+    return _cut(text, _BODY_CHARACTERS, more=len(begin) < length)
+
+
+def _cut(text: str, most: int, *, more: bool = False) -> str:
+    return f"{text[: most - 1]}…" if len(text) > most or (more and len(text) >= most) else text

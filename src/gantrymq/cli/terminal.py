@@ -1,0 +1,189 @@
+"""What people read: lines, tables and progress bars, and one line on stderr for an error or a warning.
+
+A topic, a key or a file name may hold any character, including escape sequences, line ends and marks that change the
+direction of writing. Every line is printed with a dot in the place of each such character.
+
+rich is imported when a table or a bar is printed: the plain command lines of recovery and rebuild start without it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_SEPARATORS_AND_DIRECTIONS = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_SHOWN_AS = dict.fromkeys((*_CONTROLS, *_SEPARATORS_AND_DIRECTIONS), "·")
+
+
+def escape_controls(text: str) -> str:
+    """``text`` with a dot for each character that a terminal would obey and not show."""
+    return text.translate(_SHOWN_AS)
+
+
+def print_line(text: str) -> None:
+    """One line on stdout."""
+    print(escape_controls(text))
+
+
+DONE = 0
+FINDINGS = 1
+USAGE = 2
+CANNOT = 3
+UNREADABLE_HELP = (
+    "`gantrymq store verify` lists what cannot be read, `gantrymq store salvage` makes a new store of the rest"
+)
+
+
+def print_error(text: str) -> None:
+    """One line on stderr, whatever ``text`` holds."""
+    line = escape_controls(" ".join(text.split()))
+    print(f"gantrymq: {line}", file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr; the work goes on."""
+    print_error(f"warning: {text}")
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether the disk does not give back bytes of a file, or which files are in a directory."""
+    from gantrymq.errors import DiskError, SyncFailedError
+
+    if not isinstance(error, DiskError) or isinstance(error, SyncFailedError):
+        return False
+    try:
+        return error.position is not None or error.path.is_dir()
+    except OSError:  # nor what the path leads to
+        return True
+
+
+_WIDTH_IN_A_FILE = 160
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Local time to the millisecond, with its offset from UTC; ``never`` for 0, the bare number where it is no time."""
+    if timestamp_ms == 0:
+        return "never"
+    if not 0 < timestamp_ms <= _LAST_MS:
+        return str(timestamp_ms)
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC).astimezone()
+    return (moment + timedelta(milliseconds=timestamp_ms % 1000)).isoformat(" ", "milliseconds")
+
+
+def span_text(duration_ms: float) -> str:
+    """12.3 → ``12 ms``, 61_000 → ``61.0 s``."""
+    return f"{duration_ms:.0f} ms" if duration_ms < 1000 else f"{duration_ms / 1000:.1f} s"
+
+
+def count_text(count: int, noun: str) -> str:
+    """(1, "file") → ``1 file``, (2000, "file") → ``2,000 files``; "entry" gives "entries"."""
+    plural = noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal; wide enough for most tables where stdout is a file or a pipe."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """A heading, and below it what is what."""
+    if not sys.stdout.isatty():  # nobody sees styles, and to import rich takes a fifth of a short command's time
+        rows = list(pairs)
+        width = max((len(name) for name, _ in rows), default=0)
+        for line in (title, *(f"  {name:{width}}  {value}".rstrip() for name, value in rows)):
+            print_line(line)
+        return
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(f"  {name}", escape_controls(value))
+    out = console()
+    out.print(escape_controls(title), style="bold")
+    out.print(grid)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table; columns whose name begins with ``>`` are numbers and stand to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in columns:
+        number = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if number else "left", overflow="fold", no_wrap=number)
+    for row in rows:
+        table.add_row(*map(escape_controls, row))
+    console().print(table)
+
+
+Report = Callable[[str, int, int], None]
+
+_STEPS = {"recoverCommitLog": "Reading the commit log"}
+_REDRAW_EVERY = 0.1
+
+
+@contextmanager
+def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | None]:
+    """Gives ``report(step, done, total)``, which draws a bar for each step, or None where nobody would see it.
+
+    ``unit`` is what is counted: bytes, or the noun of something else. A total of 0 is not known. A bar and lines of
+    output do not share a terminal well: ``shown`` is False where both would go to one. A step that is over is shown as
+    done, whatever was reported last: what is behind the last record of a log is never reported.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    amount = DownloadColumn(binary_units=True) if unit == "bytes" else TextColumn("{task.completed:,.0f}")
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, _rate_column(unit), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    bars = Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / _REDRAW_EVERY)
+
+    def finish() -> None:
+        for task in bars.tasks:
+            if task.total is not None:
+                bars.update(task.id, completed=task.total)
+
+    def report(step: str, done: int, total: int) -> None:
+        if step not in tasks:
+            finish()
+            tasks[step] = bars.add_task(_STEPS.get(step, step), total=None)
+        bars.update(tasks[step], completed=done, total=total or None)
+
+    with bars:
+        yield report
+        finish()
+
+
+def _rate_column(unit: str):  # type: ignore[no-untyped-def]
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    from gantrymq.model.size import size_text
+
+    class Rate(ProgressColumn):
+        """How much of the unit is done in a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed or 0.0
+            return Text(f"{size_text(speed)}/s" if unit == "bytes" else f"{speed:,.0f} {unit}/s", style="cyan")
+
+    return Rate()
