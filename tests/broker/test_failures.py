@@ -20,6 +20,7 @@ from gantrymq.model import fastjson
 from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.client import ConsumerData
 from gantrymq.remoting.codes import PullSysFlag, ResponseCode
+from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
 from gantrymq.store.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
@@ -335,6 +336,15 @@ async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path, 
     case.server.offsets.commit("G", "T", 0, 5)
     await case.stop()
     case = await start_broker()
+    assert case.server.offsets.query("G", "T", 0) == 1
+    for _ in range(2):
+        await case.send()
+    await case.dispatched(3)
+    await case.heart_beat()
+    commit = UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=5)
+    assert (await case.ask(commit)).code == ResponseCode.SUCCESS  # of a member that was connected before
+    moved = await case.pull(offset=5)
+    assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
     assert case.server.offsets.query("G", "T", 0) == 1
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())

@@ -1,9 +1,11 @@
 """Our consumers and our administration at our own broker; at the real one: tests/interop."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -462,3 +464,32 @@ def test_a_queue_that_may_not_be_pulled_is_one_warning(caplog: pytest.LogCapture
             eventually(lambda: len(received) == 1, "the message")
     said = [one.getMessage() for one in caplog.records if "Closed@broker-a:0" in one.getMessage()]
     assert len([one for one in said if "a pull failed" in one]) == 1
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+def test_a_consumer_whose_broker_comes_back_empty_passes_over_no_new_message(tmp_path: Path, model: str) -> None:
+    """The broker knows no group and names the end of the queue; RocketMQ's consumer goes on from there."""
+    settings: dict[str, Any] = {
+        **FIRST, "message_model": model, "local_offset_store_dir": str(tmp_path), "poll_name_server_interval_ms": 100,
+        "pull_time_delay_ms_when_exception": 200,
+    }  # fmt: skip
+    received: list[bytes] = []
+    with (
+        EmbeddedBroker() as broker,
+        Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer,
+        PushConsumer(broker.namesrv, consumer_group="emptied", **settings) as consumer,
+    ):
+        broker.create_topic("Emptied", 1)
+        producer.send_batch([Message("Emptied", b"old") for _ in range(9)])
+        consumer.subscribe("Emptied")
+        consumer.listen(lambda messages, context: received.extend(one.body for one in messages))
+        consumer.start()
+        eventually(lambda: len(received) == 9, "the old messages")
+        broker.stop()
+        for entry in broker.store_path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        broker.start()
+        broker.create_topic("Emptied", 1)
+        for number in range(3):
+            producer.send(Message("Emptied", b"%d" % number))
+        eventually(lambda: set(received[9:]) == {b"0", b"1", b"2"}, "the new messages")

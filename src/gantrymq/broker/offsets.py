@@ -138,12 +138,17 @@ class ConsumerOffsetManager:
         return taken
 
     def set_back(self, group: str, topic: str, queue_id: int, end: int) -> None:
-        """The store has set a group that was ahead of its queue back to the queue's ``end``, in the file too."""
+        """The store has set a group that was ahead of its queue back to the queue's ``end``, in the file too.
+
+        Members that are connected again know an offset from before: their next pull is sent to ``end``, as by a reset.
+        """
         for table in (self._offsets, self._reset):
             queues = table.get(offset_key(topic, group), {})
             if queues.get(queue_id, -1) > end:
                 queues[queue_id] = end
                 self.edits += 1
+        if queue_id in self._offsets.get(offset_key(topic, group), {}):
+            self._reset.setdefault(offset_key(topic, group), {}).setdefault(queue_id, end)
 
     # Topics and groups
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from gantrymq.client import calls
 from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
@@ -67,6 +68,7 @@ class Puller:
         self._interval_s, self._failure_s = interval_ms / 1000, failure_ms / 1000
         self._timeout_ms = timeout_ms
         self._broker_ids: dict[MessageQueue, int] = {}
+        self._newest_ms: dict[MessageQueue, int] = {}  # when the last message read was stored
         self._told = ToldOnce()
 
     async def run(self, queue: ProcessQueue, offset: int) -> None:
@@ -94,17 +96,30 @@ class Puller:
         self._broker_ids[queue.queue] = pulled.suggest_which_broker_id
         self._told.is_over(queue.queue)
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=pulled.next_begin_offset)
-            return pulled.next_begin_offset if await self._owner.moved(queue, pulled.next_begin_offset) else None
+            target = await self._target(queue.queue, offset, pulled)
+            log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=target)
+            return target if await self._owner.moved(queue, target) else None
         limit = self._member.config.max_decompressed_body_size
         messages = list(pulled_messages(pulled, queue.queue, wanted, limit))
         if messages:
+            self._newest_ms[queue.queue] = messages[-1].store_timestamp_ms
             queue.put(messages, pulled.next_begin_offset)
             self._owner.deliver(queue, messages, self._member.clock.monotonic_s() - began_s)
         else:
             self._owner.matched_none(queue, pulled.next_begin_offset)
         await asyncio.sleep(self._interval_s if messages else 0)
         return pulled.next_begin_offset
+
+    async def _target(self, queue: MessageQueue, offset: int, pulled: PullResult) -> int:
+        """Where a queue goes on that does not have ``offset``: where the broker says.
+
+        A queue that ends in front of it was made again, or has lost its end. Its broker says the present end, and would
+        have us pass over what was stored since: we go on behind the newest message that was read, by its time.
+        """
+        target, newest_ms = pulled.next_begin_offset, self._newest_ms.get(queue)
+        if pulled.max_offset < offset and newest_ms is not None:
+            target = min(target, await self._member.ask(queue, calls.search_offset(queue, newest_ms + 1)))
+        return target
 
     async def _pull(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> PullResult:
         route = await self._member.needed_route(queue.queue)
