@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
 from gantrymq.model.message_queue import MOST_QUEUES
@@ -38,6 +37,7 @@ from gantrymq.remoting.headers.topic import (
     DeleteTopicRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
+from gantrymq.store.message_store import MessageStore
 
 pytestmark = pytest.mark.asyncio
 
@@ -258,13 +258,13 @@ async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_being_de
     """A send that came while the queues go made the topic again, and its message went with them."""
     await broker.send("T", b"old")
     await broker.dispatched(1)
-    let_go, delete_topic = threading.Event(), BrokerMessageStore.delete_topic
+    let_go, delete_topic = threading.Event(), MessageStore.delete_topic
 
-    def slow(store: BrokerMessageStore, topic: str) -> int:
+    def slow(store: MessageStore, topic: str) -> int:
         let_go.wait()
         return delete_topic(store, topic)
 
-    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    monkeypatch.setattr(MessageStore, "delete_topic", slow)
     deleting = asyncio.ensure_future(broker.ask(DeleteTopicRequestHeader(topic="T")))
     while "T" not in broker.server.topics.going:
         await asyncio.sleep(0.001)
@@ -285,14 +285,14 @@ async def test_no_message_goes_with_a_second_deletion_of_a_topic(
     """A tool whose time is over asks again; and a topic that is not configured any more may be sent to again."""
     await broker.send("T", b"old")
     await broker.dispatched(1)
-    let_go, delete_topic = [threading.Event(), threading.Event()], BrokerMessageStore.delete_topic
+    let_go, delete_topic = [threading.Event(), threading.Event()], MessageStore.delete_topic
     deletions = iter(let_go)
 
-    def slow(store: BrokerMessageStore, topic: str) -> int:
+    def slow(store: MessageStore, topic: str) -> int:
         next(deletions).wait(60)
         return delete_topic(store, topic)
 
-    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    monkeypatch.setattr(MessageStore, "delete_topic", slow)
     deleting = [asyncio.ensure_future(broker.ask(ask)) for ask in (DeleteTopicRequestHeader(topic="T"), second)]
     while "T" not in broker.server.topics.going:
         await asyncio.sleep(0.001)
@@ -314,13 +314,13 @@ async def test_no_message_is_acknowledged_and_goes_with_a_topic_that_is_not_conf
     commit = UpdateConsumerOffsetRequestHeader(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, commit_offset=1)
     assert (await broker.ask(commit)).code == ResponseCode.SUCCESS
     broker.server.topics.delete("T")  # as where topics.json was lost
-    let_go, delete_topic = threading.Event(), BrokerMessageStore.delete_topic
+    let_go, delete_topic = threading.Event(), MessageStore.delete_topic
 
-    def slow(store: BrokerMessageStore, topic: str) -> int:
+    def slow(store: MessageStore, topic: str) -> int:
         let_go.wait(60)
         return delete_topic(store, topic)
 
-    monkeypatch.setattr(BrokerMessageStore, "delete_topic", slow)
+    monkeypatch.setattr(MessageStore, "delete_topic", slow)
     cleaning = asyncio.ensure_future(broker.ask(RequestCode.CLEAN_UNUSED_TOPIC))
     while "T" not in broker.server.topics.going:
         await asyncio.sleep(0.001)

@@ -17,6 +17,7 @@ from gantrymq.broker.acl.addresses import address_rule
 from gantrymq.broker.acl.permissions import ANY_ACCOUNT, Need
 from gantrymq.broker.catch_up import DispatchCatchUp
 from gantrymq.broker.processors.route import Route
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.errors import ConfigError
 from gantrymq.model.message_queue import MessageQueue
@@ -377,11 +378,12 @@ async def test_a_forged_record_gives_no_message_of_another_topic(start_with_acco
     broker = await start_with_accounts(ACL.replace("orders=PUB", "orders=PUB|SUB"))
     store = broker.server.store
     first = await stored_at(broker, "orders")
-    record = store.record_of(store.message_at(first))
+    records = StoredRecords(store)
+    record = records.record_of(store.message_at(first))
     head = bytes(record)[: bytes(record).index(b"\0\0\0\1x") + 4]  # up to a body of one byte
     filler, secret = b"f" * 4000, b"the secret"
     at = await stored_at(broker, "orders", filler, ORDERS)
-    real = store.record_of(store.message_at(at))
+    real = records.record_of(store.message_at(at))
     offset = store.max_phy_offset + bytes(real).index(filler)
     tail = bytes([6]) + b"orders" + b"\0\0"
     forged = bytearray(head.ljust(4000 - len(tail), b"f") + tail)

@@ -13,6 +13,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import server
 from gantrymq.broker.consumers import ClientChannel, ConsumerManager
+from gantrymq.broker.pulling import MessagePuller
 from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import DiskError, RemotingConnectError, StoreError, StorePermissionError
@@ -96,7 +97,7 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
     key = ("T", 0)
     while len(broker.server.holds._held.get(key, ())) < len(pulls):
         await asyncio.sleep(0.001)
-    pull, asked = broker.server.store.pull, []
+    pull, asked = MessagePuller.pull, []
 
     def fails_once(*args: Any, **options: Any) -> Any:
         asked.append(args)
@@ -104,7 +105,7 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
             raise DiskError("consumequeue", "Input/output error")
         return pull(*args, **options)
 
-    monkeypatch.setattr(broker.server.store, "pull", fails_once)
+    monkeypatch.setattr(MessagePuller, "pull", fails_once)
     await broker.send(body=b"second")
     answers = await asyncio.wait_for(asyncio.gather(*pulls), 10)
     assert sorted(answer.code for answer in answers) == [

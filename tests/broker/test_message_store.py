@@ -9,16 +9,19 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from broker_cases import messages_of
+from broker_cases import BrokerCase, messages_of
 
 from bad_disk import break_reads
-from gantrymq.broker import message_store
-from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.pulling import MessagePuller
+from gantrymq.broker.store_log import log_failure
 from gantrymq.errors import DiskError, StoreBehindError
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.java import string_hash
 from gantrymq.model.message import Message
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.headers.topic import DeleteTopicRequestHeader
+from gantrymq.store import message_store
+from gantrymq.store.message_store import MessageStore
 from gated_file_system import GatedFileSystem
 from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, open_store
 
@@ -26,16 +29,15 @@ from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, open_s
 def test_no_queue_goes_while_what_was_put_is_not_in_it() -> None:
     """Else it would come back with its old units, and the next message would be given an offset that is taken."""
     fs = GatedFileSystem("write_at", "consumequeue")
-    opened = BrokerMessageStore.open(ROOT, BARE, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
+    opened = MessageStore.open(ROOT, BARE, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
     with opened as store, mock.patch.object(message_store, "_CATCH_UP_S", 0.05):
-        assert isinstance(store, BrokerMessageStore)
         with fs.shut():
             store.put(Message("orders", b"x"))
             with pytest.raises(StoreBehindError, match="try again"):
                 store.delete_topic("orders")
             assert store.put(Message("orders", b"y")).queue_offset == 1
         await_dispatch(store)
-        assert store.delete_topic("orders") == 1
+        assert store.delete_topic("orders").queues == 1
         assert store.put(Message("orders", b"z")).queue_offset == 0
 
 
@@ -55,8 +57,7 @@ def test_a_damaged_unit_hides_no_message_but_its_own(
     tmp_path: Path, number: int, damage: Callable[[int, int], tuple[int, int]]
 ) -> None:
     bodies = [b"%d" % i for i in range(6)]
-    with BrokerMessageStore.open(tmp_path, BARE, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert isinstance(store, BrokerMessageStore)
+    with MessageStore.open(tmp_path, BARE, given=GEOMETRY_KEYS, housekeeping=False) as store:
         for body in bodies:
             store.put(Message("orders", body))
         await_dispatch(store)
@@ -68,21 +69,21 @@ def test_a_damaged_unit_hides_no_message_but_its_own(
         assert pulled(store) == bodies[:number] + bodies[number + 1 :]
 
 
-def pulled_one_by_one(store: BrokerMessageStore) -> Iterator[bytes]:
+def pulled_one_by_one(store: MessageStore) -> Iterator[bytes]:
     """As :func:`pulled`, each as soon as it is found."""
     offset = 0
     while offset < store.max_offset_in_queue("orders", 0):
-        pull = store.pull("orders", 0, offset, 32, 1 << 18)
+        pull = MessagePuller(store.lookup).pull("orders", 0, offset, 32, 1 << 18)
         yield from (message.body for message in messages_of(b"".join(pull.pieces)))
         offset = pull.next_begin_offset
 
 
-def pulled(store: BrokerMessageStore) -> list[bytes]:
+def pulled(store: MessageStore) -> list[bytes]:
     """The bodies that a consumer finds, pull by pull."""
     found: list[bytes] = []
     offset = 0
     while offset < store.max_offset_in_queue("orders", 0):
-        pull = store.pull("orders", 0, offset, 32, 1 << 18)
+        pull = MessagePuller(store.lookup).pull("orders", 0, offset, 32, 1 << 18)
         messages = messages_of(b"".join(pull.pieces))
         assert pull.count == len(messages)
         found += [message.body for message in messages]
@@ -101,20 +102,19 @@ def test_messages_whose_extended_units_are_gone_are_asked_themselves(
     if is_lost:
         shutil.rmtree(tmp_path / "consumequeue_ext")
     config = extended if has_ext else BARE
-    with BrokerMessageStore.open(tmp_path, config, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert isinstance(store, BrokerMessageStore)
+    with MessageStore.open(tmp_path, config, given=GEOMETRY_KEYS, housekeeping=False) as store:
         assert [message.body for message in store.get("orders", 0, 0, tags="paid").messages] == [b"paid", b"paid"]
         wanted = {string_hash("paid")}
         is_there = has_ext and not is_lost
-        assert store.pull("orders", 0, 0, 32, 1 << 18, wanted).count == (2 if is_there else 3)
-        assert store.has_match("orders", 0, 1, 2, wanted) is not is_there
+        assert MessagePuller(store.lookup).pull("orders", 0, 0, 32, 1 << 18, wanted).count == (2 if is_there else 3)
+        assert store.lookup.has_match("orders", 0, 1, 2, wanted) is not is_there
 
 
 def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil = break_reads(monkeypatch)
-    with BrokerMessageStore.open(tmp_path, BARE) as store:
+    with MessageStore.open(tmp_path, BARE) as store:
         for number in range(30):
             size_bytes = store.put(Message("orders", b"%0400d" % number, queue_id=0)).size_bytes
         await_dispatch(store)
@@ -126,8 +126,9 @@ def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
         assert [int(body) for body in found] == list(range(8192 // size_bytes))
 
 
-def test_what_recovery_cuts_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with BrokerMessageStore.open(tmp_path, BARE) as store:
+@pytest.mark.asyncio
+async def test_what_recovery_cuts_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with MessageStore.open(tmp_path, BARE) as store:
         for number in range(40):
             last = store.put(Message("orders", b"%0400d" % number, queue_id=0))
         await_dispatch(store)
@@ -136,33 +137,34 @@ def test_what_recovery_cuts_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.
         file.seek(last.phy_offset % store._log.file_size + 100)
         file.write(b"other bytes")
     (tmp_path / "abort").touch()
-    with BrokerMessageStore.open(tmp_path, BARE) as store:
-        assert store.max_phy_offset == last.phy_offset
+    async with BrokerCase(tmp_path) as broker:
+        assert broker.server.store.max_phy_offset == last.phy_offset
     [line] = [one.getMessage() for one in caplog.records if "recovery has cut the store" in one.getMessage()]
     assert f"log_ends_at={last.phy_offset} stop_reason='crc'" in line
     assert "queue_units_cut=1" in line
 
 
-def test_the_queues_of_a_deleted_topic_are_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with BrokerMessageStore.open(ROOT, BARE, fs=MemoryFileSystem()) as store:
-        for number in range(6):
-            store.put(Message("orders", b"x", queue_id=number % 2))
-        await_dispatch(store)
-        store.delete_topic("orders")
+@pytest.mark.asyncio
+async def test_the_queues_of_a_deleted_topic_are_a_line_of_the_log(
+    broker: BrokerCase, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(6):
+        await broker.send(queue_id=number % 2)
+    assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
     [line] = [one for one in caplog.messages if "queues of a topic were deleted" in one]
-    assert "topic='orders' queues=2 messages=6" in line
+    assert "topic='T' queues=2 messages=6" in line
 
 
 def test_an_unreadable_page_of_the_index_does_not_stop_the_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config, given = replace(SMALL, max_hash_slot_num=2000), GEOMETRY_KEYS
-    with BrokerMessageStore.open(tmp_path, config, given=given, housekeeping=False) as store:
+    with MessageStore.open(tmp_path, config, given=given, housekeeping=False) as store:
         store.put(Message("orders", b"x", queue_id=0, keys=["a"]))
         await_dispatch(store)
     [index] = (tmp_path / "index").iterdir()
     break_reads(monkeypatch)(index, 4096, 8192)
-    store = BrokerMessageStore.open(tmp_path, config, given=given, housekeeping=False)
+    store = MessageStore.open(tmp_path, config, given=given, housekeeping=False, on_failure=log_failure)
     for number in range(20):
         store.put(Message("orders", b"y", queue_id=0, keys=[f"key-{number}"]))
     while store.max_offset_in_queue("orders", 0) < 21:

@@ -54,13 +54,13 @@ async def send_back_all(broker: BrokerCase) -> set[int]:
     before = store.max_phy_offset
     for number in range(SENT):
         await broker.send(body=b"%d" % number)
-    await broker.dispatched(store.max_offset_in_queue("T", 0, committed=False))
+    await broker.dispatched(store.next_offset_in_queue("T", 0))
     first = max(store.max_offset_in_queue("T", 0) - SENT, 0)
     for message in messages_of((await broker.pull(offset=first)).body):
         back = ConsumerSendMsgBackRequestHeader(offset=message.phy_offset, group="G", delay_level=1)
         assert (await broker.ask(back)).code == ResponseCode.SUCCESS
     assert store.max_phy_offset > before
-    level, count = "SCHEDULE_TOPIC_XXXX", store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 0, committed=False)
+    level, count = "SCHEDULE_TOPIC_XXXX", store.next_offset_in_queue("SCHEDULE_TOPIC_XXXX", 0)
     await broker.dispatched(count, level)
     waiting = [store.get(level, 0, offset).messages[0] for offset in range(count)]
     return {int(one.properties["REAL_QID"]) for one in waiting[-SENT:]}

@@ -8,7 +8,7 @@ import threading
 import pytest
 from broker_cases import BrokerCase, messages_of
 
-from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.format.record import encode_record
 from gantrymq.model.message import StoredMessage, message_id
 from gantrymq.remoting.codes import ResponseCode
@@ -28,7 +28,7 @@ async def send_forged(broker: BrokerCase, topic: str, queue_offset: int) -> int:
     await broker.send("T", _PATTERN)
     probe = store.message_at(probe_at)
     assert probe is not None
-    raw = store.record_of(probe)
+    raw = StoredRecords(store).record_of(probe)
     assert raw is not None
     offset = store.max_phy_offset + bytes(raw).index(_PATTERN)
     forged = StoredMessage(
@@ -126,7 +126,7 @@ async def test_only_so_many_offsets_without_a_queue_are_looked_for_at_once(
     await broker.heart_beat()
     offset = await send_forged(broker, "never", 0)
     let_go = threading.Event()
-    monkeypatch.setattr(BrokerMessageStore, "is_record_start", lambda store, at: let_go.wait() and False)
+    monkeypatch.setattr(StoredRecords, "is_record_start", lambda store, at: let_go.wait() and False)
     views = [asyncio.ensure_future(view(broker, offset)) for _ in range(20)]
     done, _ = await asyncio.wait(views, return_when=asyncio.FIRST_COMPLETED)
     assert "try again" in str(next(iter(done)).result().remark)

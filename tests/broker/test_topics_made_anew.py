@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.format.queue_entry import PRE_BLANK, encode_entry
 from gantrymq.fs.memory import MemoryFileSystem
@@ -39,10 +38,9 @@ OLD, NEW = 20, 5
 ONE_FILE = replace(SMALL, mapped_file_size_commit_log=1 << 20)
 
 
-def made_anew(fs: MemoryFileSystem, old: int = OLD, new: int = NEW, *, config: object = SMALL) -> BrokerMessageStore:
+def made_anew(fs: MemoryFileSystem, old: int = OLD, new: int = NEW, *, config: object = SMALL) -> MessageStore:
     """A store whose topic ``orders`` had ``old`` messages, was deleted, and has ``new`` ones; ``paid`` goes on."""
-    store = BrokerMessageStore.open(ROOT, config, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)  # type: ignore[arg-type]
-    assert isinstance(store, BrokerMessageStore)
+    store = MessageStore.open(ROOT, config, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)  # type: ignore[arg-type]
     for number in range(old):
         store.put(Message("orders", b"old %d" % number, tags="A"))
         store.put(Message("paid", b"%d" % number))
@@ -249,19 +247,18 @@ def test_what_was_deleted_is_not_exported(tmp_path: Path, topics: set[str] | Non
     assert written.column("body").to_pylist() == new_ones()
 
 
-def deleted(fs: MemoryFileSystem, *, old: int = 12, others: int = 2) -> BrokerMessageStore:
+def deleted(fs: MemoryFileSystem, *, old: int = 12, others: int = 2) -> MessageStore:
     """A store whose topic ``orders`` had messages in four queues, was deleted, and has none since."""
-    store = BrokerMessageStore.open(ROOT, SMALL, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
-    assert isinstance(store, BrokerMessageStore)
+    store = MessageStore.open(ROOT, SMALL, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
     for number in range(others):
         store.put(Message("paid", b"%d" % number))
     for number in range(old):
         store.put(Message("orders", b"old %d" % number, number % 4, tags="A"))
-    assert store.delete_topic("orders") == 4
+    assert store.delete_topic("orders").queues == 4
     return store
 
 
-def ends(store: BrokerMessageStore | StoreReader) -> list[int]:
+def ends(store: MessageStore | StoreReader) -> list[int]:
     return [store.get("orders", number, 0).max_offset for number in range(4)]
 
 
@@ -320,13 +317,12 @@ def test_after_a_power_cut_a_deleted_topic_stays_empty(seed: int) -> None:
     """ASYNC_FLUSH: the deletion is durable, so all that it names is, too; else it counts for nothing."""
     fs, late = MemoryFileSystem(), 3_600_000
     config = replace(SMALL, flush_interval_commit_log_ms=late, flush_commit_log_thorough_interval_ms=late)
-    store = BrokerMessageStore.open(ROOT, config, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
-    assert isinstance(store, BrokerMessageStore)
+    store = MessageStore.open(ROOT, config, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
     with store:
         store.put(Message("paid", b"x"))
         for number in range(60):
             store.put(Message("orders", b"old %d" % number * 60, number % 4, wait_store_msg_ok=False))
-        assert store.delete_topic("orders") == 4
+        assert store.delete_topic("orders").queues == 4
         fs = fs.crash_clone(0.5, seed)
     with open_store(fs) as after:
         assert ends(after) == [0] * 4
@@ -385,8 +381,7 @@ def test_what_was_delayed_for_a_deleted_topic_does_not_make_it_again(plain: int,
     """Neither the old topic nor a new one of its name gets it; a topic without messages is known until a restart."""
     fs, clock = MemoryFileSystem(), ManualClock(1_700_000_000_000)
     options = {"given": GEOMETRY_KEYS, "fs": fs, "clock": clock, "housekeeping": False}
-    store = BrokerMessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
-    assert isinstance(store, BrokerMessageStore)
+    store = MessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
     for number in range(plain):
         store.put(Message("orders", b"%d" % number))
     store.put(Message("orders", b"old", delay_level=1))
@@ -395,8 +390,7 @@ def test_what_was_delayed_for_a_deleted_topic_does_not_make_it_again(plain: int,
     store.delete_topic("orders")
     if restart:
         store.close()
-        reopened = BrokerMessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
-        assert isinstance(reopened, BrokerMessageStore)
+        reopened = MessageStore.open(ROOT, SMALL, **options)  # type: ignore[arg-type]
         store = reopened
     store.put(Message("orders", b"new", delay_level=1))
     await_dispatch(store)
@@ -408,15 +402,14 @@ def test_what_was_delayed_for_a_deleted_topic_does_not_make_it_again(plain: int,
 
 def test_to_delete_a_topic_without_messages_flushes_nothing() -> None:
     fs = MemoryFileSystem()
-    store = BrokerMessageStore.open(
+    store = MessageStore.open(
         ROOT, replace(SMALL, flush_interval_commit_log_ms=1 << 30), given=GEOMETRY_KEYS, fs=fs, housekeeping=False
     )
-    assert isinstance(store, BrokerMessageStore)
     store.put(Message("orders", b"x"))
     await_dispatch(store)
     flushed = store.flushed_offset
-    assert store.delete_topic("unknown") == 0
+    assert store.delete_topic("unknown").queues == 0
     assert store.flushed_offset == flushed < store.max_phy_offset
-    assert store.delete_topic("orders") == 1
+    assert store.delete_topic("orders").queues == 1
     assert store.flushed_offset == store.max_phy_offset
     store.close()

@@ -52,7 +52,7 @@ def check(store: MessageStore | StoreReader, acknowledged: dict[int, tuple[int, 
     delivered = {}
     for queue in units:
         following = None
-        for offset, entry in store._lookup.iterate(queue, queue.min_offset, queue.max_offset):
+        for offset, entry in store.lookup.iterate(queue, queue.min_offset, queue.max_offset):
             if entry.phy_offset < store.min_phy_offset:
                 continue
             message = store.message_at(entry.phy_offset)

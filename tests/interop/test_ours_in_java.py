@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.model.message import LOOPBACK, Message
+from gantrymq.store.message_store import MessageStore
 from store_cases import (
     GEOMETRY_KEYS,
     NOON_MS,
@@ -189,8 +189,7 @@ def bytes_below(path: Path) -> dict[str, bytes]:
 def test_a_topic_that_was_deleted_and_made_anew(tmp_path: Path) -> None:
     """After a kill both see the new messages alone."""
     path = tmp_path / "store"
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert isinstance(store, BrokerMessageStore)
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         store.put_batch([Message("orders", b"old %d" % number) for number in range(40)])
         store.delete_topic("orders")
         store.put_batch([Message("orders", b"new %d" % number) for number in range(30)])

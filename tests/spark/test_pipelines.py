@@ -16,7 +16,6 @@ import pytest
 from pipeline_cases import DAMAGES, LOG_FILE, copies, files, filled, holes_in_the_log, log_file, no_queues, write
 from pyarrow.parquet import ParquetFile
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.cli.main import exit_code
 from gantrymq.errors import DiskError, DiskFullError, StoreError
 from gantrymq.format.record import MAGIC_V1, MAGIC_V2, QUEUE_OFFSET_AT
@@ -31,6 +30,7 @@ from gantrymq.spark.pipelines import (
     verify_on_spark,
 )
 from gantrymq.spark.pipelines.index_runs import EntryStage
+from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_plan import ExportSelection
@@ -116,8 +116,7 @@ def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: st
 
 def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "store"
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert isinstance(store, BrokerMessageStore)
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         for number in range(200):
             store.put(Message("gone" if number % 2 else "kept", b"%d" % number, number % 4))
         store.delete_topic("gone")
@@ -126,7 +125,7 @@ def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) 
     assert_rebuilt_alike(spark, local, other, config=SMALL, given=GEOMETRY_KEYS)
     for one in (path, other):
         assert list(verify_on_spark(spark, one, SMALL, given=GEOMETRY_KEYS)) == []
-    with BrokerMessageStore.open(other, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+    with MessageStore.open(other, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         assert [store.get("gone", number, 0).max_offset for number in range(4)] == [0, 1, 0, 0]
         assert store.get("kept", 2, 0).max_offset == 50
 
@@ -142,10 +141,9 @@ def test_rebuild_makes_only_what_is_asked_for(spark: SparkSession, tmp_path: Pat
 
 def with_a_topic_made_anew(path: Path) -> Path:
     """Of a queue's one new message the old queue alone knows that it is the first."""
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert isinstance(store, BrokerMessageStore)
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         queues = [queue_id for topic, queue_id, _, _ in store.queues() if topic == TOPICS[0]]
-        assert store.delete_topic(TOPICS[0]) == len(queues)
+        assert store.delete_topic(TOPICS[0]).queues == len(queues)
         for queue_id in queues:
             store.put(Message(TOPICS[0], b"new", queue_id))
         await_dispatch(store)

@@ -13,12 +13,12 @@ from pyarrow import fs
 from spark_cases import Row, damage_unit, fields, rows_of
 from stream_cases import Stream
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import GantrymqError
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark import locations as places
 from gantrymq.spark.read import queue_audit
+from gantrymq.store.message_store import MessageStore
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, numbered
 from tools.loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, KnownStore, Slot
 
@@ -230,7 +230,7 @@ def test_a_topic_that_was_made_again_has_nothing_to_tell(
 ) -> None:
     """Its old messages lie in the log with offsets that the new queue does not have."""
     path = tmp_path / "broker-a"
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         store.put_batch(numbered(100) + numbered(49, topic="bills"))
         await_dispatch(store)
         store.delete_topic("orders")

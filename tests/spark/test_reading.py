@@ -14,7 +14,6 @@ from spark_cases import Row, damage_unit, expected_rows, golden_messages, in_log
 from stream_cases import Stream
 
 from gantrymq import Message, MessageStore
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from gantrymq.spark.read import log as run_reader
 from gantrymq.spark.schema import COLUMNS
@@ -164,12 +163,12 @@ def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
 @pytest.fixture
 def made_again(tmp_path: Path) -> Path:
     """Of topics ``again`` and ``gone`` the first five messages were deleted with their queues, and stay in the log."""
-    with BrokerMessageStore.open(tmp_path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+    with MessageStore.open(tmp_path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         for number in range(5):
             for topic in ("keep", "again", "gone"):
                 store.put(Message(topic, b"old %d" % number, keys=["4711"]))
         for topic in ("again", "gone"):
-            assert store.delete_topic(topic) == 1
+            assert store.delete_topic(topic).queues == 1
         for number in range(2):
             store.put(Message("again", b"new %d" % number, keys=["4711"]))
         store.put(Message("keep", b"old 5"))

@@ -15,12 +15,12 @@ from pyarrow import fs
 from spark_cases import expected_rows, in_log_order
 from stream_cases import Stream, bodies, offsets
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.spark import locations as places
 from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.plan import log_order
+from gantrymq.store.message_store import MessageStore
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
@@ -48,8 +48,8 @@ def recreate_store(path: Path) -> None:
 
 
 def recreate_topic(path: Path) -> None:
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
-        assert store.delete_topic("orders")
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+        assert store.delete_topic("orders").queues
         store.put_batch(numbered(30, first=500))
         await_dispatch(store)
 
@@ -119,7 +119,7 @@ def test_a_reset_batch_is_the_same_when_it_is_planned_again(read_store: tuple[Pa
 
 def test_a_recreated_topic_that_is_shorter_is_read_from_its_first_message(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         store.delete_topic("orders")
         store.put_batch(numbered(3, first=500))
         await_dispatch(store)

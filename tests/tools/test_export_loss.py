@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from loss_cases import LOG_FILE, QUEUE_ID_AT, KnownStore, Put, Slot, assert_told, named
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportReport
@@ -314,8 +314,7 @@ def test_a_time_that_is_asked_for_is_exported_or_named(store: KnownStore) -> Non
 
 def recreated(path: Path, new: int) -> None:
     """A store whose topic had 30 messages, was deleted and has ``new`` ones."""
-    with BrokerMessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as opened:
-        assert isinstance(opened, BrokerMessageStore)
+    with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as opened:
         for number in range(30):
             opened.put(Message("orders", b"0-%d" % number))
         opened.delete_topic("orders")

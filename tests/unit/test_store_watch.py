@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.broker.message_store import BrokerMessageStore
+from gantrymq.broker.store_log import log_failure
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import NotInPlaceError, StoreLockedError, SyncFailedError
 from gantrymq.fs.lock_holder import lock_holder
@@ -60,9 +60,9 @@ def oldest(store: Path) -> Path:
 
 
 @pytest.fixture(params=[SYNC, SMALL], ids=["SYNC_FLUSH", "ASYNC_FLUSH"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerMessageStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
     """An open store with a few files of everything."""
-    opened = BrokerMessageStore.open(tmp_path / "store", request.param)
+    opened = MessageStore.open(tmp_path / "store", request.param)
     for _ in range(100):
         opened.put(MESSAGE)
     await_dispatch(opened)
@@ -71,7 +71,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerMess
         opened.close()
 
 
-def acknowledged_until_refused(store: BrokerMessageStore) -> int:
+def acknowledged_until_refused(store: MessageStore) -> int:
     """How many puts are acknowledged before none is any more; the test's time limit ends a store that never stops."""
     for count in range(10**9):
         try:
@@ -103,7 +103,7 @@ def acknowledged_until_refused(store: BrokerMessageStore) -> int:
     ],
 )
 def test_a_store_whose_files_another_program_touches_stops_acknowledging(
-    store: BrokerMessageStore, tmp_path: Path, which: Callable[[Path], Path], harm: Callable[[Path], None]
+    store: MessageStore, tmp_path: Path, which: Callable[[Path], Path], harm: Callable[[Path], None]
 ) -> None:
     harm(which(tmp_path / "store"))
     acknowledged_until_refused(store)
@@ -116,7 +116,7 @@ def test_a_store_whose_files_another_program_touches_stops_acknowledging(
 def test_sync_flush_never_acknowledges_into_a_file_that_has_no_name(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    store = BrokerMessageStore.open(tmp_path / "store", SYNC)
+    store = MessageStore.open(tmp_path / "store", SYNC)
     assert store.put(MESSAGE).status is PutMessageStatus.PUT_OK
     harm(written(tmp_path / "store"))
     assert acknowledged_until_refused(store) == 0
@@ -126,7 +126,7 @@ def test_sync_flush_never_acknowledges_into_a_file_that_has_no_name(
 
 
 def test_the_failure_is_one_line_in_the_log_with_the_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = BrokerMessageStore.open(tmp_path / "store", SMALL)
+    store = MessageStore.open(tmp_path / "store", SMALL, on_failure=log_failure)
     store.put(MESSAGE)
     await_dispatch(store)
     remove(tmp_path / "store" / "index")
@@ -139,7 +139,7 @@ def test_the_failure_is_one_line_in_the_log_with_the_path(tmp_path: Path, caplog
 
 
 def test_a_log_file_made_ahead_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    with BrokerMessageStore.open(tmp_path / "store", SMALL) as store:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
         for _ in range(40):
             store.put(MESSAGE)
         await_dispatch(store)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import Answer, Processor
+from gantrymq.store.message_store import MessageStore
 
 _MOST_S = 1.0
 _LOOK_EVERY_S = 0.001
@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 0.001
 class DispatchCatchUp:
     """Lets processors wait for the dispatcher, for a second at most. Thread rule: the event loop's thread."""
 
-    def __init__(self, store: BrokerMessageStore) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def before(self, processor: Processor) -> Processor:

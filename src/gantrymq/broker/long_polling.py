@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Protocol
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.turns import FairTurns
+from gantrymq.store.message_store import MessageStore
 
 log = get_logger("gantrymq.broker")
 
@@ -71,7 +71,7 @@ class _Holder:
 class PullRequestHoldService:
     """The table of those who wait. Thread rule: the event loop's thread, but for :meth:`arrived`."""
 
-    def __init__(self, store: Callable[[], BrokerMessageStore], clock: Clock) -> None:
+    def __init__(self, store: Callable[[], MessageStore], clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._held: dict[_Queue, dict[HeldPull, None]] = {}
         self._holders: dict[Asker, _Holder] = {}
@@ -163,10 +163,10 @@ class PullRequestHoldService:
             self._look(key, end)
 
     def _look(self, key: _Queue, end: int) -> None:
-        store = self._store()
+        lookup = self._store().lookup
 
         def look(pull: HeldPull) -> None:
-            if store.has_match(*key, max(pull.offset, pull.looked_until), end, pull.tags_codes):
+            if lookup.has_match(*key, max(pull.offset, pull.looked_until), end, pull.tags_codes):
                 self._answer(pull)
             else:
                 pull.looked_until = max(end, pull.looked_until)

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.appendable import Appendable
+from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 
 log = get_logger("gantrymq.broker")
@@ -48,7 +48,7 @@ class _Waiting:
 class PutQueue:
     """Takes messages for ``store``; ``done`` is called once for each put, never before :meth:`put` has returned."""
 
-    def __init__(self, store: BrokerMessageStore, config: LiveConfig, stats: StoreStatsService) -> None:
+    def __init__(self, store: MessageStore, config: LiveConfig, stats: StoreStatsService) -> None:
         self._store, self._config, self._stats = store, config, stats
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()

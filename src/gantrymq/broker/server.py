@@ -24,7 +24,6 @@ from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.listening import ReservedPorts
 from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
 from gantrymq.broker.member_notices import MemberNotices
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import (
@@ -41,6 +40,7 @@ from gantrymq.broker.queue_locks import RebalanceLockManager
 from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.send_run import FindSendRun
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
+from gantrymq.broker.store_log import log_failure, log_opening
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
@@ -62,6 +62,7 @@ from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.remoting.transport.turns import FairTurns, in_slices
 from gantrymq.store.lost_routes import describe, user_topics
+from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 
@@ -172,11 +173,11 @@ class BrokerServer:
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
-    def _open_store(self) -> BrokerMessageStore:
+    def _open_store(self) -> MessageStore:
         library()  # kernels that are out of date are compiled now, not under the first client's request
         broker = self.config.broker
         config = replace(self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1)
-        store = BrokerMessageStore.open(
+        store = MessageStore.open(
             self._path,
             config,
             given=self._given,
@@ -184,8 +185,9 @@ class BrokerServer:
             clock=self._clock,
             progress=self._progress,
             on_arrival=self.holds.arrived,
+            on_failure=log_failure,
         )
-        assert isinstance(store, BrokerMessageStore)
+        log_opening(store)
         for (group, topic, queue_id, _), end in store.recovery.groups_ahead:
             self.offsets.set_back(group, topic, queue_id, end)
         self._warn_of_lost_routes()

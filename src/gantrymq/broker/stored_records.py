@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.errors import RemotingError
+from gantrymq.kernels.codes import CHECK_OFF
 from gantrymq.model.message import StoredMessage
+from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.record_scan import RecordScan
 
 _MOST_WALKS = 16
 
 
 class StoredRecords:
-    """Looks up messages by offset. Thread rule: the event loop's thread."""
+    """Looks up messages by offset. Thread rule: the event loop's thread, but for :meth:`is_record_start`."""
 
-    def __init__(self, store: BrokerMessageStore) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._one_walk = asyncio.Semaphore(1)  # each reads a file of the log
         self._walks = 0
@@ -31,8 +34,21 @@ class StoredRecords:
         message = self._store.message_at(phy_offset)
         if message is None:
             return None
-        unit = self._store.unit_at(message.topic, message.queue_id, message.queue_offset)
+        unit = self._store.lookup.unit_at(message.topic, message.queue_id, message.queue_offset)
         return message if unit is not None and unit[:2] == (message.phy_offset, message.size_bytes) else None
+
+    def topic_at(self, phy_offset: int) -> str | None:
+        """The topic of what stands at an offset, real or not; None where that is no record."""
+        message = self._store.message_at(phy_offset)
+        return message.topic if message is not None else None
+
+    def record_of(self, message: StoredMessage) -> memoryview | None:
+        """The bytes of a message's record, or None where it is gone."""
+        held = self._store.lookup.log.get_message(message.phy_offset, message.size_bytes)
+        if held is None:
+            return None
+        with held:
+            return held.array.data
 
     async def find(self, phy_offset: int) -> StoredMessage | None:
         """The message at an offset, with or without a unit, or None where no record begins.
@@ -48,7 +64,21 @@ class StoredRecords:
         try:
             async with self._one_walk:
                 loop = asyncio.get_running_loop()
-                is_real = await loop.run_in_executor(None, self._store.is_record_start, phy_offset)
+                is_real = await loop.run_in_executor(None, self.is_record_start, phy_offset)
         finally:
             self._walks -= 1
         return self._store.message_at(phy_offset) if is_real else None
+
+    def is_record_start(self, phy_offset: int) -> bool:
+        """Whether the records of a log file, from its front, lead to this offset. It reads that much of the file.
+
+        Thread rule: any thread.
+        """
+        log = self._store.lookup.log
+        file = log.queue.find(phy_offset)
+        if file is None:
+            return False
+        scanner = LogScanner(log, file.file_from_offset, phy_offset, RecordScan(CHECK_OFF))
+        for _ in scanner:
+            pass
+        return scanner.offset == phy_offset and not scanner.stop

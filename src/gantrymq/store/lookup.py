@@ -7,7 +7,7 @@ Source: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage and Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from gantrymq.config.settings import MessageStoreConfig
@@ -127,6 +127,38 @@ class MessageLookup:
             for unit in units.tolist():
                 yield begin, QueueEntry(*unit)
                 begin += 1
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue; 0 where it is not there (RocketMQ makes the queue when it looks for it)."""
+        queue = self.queues.get(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Behind the last unit of a queue; 0 where it is not there."""
+        queue = self.queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def unit_at(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) at a queue offset, or None."""
+        queue = self.queues.get(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None and offset >= 0 else None
+        if queue is None or entry is None or offset >= queue.max_offset:
+            return None
+        return entry.phy_offset, entry.size_bytes, queue.tags_code(entry.tags_code)
+
+    def store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored; -1 where there is none."""
+        unit = self.unit_at(topic, queue_id, offset)
+        return self.log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
+
+    def has_match(self, topic: str, queue_id: int, begin: int, end: int, tags_codes: Collection[int] | None) -> bool:
+        """Whether a unit from ``begin`` to ``end`` may have a wanted tags code (None: any)."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or begin >= end:
+            return False
+        if tags_codes is None:
+            return True
+        return any(queue.may_be(entry.tags_code, tags_codes) for _, entry in self.iterate(queue, begin, end))
 
     def by_offset(self, phy_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None (lookMessageByOffset)."""

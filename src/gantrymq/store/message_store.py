@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import ConfigError, DiskFullError, StoreClosedError, SyncFailedError
+from gantrymq.errors import ConfigError, DiskFullError, StoreBehindError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -31,6 +32,7 @@ from gantrymq.service.runner import Service, ServiceRunner
 from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_bytes, lend_buffer
 from gantrymq.store.append import MessageAppender
 from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
 from gantrymq.store.flush_policy import FlushPolicy
 from gantrymq.store.geometry import find_file_sizes, require_store
@@ -58,12 +60,25 @@ from gantrymq.store.writing import WritingStore
 _LOGGER = logging.getLogger(__name__)
 _FAILURES_KEPT = 63
 _MOST_SET_BACK_MS = 60_000
+_CATCH_UP_S = 5.0
+_CATCH_UP_STEP_S = 0.001
 _SYNCING_SERVICES = (
     FlushRealTimeService.name,
     GroupCommitService.name,
     CommitRealTimeService.name,
     FlushConsumeQueueService.name,
 )
+
+
+# The service that failed, the error, and whether the store takes nothing more.
+OnFailure = Callable[[str, Exception, bool], None]
+
+
+class DeletedQueues(NamedTuple):
+    """How many queues a deletion removed, and how many messages these had."""
+
+    queues: int
+    messages: int
 
 
 class _Configured(Protocol):
@@ -100,8 +115,10 @@ class MessageStore(WritingStore):
         on_arrival: Arrival | None,
         housekeeping: bool,
         *,
+        on_failure: OnFailure | None = None,
         accepts_missing_end: bool = False,
     ) -> None:
+        self._on_failure = on_failure
         self._paths = paths = StorePaths.of(path, config)
         self._fs = fs
         self._clock = clock
@@ -135,6 +152,7 @@ class MessageStore(WritingStore):
         clock: Clock | None = None,
         progress: Progress | None = None,
         on_arrival: Arrival | None = None,
+        on_failure: OnFailure | None = None,
         housekeeping: bool = True,
         accepts_missing_end: bool = False,
     ) -> MessageStore:
@@ -142,7 +160,9 @@ class MessageStore(WritingStore):
 
         File sizes are what the files of an existing store say; ``given`` names RocketMQ keys whose value in ``config``
         must hold instead. ``progress(step, done_bytes, total_bytes)`` hears of the recovery, ``on_arrival(topic,
-        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread. With ``housekeeping`` what is
+        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread, ``on_failure(service, error,
+        is_final)`` of each new entry of ``failures``, from the thread that failed; after a final one the store takes
+        nothing more. With ``housekeeping`` what is
         old is deleted and what was delayed is delivered while the store is open. With ``accepts_missing_end`` a store
         is opened of whose log the newest files are missing: what leads there is cut, and the caller says so.
 
@@ -164,6 +184,7 @@ class MessageStore(WritingStore):
             progress,
             on_arrival,
             housekeeping,
+            on_failure=on_failure,
             accepts_missing_end=accepts_missing_end,
         )
 
@@ -268,7 +289,7 @@ class MessageStore(WritingStore):
             append_crc=config.enabled_append_prop_crc,
             last_timestamp_ms=self._last_timestamp_ms(),
         )
-        self._lookup = MessageLookup(log, self._queues, lambda: self._index, config)
+        self.lookup = MessageLookup(log, self._queues, lambda: self._index, config)
         self._group_commit = GroupCommitService(
             log, self._checkpoint, lambda error: self._note_failure(GroupCommitService.name, error)
         )
@@ -284,7 +305,7 @@ class MessageStore(WritingStore):
         self._flush_runner = self._runner(self._group_commit if policy.is_sync else flush)
         commit = CommitRealTimeService(log, policy, self._flush_runner.wake)
         flush_queues = FlushConsumeQueueService(self._queues, log, self._checkpoint, policy)
-        self._configured: list[_Configured] = [policy, self._lookup, self._space]
+        self._configured: list[_Configured] = [policy, self.lookup, self._space]
         self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms, by_calendar=True)
         self._commit_runner = self._runner(commit)
         # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
@@ -366,12 +387,15 @@ class MessageStore(WritingStore):
         A later sync may well succeed without the pages that the failed one gave up. So no more puts are taken, the
         checkpoint vouches for nothing new, and the next open has to recover.
         """
+        is_repeated = any(str(error) == str(other) for _, other in self.failures)
         if not self.failures or self.failures[-1][1] is not error:  # the service's runner brings it once more
             self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
         syncing = name in _SYNCING_SERVICES and not isinstance(error, DiskFullError)  # which is tried again
         if syncing or isinstance(error, SyncFailedError):
             self._flush_failed = True
             self._checkpoint.freeze()
+        if self._on_failure is not None and not is_repeated:
+            self._on_failure(name, error, self._flush_failed)
 
     def _dispatchable_end(self) -> int:
         return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
@@ -445,11 +469,6 @@ class MessageStore(WritingStore):
         elif self.flush_policy.wakes_flush(waits=waits):
             self._flush_runner.wake()
 
-    def _flush_now(self) -> None:
-        """Let the flushing thread flush all of the log that is written."""
-        self._flush_service.want_all()
-        self._flush_runner.wake()
-
     def _flush_request(self, end_offset: int) -> FlushRequest:
         request = self._group_commit.put_request(end_offset)
         self._flush_runner.wake()
@@ -463,9 +482,95 @@ class MessageStore(WritingStore):
         if self._log_cleaner is not None:
             self._log_cleaner.delete_manually()
 
-    # Reading
+    # Deleting
+
+    def delete_topic(self, topic: str) -> DeletedQueues:
+        """Remove the queues of a topic that have anything in them. Its messages stay in the log until that expires.
+
+        Waits until all that was put is dispatched, at last under the put lock: a unit that came later would begin the
+        queue again at its old offset. Flushes the log, where the topic has messages, before the deletion is recorded:
+        after a power cut, a deletion whose last message is missing is ignored. Raises StoreBehindError where that
+        takes too long. What waits to be delivered to the topic is not delivered any more.
+        """
+        deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
+        self._catch_up(deadline_s)
+        if self._queues_with_messages(topic):
+            self._make_durable(self._reput.queues_end_offset, deadline_s)  # so that little is left under the lock
+        with self._put_lock:
+            self._catch_up(deadline_s)
+            if self.dispatch_behind_bytes:
+                raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
+            gone = self._queues_with_messages(topic)
+            if gone:  # first: a kill in between must not leave some of them
+                newest, end = max(gone, key=lambda queue: queue.max_physic_offset), self._log.wrote_offset
+                self._make_durable(end, deadline_s)
+                self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, end, self._log.min_offset)
+            self._delayed_ends[topic] = self._log.wrote_offset
+            messages = sum(queue.max_offset - queue.min_offset for queue in gone)
+            for queue in gone:
+                queue.destroy()
+                self._appender.forget_queue(topic, queue.queue_id)
+        return DeletedQueues(len(gone), messages)
+
+    def _queues_with_messages(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for queue in self._queues if queue.topic == topic and queue.max_offset > 0]
+
+    def _catch_up(self, deadline_s: float) -> None:
+        while self.dispatch_behind_bytes and self._clock.monotonic_s() < deadline_s:
+            self._reput_runner.wake()
+            time.sleep(_CATCH_UP_STEP_S)
+
+    def _make_durable(self, end_offset: int, deadline_s: float) -> None:
+        """Return when the log is on the disk up to ``end_offset``; raises StoreBehindError at the deadline."""
+        while self._log.queue.flushed_where < end_offset:
+            if self._clock.monotonic_s() >= deadline_s:
+                raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue can go now: try again")
+            self._flush_service.want_all()
+            self._flush_runner.wake()
+            time.sleep(_CATCH_UP_STEP_S)
+
+    # How it stands
 
     @property
     def dispatch_behind_bytes(self) -> int:
         """How much of the log is not yet in queues and index."""
         return max(self._dispatchable_end() - self._reput.reput_from_offset, 0)
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Up to where the log is in queues and index."""
+        return self._reput.reput_from_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Up to where the log is on the disk."""
+        return self._log.queue.flushed_where
+
+    @property
+    def indexed_timestamp_ms(self) -> int:
+        """When the last message was stored that the index knows durably; 0 where there is none."""
+        return self._checkpoint.page.index_msg_timestamp_ms
+
+    @property
+    def delay_offsets(self) -> dict[int, int]:
+        """How far each delay level is delivered."""
+        return dict(self._schedule.offsets)
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the disk is, from 0 to 1."""
+        return self._space.used_percent() / 100
+
+    @property
+    def path(self) -> Path:
+        """The directory of the store."""
+        return self._paths.root
+
+    @property
+    def commit_log_paths(self) -> tuple[Path, ...]:
+        """The directories of the commit log."""
+        return self._paths.commit_logs
+
+    def next_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue gets, whether or not those before it are dispatched."""
+        return self._appender.next_offset(topic, queue_id)

@@ -88,7 +88,7 @@ class StoreReader(ReadingStore):
         self._index = RecoveredIndex(
             self._fs, paths, parts, given, self.recovery, keeps_files=not is_whole, lost=self._lost_records()
         )
-        self._lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
+        self.lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
 
     def _look(
         self,
@@ -275,7 +275,7 @@ class StoreReader(ReadingStore):
         """(queue offset, unit, message or None where it is unreadable) of a queue, pre-blanks passed over."""
         low = queue.min_offset if begin is None else max(begin, queue.min_offset)
         high = queue.max_offset if end is None else min(end, queue.max_offset)
-        for offset, entry in self._lookup.iterate(queue, low, high):
+        for offset, entry in self.lookup.iterate(queue, low, high):
             if entry.size_bytes != BLANK_UNIT_SIZE:
                 yield offset, entry, self.log.read(entry.phy_offset, entry.size_bytes)
 

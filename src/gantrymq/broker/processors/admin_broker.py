@@ -9,7 +9,6 @@ import asyncio
 import math
 import shutil
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.names import SCHEDULE_TOPIC
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.put_queue import PutQueue
@@ -28,6 +27,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerConfigResponseHeader
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.message_store import MessageStore
 
 _PERMISSION = "brokerPermission"
 # Whatever configBlackList says: itself, where files lie, and who may ask.
@@ -42,7 +42,7 @@ class BrokerAdminProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         stats: BrokerStatsManager,
         store_stats: StoreStatsService,
@@ -119,6 +119,7 @@ class BrokerAdminProcessor:
         used = str(store.disk_used_ratio)
         disk = shutil.disk_usage(store.path)
         behind = store.max_phy_offset - store.flushed_offset
+        first = store.message_at(store.min_phy_offset)
         table = {
             **{f"commitLogDiskRatio_{path}": used for path in store.commit_log_paths},
             "commitLogDiskRatio": used,
@@ -127,7 +128,7 @@ class BrokerAdminProcessor:
             "commitLogMaxOffset": str(store.max_phy_offset),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(store.earliest_message_timestamp_ms),
+            "earliestMessageTimeStamp": str(first.store_timestamp_ms if first is not None else -1),
             "remainTransientStoreBufferNumbs": str(INT_MAX),
             "remainHowManyDataToFlush": _bytes(behind),
             "commitLogDirCapacity": f"Total : {_bytes(disk.total)}, Free : {_bytes(disk.free)}.",

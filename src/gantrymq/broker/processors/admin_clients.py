@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from gantrymq.broker.clients import ClientChannel
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.producers import ProducerManager
 from gantrymq.broker.stored_records import StoredRecords
@@ -45,6 +44,7 @@ from gantrymq.remoting.headers.consumer import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
 
 _CALL_TIMEOUT_MS = 10_000
 _STATUS_TIMEOUT_MS = 5_000
@@ -58,7 +58,7 @@ class ClientAdminProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: BrokerMessageStore,
+        store: MessageStore,
         records: StoredRecords,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
@@ -157,7 +157,7 @@ class ClientAdminProcessor:
             message = await self._records.find(parse_message_id(asked.msg_id or "")[1])
         except ValueError as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
-        record = self._store.record_of(message) if message is not None else None
+        record = self._records.record_of(message) if message is not None else None
         if record is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {asked.msg_id}")
         return await self._call(request, bytes(record), asked.consumer_group, asked.client_id or "")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from gantrymq.broker import names
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.persistence import ConfigPersistence
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
@@ -35,6 +34,7 @@ from gantrymq.remoting.headers.offset import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
 
 log = get_logger()
 _V3_0_7_SNAPSHOT = 28
@@ -46,7 +46,7 @@ class OffsetAdminProcessor:
     def __init__(
         self,
         config: LiveConfig,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
@@ -34,6 +33,7 @@ from gantrymq.remoting.headers.consumer import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
 
 _MANY = 1 << 30
 
@@ -45,7 +45,7 @@ class StatsAdminProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
@@ -138,7 +138,7 @@ class StatsAdminProcessor:
 
     def _span(self, topic: TopicConfig, group: str, queue_id: int) -> QueueTimeSpan:
         name, store = str(topic.topic_name), self._store
-        first_ms = store.earliest_timestamp_ms(name, queue_id)
+        first_ms = store.store_timestamp_ms(name, queue_id, store.min_offset_in_queue(name, queue_id))
         high = store.max_offset_in_queue(name, queue_id)
         consumed = self._offsets.query(group, name, queue_id)
         late_ms = 0

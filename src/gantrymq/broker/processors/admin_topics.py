@@ -12,11 +12,11 @@ from gantrymq.broker.attributes import WrongAttributeError, parse_attributes
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
 from gantrymq.broker.long_polling import PullRequestHoldService
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
+from gantrymq.broker.store_log import log_deletion
 from gantrymq.broker.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
@@ -46,6 +46,7 @@ from gantrymq.remoting.headers.topic import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
 
 
 class TopicAdminProcessor:
@@ -55,7 +56,7 @@ class TopicAdminProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
         stats: BrokerStatsManager,
@@ -157,14 +158,15 @@ class TopicAdminProcessor:
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
+            deleted = await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
+            log_deletion(topic, deleted)
         finally:
             self._topics.going.discard(topic)
             self._holds.answer_all(topic)
 
     async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: topics that have queues and are not configured any more, with their offsets."""
-        for topic in self._store.topics_with_messages():
+        for topic in {topic for topic, _, _, end in self._store.queues() if end > 0}:
             if topic not in self._topics and not self._topics.is_system_topic(topic):
                 await self._delete(topic)
         await self._kept.save(CONSUMER_OFFSET)

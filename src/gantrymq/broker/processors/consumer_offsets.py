@@ -5,8 +5,10 @@ Source: ConsumerManageProcessor.
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager, describe
@@ -21,6 +23,7 @@ from gantrymq.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.message_store import MessageStore
 
 
 class ConsumerManageProcessor:
@@ -29,7 +32,7 @@ class ConsumerManageProcessor:
     def __init__(
         self,
         config: LiveConfig,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
@@ -85,5 +88,18 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue has its first message, so new that it is likely in memory (checkInMemByConsumeOffset).
+
+        RocketMQ asks the system about its pages.
+        """
         low = self._store.min_offset_in_queue(topic, queue_id)
-        return low <= 0 and self._store.is_recent(topic, queue_id, 0)
+        if low > 0:
+            return False
+        first = self._store.lookup.unit_at(topic, queue_id, 0)
+        return first is not None and self._store.max_phy_offset - first[0] <= _hot_bytes()
+
+
+@cache
+def _hot_bytes() -> int:
+    """accessMessageInMemoryMaxRatio, 40 % of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_polling import PullRequestHoldService
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import ConfigPersistence
@@ -23,6 +22,7 @@ from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Parts:
 
     config: LiveConfig
     clock: Clock
-    store: BrokerMessageStore
+    store: MessageStore
     records: StoredRecords
     topics: TopicConfigManager
     groups: SubscriptionGroupManager

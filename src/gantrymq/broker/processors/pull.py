@@ -14,8 +14,8 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.consumers import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, ConsumerManager
 from gantrymq.broker.long_polling import MAX_WAIT_MS, HeldPull, PullRequestHoldService, held_bytes
-from gantrymq.broker.message_store import BrokerMessageStore, PulledMessages
 from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.pulling import MessagePuller, PulledMessages
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.store_stats import StoreStatsService
 from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
@@ -33,6 +33,7 @@ from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessage
 from gantrymq.remoting.quick_answers import encode_found_head
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import failure
+from gantrymq.store.message_store import MessageStore
 
 OFFSET_RESET = "OFFSET_RESET"
 _FOUND = GetMessageStatus.FOUND.value
@@ -77,7 +78,7 @@ class PullMessageProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: BrokerMessageStore,
+        store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
@@ -88,6 +89,7 @@ class PullMessageProcessor:
         access: AccessControl | None,
     ) -> None:
         self._config, self._clock, self._store = config, clock, store
+        self._puller = MessagePuller(store.lookup)
         self._topics, self._groups, self._consumers = topics, groups, consumers
         self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
         self._access = access
@@ -112,7 +114,7 @@ class PullMessageProcessor:
         if reset is not None and self._config.broker.use_server_side_reset_offset:
             return self._moved(request, asked, checked, reset)
         broker = self._config.broker
-        found = self._store.pull(
+        found = self._puller.pull(
             topic,
             queue_id,
             asked.queue_offset,

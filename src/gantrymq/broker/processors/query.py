@@ -11,7 +11,6 @@ from typing import cast
 
 from gantrymq.broker.consumers import ConsumerManager
 from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import StoredMessage
@@ -26,6 +25,7 @@ from gantrymq.remoting.headers.pull import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _MOST_UNITS = 10_000
@@ -37,7 +37,7 @@ class QueryMessageProcessor:
     """Messages by key and by place, and the units of a queue."""
 
     def __init__(
-        self, config: LiveConfig, store: BrokerMessageStore, records: StoredRecords, consumers: ConsumerManager
+        self, config: LiveConfig, store: MessageStore, records: StoredRecords, consumers: ConsumerManager
     ) -> None:
         self._config, self._store, self._records, self._consumers = config, store, records, consumers
         self._long = LongAnswers()
@@ -65,9 +65,9 @@ class QueryMessageProcessor:
             found = await asyncio.get_running_loop().run_in_executor(None, search)
         if self._config.broker.acl_enable:
             found = [one for one in found if one.topic == asked.topic]
-        timestamp_ms, phy_offset = self._store.index_state()
         header = QueryMessageResponseHeader(
-            index_last_update_timestamp=timestamp_ms, index_last_update_phyoffset=phy_offset
+            index_last_update_timestamp=self._store.indexed_timestamp_ms,
+            index_last_update_phyoffset=self._store.dispatched_offset,
         )
         pieces = self._pieces(found)
         if not pieces:
@@ -80,7 +80,7 @@ class QueryMessageProcessor:
         """VIEW_MESSAGE_BY_ID: the message at a physical offset."""
         offset = request.read(ViewMessageRequestHeader).offset
         message = await self._records.find(offset)
-        record = self._store.record_of(message) if message is not None else None
+        record = self._records.record_of(message) if message is not None else None
         if record is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         _send(channel, request.response(ResponseCode.SUCCESS), [record])
@@ -108,7 +108,7 @@ class QueryMessageProcessor:
             body.queue_data = [
                 ConsumeQueueData(physic_offset=unit[0], physic_size=unit[1], tags_code=unit[2])
                 async for index in in_slices(range(asked.index, end))
-                if (unit := self._store.unit_at(topic, queue_id, index)) is not None
+                if (unit := self._store.lookup.unit_at(topic, queue_id, index)) is not None
             ]
             return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
@@ -116,7 +116,7 @@ class QueryMessageProcessor:
         pieces: list[memoryview] = []
         size_bytes = 0
         for message in sorted(found, key=lambda one: one.phy_offset):
-            record = self._store.record_of(message)
+            record = self._records.record_of(message)
             if record is None:
                 continue
             size_bytes += len(record)

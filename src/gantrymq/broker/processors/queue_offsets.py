@@ -5,7 +5,6 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from gantrymq.broker.message_store import BrokerMessageStore
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.offset import (
@@ -19,6 +18,7 @@ from gantrymq.remoting.headers.offset import (
     SearchOffsetResponseHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.message_store import MessageStore
 
 _UPPER = "upper"  # BoundaryType.UPPER
 
@@ -26,13 +26,15 @@ _UPPER = "upper"  # BoundaryType.UPPER
 class QueueOffsetProcessor:
     """Where queues begin and end, and where they were at a time."""
 
-    def __init__(self, store: BrokerMessageStore) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET."""
         asked = request.read(GetMaxOffsetRequestHeader)
-        offset = self._store.max_offset_in_queue(asked.topic, asked.queue_id, committed=asked.committed)
+        store = self._store
+        offset_of = store.max_offset_in_queue if asked.committed else store.next_offset_in_queue
+        offset = offset_of(asked.topic, asked.queue_id)
         return request.response(ResponseCode.SUCCESS, header=GetMaxOffsetResponseHeader(offset=offset))
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -54,6 +56,7 @@ class QueueOffsetProcessor:
     def earliest(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME."""
         asked = request.read(GetEarliestMsgStoretimeRequestHeader)
-        timestamp_ms = self._store.earliest_timestamp_ms(asked.topic, asked.queue_id)
+        first = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
+        timestamp_ms = self._store.store_timestamp_ms(asked.topic, asked.queue_id, first)
         header = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp_ms)
         return request.response(ResponseCode.SUCCESS, header=header)

@@ -107,7 +107,7 @@ def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
         RequestCode.SEND_BATCH_MESSAGE: Route(send.send, permissions.send(SendMessageRequestHeaderV2)),
         RequestCode.SEND_REPLY_MESSAGE: Route(reply, permissions.send(SendMessageRequestHeader)),
         RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, permissions.send(SendMessageRequestHeaderV2)),
-        RequestCode.CONSUMER_SEND_MSG_BACK: Route(send_back, permissions.send_back(parts.store.topic_at)),
+        RequestCode.CONSUMER_SEND_MSG_BACK: Route(send_back, permissions.send_back(parts.records.topic_at)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
     }

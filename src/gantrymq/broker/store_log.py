@@ -1,0 +1,44 @@
+"""What the broker's log says about its store."""
+
+from __future__ import annotations
+
+from gantrymq.logs import get_logger
+from gantrymq.store.message_store import DeletedQueues, MessageStore
+
+log = get_logger()
+
+
+def log_opening(store: MessageStore) -> None:
+    """Log which files of the log are missing, and what the recovery has cut."""
+    for note in [*store.accepted, *store.notes]:
+        log.warning("files of the commit log are missing", path=str(note.path), reason=note.reason)
+    report = store.recovery
+    cut = {
+        "cut_bytes": report.cut_bytes,
+        "removed_files": len(report.removed_files),
+        "queue_units_cut": report.queue_units_cut,
+        "queues_destroyed": report.queues_destroyed,
+        "index_files_dropped": len(report.index_files_dropped),
+    }
+    if any(cut.values()):
+        is_recreated = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # the index alone
+        place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason.value}
+        (log.info if is_recreated else log.warning)("recovery has cut the store", **place, **cut)
+
+
+def log_failure(service: str, error: Exception, is_final: bool) -> None:
+    """Log a failure that is not a repetition. Thread rule: any thread."""
+    if is_final:
+        log.error(
+            "the store acknowledges nothing more: stop the broker and run `gantrymq store verify`",
+            service=service,
+            error=str(error),
+        )
+    else:
+        log.error("a service of the store failed, and tries again", service=service, error=str(error))
+
+
+def log_deletion(topic: str, deleted: DeletedQueues) -> None:
+    """Log what the deletion of a topic has removed."""
+    if deleted.queues:
+        log.warning("the queues of a topic were deleted", topic=topic, queues=deleted.queues, messages=deleted.messages)
