@@ -77,8 +77,8 @@ async def test_an_answer_that_cannot_be_given_keeps_nobody_else_from_his(broker:
         raise RuntimeError("no answer")
 
     puts = broker.server.puts
-    puts.put(AppendableMessage(Message("T", b"a")), fails)
-    puts.put(AppendableMessage(Message("T", b"b")), lambda result, busy: told.append(result.queue_offset))
+    puts.put(AppendableMessage(Message("T", b"a")), 1, fails)
+    puts.put(AppendableMessage(Message("T", b"b")), 1, lambda result, busy: told.append(result.queue_offset))
     while not puts.is_idle:
         await asyncio.sleep(0)
     assert told == [1]

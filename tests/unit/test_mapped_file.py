@@ -1,7 +1,9 @@
 """One file of a queue of files: memory for what comes, and pages that are let go of."""
 
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store import mapped_file
 from gantrymq.store.batch_columns import of_messages
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile
 from store_cases import await_dispatch, bodies, odd_message, open_store
 
 SIZE = 1 << 20
@@ -68,6 +71,54 @@ def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], Ma
     file.set_positions(10)
     assert file.brought_in == 0, "what was cut may be a hole again"
     file.close()
+
+
+def test_what_is_brought_in_far_ahead_changes_no_byte_that_was_written(
+    make: Callable[[], MappedFile], rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_file, "_FAR_AHEAD", memoryview(bytes(10_000)))
+    for _ in range(5):
+        file, expected, is_over = make(), bytearray(), threading.Event()
+
+        def ahead(file: MappedFile = file, is_over: threading.Event = is_over) -> None:
+            while not is_over.is_set():
+                file.bring_in_ahead(SIZE)
+
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(ahead)
+            while len(expected) < SIZE:
+                piece = rng.randbytes(min(rng.choice((1, 100, 5000, 70_000)), SIZE - len(expected)))
+                if rng.random() < 0.2:
+                    file.append_ahead(np.frombuffer(piece + bytes(PAGE_SIZE), np.uint8), len(piece))
+                else:
+                    file.bring_in(len(piece))
+                    file.write(piece)
+                expected += piece
+            is_over.set()
+            running.result()
+        assert bytes(file.array) == expected
+        file.cut_to(0)
+        file.wipe_rest()
+        file.close()
+
+
+def test_memory_comes_far_ahead_only_where_the_writer_has_begun_and_the_file_is_open(
+    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_file, "_FAR_AHEAD", memoryview(bytes(10_000)))
+    file = make()
+    assert not file.array.any()
+    file.bring_in_ahead(100_000)
+    assert file.brought_in == 0, "a writer that goes on elsewhere may be about to end the file there"
+    file.bring_in(1)
+    near = file.brought_in
+    file.bring_in_ahead(near)
+    assert file.brought_in == near + 10_000
+    file.bring_in_ahead(near + 10_000 - PAGE_SIZE)
+    assert file.brought_in == near + 10_000
+    file.close()
+    file.bring_in_ahead(SIZE)
+    assert file.brought_in == near + 10_000
 
 
 def fail_half_way(file: MappedFile, monkeypatch: pytest.MonkeyPatch, error: type[StoreError] = DiskFullError) -> None:

@@ -87,6 +87,18 @@ class CommitLog:
             file.bring_in(size)
         return file
 
+    def bring_in_ahead(self, size: int) -> None:
+        """Have memory for ``size`` bytes that will be put next, as far as the last file has room for them.
+
+        It only saves :meth:`room_for` time. Thread rule: any thread, without the put lock. Raises DiskFullError.
+        """
+        file = self.queue.last
+        if file is not None and size + record.BLANK_SIZE <= file.size - file.wrote_position and file.hold():
+            try:
+                file.bring_in_ahead(size)
+            finally:
+                file.release()
+
     def fill_blank(self, file: MappedFile) -> None:
         """End ``file`` with a blank."""
         rest = file.size - file.wrote_position

@@ -4,7 +4,8 @@ Invariant: 0 ≤ flushed ≤ committed ≤ wrote ≤ size. Bytes below ``committ
 only they may be read. A position moves after the bytes are in place, so a reader that saw it may read them. Without a
 write buffer what is written is committed at once.
 
-Thread rule: one writer at a time (the put lock, or the dispatcher); any number of readers; flush from one thread.
+Thread rule: one writer at a time (the put lock, or the dispatcher); any number of readers; flush from one thread;
+``bring_in_ahead`` from any thread.
 
 Source: DefaultMappedFile and ReferenceResource.
 """
@@ -28,6 +29,7 @@ _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
 _FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # what is brought in at once
+_FAR_AHEAD = memoryview(bytes(1 << 20))  # by a thread that needs the interpreter's lock between two pieces
 
 
 class MappedFile:
@@ -52,6 +54,9 @@ class MappedFile:
         self._view: memoryview | None = None
         self._give_back: Callable[[Bytes], None] | None = None
         self._guard = threading.Lock()
+        # Held while zeros or records are written by descriptor, so that a thread that writes zeros ahead never writes
+        # over records or into a file that was closed. Taken before ``_guard``.
+        self._memory_guard = threading.Lock()
         self._references = 1
         self._available = True
         self._first_refused_ms = 0
@@ -166,11 +171,28 @@ class MappedFile:
         if self.is_buffered:
             return
         end = min(self.wrote_position + length + PAGE_SIZE, self.size)
-        at = max(self.brought_in, self.wrote_position)
-        while at < end:
-            zeros = MEMORY_AHEAD[: min(len(MEMORY_AHEAD) - at % len(MEMORY_AHEAD), self.size - at)]
-            self.file.write_at(at, zeros)
-            at = self.brought_in = at + len(zeros)
+        while max(self.brought_in, self.wrote_position) < end:
+            with self._memory_guard:
+                at = max(self.brought_in, self.wrote_position)
+                zeros = MEMORY_AHEAD[: min(len(MEMORY_AHEAD) - at % len(MEMORY_AHEAD), self.size - at)]
+                self.file.write_at(at, zeros)
+                self.brought_in = at + len(zeros)
+
+    def bring_in_ahead(self, length: int) -> None:
+        """As :meth:`bring_in`, meanwhile the writer may go on: what it brings in itself later is what is lacking.
+
+        Records are only ever written in front of ``brought_in``, and zeros only behind it, where the writer has begun
+        to bring in memory; before that, and once the file is closed, nothing happens. Thread rule: any thread.
+        Raises DiskFullError.
+        """
+        while True:
+            with self._memory_guard:
+                at, end = self.brought_in, min(self.wrote_position + length + PAGE_SIZE, self.size)
+                if self.is_buffered or self._file is None or not self.wrote_position < at < end:
+                    return
+                zeros = _FAR_AHEAD[: self.size - at]
+                self._file.write_at(at, zeros)
+                self.brought_in = at + len(zeros)
 
     def append_ahead(self, data: Bytes, length: int) -> None:
         """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there.
@@ -180,14 +202,15 @@ class MappedFile:
         """
         begin = self.wrote_position
         ahead = data[: min(len(data), self.size - begin)]
-        brought_in, self.brought_in = self.brought_in, begin  # meanwhile nothing there counts as memory we have
-        try:
-            self.file.write_at(begin, ahead.data)
-        except (StoreError, OSError):
-            self._zero(begin, len(ahead))
-            raise
-        self.brought_in = max(brought_in, begin + len(ahead))
-        self.advance(length)
+        with self._memory_guard:
+            brought_in, self.brought_in = self.brought_in, begin  # meanwhile nothing there counts as memory we have
+            try:
+                self.file.write_at(begin, ahead.data)
+            except (StoreError, OSError):
+                self._zero(begin, len(ahead))
+                raise
+            self.brought_in = max(brought_in, begin + len(ahead))
+            self.advance(length)
 
     def _zero(self, position: int, length: int) -> None:
         try:
@@ -344,7 +367,7 @@ class MappedFile:
             self._close()
 
     def _close(self) -> None:
-        with self._guard:
+        with self._memory_guard, self._guard:
             self._array = self._view = None
             if self._file is not None:
                 self._file.close()

@@ -63,7 +63,7 @@ def _topics(parts: Parts) -> dict[int, Route]:
     caught_up = DispatchCatchUp(parts.store)
     topics = TopicAdminProcessor(
         parts.config, parts.clock, parts.store, parts.topics, parts.offsets, parts.stats, parts.kept, parts.outer,
-        parts.consumers, parts.holds,
+        parts.consumers, parts.holds, parts.puts,
     )  # fmt: skip
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),

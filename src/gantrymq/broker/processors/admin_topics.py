@@ -15,6 +15,7 @@ from gantrymq.broker.long_polling import PullRequestHoldService
 from gantrymq.broker.offsets import ConsumerOffsetManager
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.persistence import TOPICS, ConfigPersistence
+from gantrymq.broker.put_queue import PutQueue
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.store_log import log_deletion
 from gantrymq.broker.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
@@ -48,6 +49,8 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
+_PUTS_LOOK_S = 0.001
+
 
 class TopicAdminProcessor:
     """What an administrator does with topics. An answer comes when the change is on the disk and registered."""
@@ -64,10 +67,11 @@ class TopicAdminProcessor:
         outer: BrokerOuterAPI,
         consumers: ConsumerManager,
         holds: PullRequestHoldService,
+        puts: PutQueue,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
-        self._consumers, self._holds = consumers, holds
+        self._consumers, self._holds, self._puts = consumers, holds, puts
         self._long, self._deleting = LongAnswers(), dict[str, asyncio.Task[None]]()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -158,6 +162,8 @@ class TopicAdminProcessor:
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:
+            while self._puts.has(topic):  # what was taken before goes with the topic, and begins no queue after it
+                await asyncio.sleep(_PUTS_LOOK_S)
             deleted = await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
             log_deletion(topic, deleted)
         finally:

@@ -151,7 +151,7 @@ class ReplyMessageProcessor:
                 channel.send(self._with_region(answer))
 
         is_refused = is_illegal(message.body, message.properties, message.sys_flag)
-        if (is_refused or not self._puts.put(AppendableMessage(message), stored)) and not request.is_oneway:
+        if (is_refused or not self._puts.put(AppendableMessage(message), channel, stored)) and not request.is_oneway:
             channel.send(self._with_region(response))  # the reply itself has arrived: keeping it is an extra
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:

@@ -130,7 +130,7 @@ class SendMessageProcessor:
             appendable = (self._batch if header.batch else self._single)(sent, header, topic)
         except Refusal as refusal:
             return self._with_region(request.response(refusal.code, refusal.remark))
-        if not self._puts.put(appendable, partial(self._stored, sent)):
+        if not self._puts.put(appendable, channel, partial(self._stored, sent)):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
 

@@ -105,7 +105,7 @@ class ConsumerSendMsgBackProcessor:
             if not request.is_oneway:
                 self._answer(channel, (encode_command(answer),), again.topic)
 
-        if not self._puts.put(AppendableMessage(again), stored):
+        if not self._puts.put(AppendableMessage(again), channel, stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
 

@@ -83,7 +83,7 @@ class SendRunProcessor:
             run=run,
             marks=marks,
         )
-        return self._puts.put(sends, partial(self._stored, channel, sends), requests=len(run))
+        return self._puts.put(sends, channel, partial(self._stored, channel, sends), requests=len(run))
 
     def _is_plain(self, run: SendRun, marks: bytes) -> bool:
         store = self._config.store
