@@ -1,15 +1,17 @@
-"""What hatchling runs when a wheel is built: the kernels are compiled and put into it."""
+"""What hatchling runs: the kernels are compiled into a wheel, and the README becomes the description on an index."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _ROOT = Path(__file__).parent
 
@@ -44,6 +46,25 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(folder / name)] = f"gantrymq/kernels/built/{name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag()}"
+
+
+class DescriptionHook(MetadataHookInterface):
+    """The description on a package index is README.md without relative links and images, which lead nowhere there."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the field ``readme``."""
+        text = (_ROOT / "README.md").read_text("utf-8")
+        text = re.sub(r"!\[[^]]*\]\((?!https?:)[^)]*\)\n*", "", text)
+        text = re.sub(r"\[([^]]*)\]\((?!https?:)([^)]*)\)", _plain_link, text)
+        text += "\nThe files that this page names are in the source archive.\n"
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def _plain_link(link: re.Match[str]) -> str:
+    text, target = link.groups()
+    return f"`{target}`" if target.endswith(text) else f"{text} (`{target}`)"
 
 
 def _platform_tag() -> str:

@@ -446,6 +446,18 @@ def test_the_places_that_the_guide_names_exist() -> None:
     tell(wrong)
 
 
+def test_links_of_the_documents_lead_to_files() -> None:
+    tell(
+        [
+            f"{name}: there is no {target}"
+            for name, text in committed_texts()
+            if name.endswith(".md")
+            for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+            if not ((ROOT / name).parent / target).exists()
+        ]
+    )
+
+
 def test_the_lock_answers_pyproject() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     wanted = [
