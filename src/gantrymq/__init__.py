@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.allocation import AllocateMessageQueueStrategy as AllocateMessageQueueStrategy
     from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer as AsyncLitePullConsumer
     from gantrymq.client.consumer.async_push import AsyncPushConsumer as AsyncPushConsumer
-    from gantrymq.client.consumer.contexts import ConsumeConcurrentlyContext as ConsumeConcurrentlyContext
-    from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
-    from gantrymq.client.consumer.contexts import ConsumeOrderlyContext as ConsumeOrderlyContext
-    from gantrymq.client.consumer.contexts import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from gantrymq.client.consumer.listeners import ConsumeConcurrentlyContext as ConsumeConcurrentlyContext
+    from gantrymq.client.consumer.listeners import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
+    from gantrymq.client.consumer.listeners import ConsumeOrderlyContext as ConsumeOrderlyContext
+    from gantrymq.client.consumer.listeners import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from gantrymq.client.consumer.lite_pull import LitePullConsumer as LitePullConsumer
     from gantrymq.client.consumer.push import PushConsumer as PushConsumer
     from gantrymq.client.consumer.received import ReceivedMessage as ReceivedMessage
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from gantrymq.client.keywords import ProducerSettings as ProducerSettings
     from gantrymq.client.keywords import PushConsumerSettings as PushConsumerSettings
     from gantrymq.client.producer import Producer as Producer
-    from gantrymq.client.producer_settings import ProducerConfig as ProducerConfig
     from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.client.records import decode_records as decode_records
     from gantrymq.client.segments import PulledRecords as PulledRecords
     from gantrymq.client.send_result import SendResult as SendResult
     from gantrymq.client.send_result import SendStatus as SendStatus
     from gantrymq.client.settings import ClientConfig as ClientConfig
+    from gantrymq.client.settings import ProducerConfig as ProducerConfig
     from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
     from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
@@ -140,7 +140,7 @@ _PUBLIC = {
     ),
     "gantrymq.client.consumer.async_lite_pull": ("AsyncLitePullConsumer",),
     "gantrymq.client.consumer.async_push": ("AsyncPushConsumer",),
-    "gantrymq.client.consumer.contexts": (
+    "gantrymq.client.consumer.listeners": (
         "ConsumeConcurrentlyContext",
         "ConsumeConcurrentlyStatus",
         "ConsumeOrderlyContext",
@@ -163,12 +163,11 @@ _PUBLIC = {
         "PushConsumerSettings",
     ),
     "gantrymq.client.producer": ("Producer",),
-    "gantrymq.client.producer_settings": ("ProducerConfig",),
     "gantrymq.client.pull_client": ("PullClient",),
     "gantrymq.client.records": ("decode_records",),
     "gantrymq.client.segments": ("PulledRecords",),
     "gantrymq.client.send_result": ("SendResult", "SendStatus"),
-    "gantrymq.client.settings": ("ClientConfig",),
+    "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
     "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
     "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),

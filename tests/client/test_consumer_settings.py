@@ -18,8 +18,7 @@ from gantrymq.client.consumer.settings import (
     PushConsumerConfig,
 )
 from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
-from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import LONG_MAX, string_hash
 from gantrymq.remoting.codes import SerializeType

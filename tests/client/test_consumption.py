@@ -11,14 +11,14 @@ import pytest
 from pulled import QUEUE, message
 
 from gantrymq.client.consumer import concurrent as concurrent_module
+from gantrymq.client.consumer.assigned import QueueLocks
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import ConsumptionGround
-from gantrymq.client.consumer.contexts import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from gantrymq.client.consumer.consumption import ConsumeContext
+from gantrymq.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
 from gantrymq.client.consumer.orderly import OrderlyConsumption
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
@@ -60,7 +60,7 @@ class Scene:
         member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.offsets = RemoteBrokerOffsetStore(member)
         self.broker = broker or Broker()
-        self.ground = ConsumptionGround(member, config, self.offsets, cast(SendBack, self.broker), ConsumerStatistics())
+        self.context = ConsumeContext(member, config, self.offsets, cast(SendBack, self.broker), ConsumerStatistics())
         self.queue = ProcessQueue(QUEUE, self.clock.now_ms())
         self.messages = [message(offset) for offset in range(messages)]
         self.queue.put(self.messages, messages)
@@ -85,7 +85,7 @@ def test_a_slow_listener_holds_the_offset() -> None:
     async def scenario() -> None:
         scene, go_on = Scene(8), threading.Event()
         consumption = ConcurrentConsumption(
-            scene.ground, lambda messages, context: None if messages[0].queue_offset != 3 or go_on.wait() else LATER
+            scene.context, lambda messages, context: None if messages[0].queue_offset != 3 or go_on.wait() else LATER
         )
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.queue.count == 1)
@@ -107,7 +107,7 @@ def test_an_expired_message_is_sent_back_and_its_answer_ignored() -> None:
                 return LATER
             return None
 
-        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption = ConcurrentConsumption(scene.context, listen)
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.queue.count == 1)
         scene.clock.advance(15 * 60_000)
@@ -134,7 +134,7 @@ def test_what_cannot_be_sent_back_is_consumed_again(monkeypatch: pytest.MonkeyPa
             seen.extend((one.queue_offset, one.reconsume_times) for one in messages)
             return LATER
 
-        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption = ConcurrentConsumption(scene.context, listen)
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.offset() == 3)
         assert seen == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
@@ -154,7 +154,7 @@ def test_nothing_of_a_queue_that_was_given_up_is_committed() -> None:
             begun.set()
             go_on.wait()
 
-        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption = ConcurrentConsumption(scene.context, listen)
         consumption.deliver(scene.queue, scene.messages)
         await asyncio.to_thread(begun.wait)
         scene.queue.dropped = True
@@ -173,7 +173,7 @@ def test_closing_waits_for_listeners_and_commits() -> None:
             begun.set()
             go_on.wait()
 
-        consumption = ConcurrentConsumption(scene.ground, listen)
+        consumption = ConcurrentConsumption(scene.context, listen)
         consumption.deliver(scene.queue, scene.messages)
         await asyncio.to_thread(begun.wait)
         closing = asyncio.ensure_future(consumption.close())
@@ -200,7 +200,7 @@ def test_in_order_a_transaction_is_committed_or_rolled_back() -> None:
             seen.append((messages[0].queue_offset, scene.offset()))
             return answers[len(seen) - 1]
 
-        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption = OrderlyConsumption(scene.context, None, listen)
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.offset() == 3)
         assert seen == [(0, None), (1, None), (2, None)] * 2
@@ -219,7 +219,7 @@ def test_in_order_a_failing_message_waits_until_it_is_among_the_dead_letters() -
             if messages[0].queue_offset == 0:
                 raise ValueError("never")
 
-        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption = OrderlyConsumption(scene.context, None, listen)
         consumption.deliver(scene.queue, scene.messages)
         await until(lambda: scene.offset() == 2)
         assert seen == [(0, 0), (0, 1), (0, 2), (1, 0)]  # the broker refused it once
@@ -248,7 +248,7 @@ def test_in_order_nothing_begins_of_a_queue_given_up_while_its_lock_was_asked_fo
         async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
             seen.append(messages[0].queue_offset)
 
-        consumption = OrderlyConsumption(scene.ground, cast(QueueLocks, locks), listen)
+        consumption = OrderlyConsumption(scene.context, cast(QueueLocks, locks), listen)
         consumption.deliver(scene.queue, scene.messages)
         await locks.asked.wait()
         scene.queue.dropped = True
@@ -272,7 +272,7 @@ def test_in_order_nothing_begins_of_a_queue_given_up_while_it_waited_for_a_threa
             begun.set()
             go_on.wait()
 
-        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption = OrderlyConsumption(scene.context, None, listen)
         consumption.deliver(scene.queue, scene.messages)
         await asyncio.to_thread(begun.wait)
         consumption.deliver(second, [message(700)])
@@ -295,7 +295,7 @@ def test_in_order_a_late_listener_commits_until_its_queue_is_released(released: 
             begun.set()
             go_on.wait()
 
-        consumption = OrderlyConsumption(scene.ground, None, listen)
+        consumption = OrderlyConsumption(scene.context, None, listen)
         consumption.deliver(scene.queue, scene.messages)
         await asyncio.to_thread(begun.wait)
         scene.queue.dropped, scene.queue.released = True, released
@@ -403,4 +403,4 @@ def test_what_a_listener_returned_by_mistake_is_a_failure(
 
 
 def consuming(kind: Callable[..., Any], scene: Scene, listener: Any) -> Any:
-    return kind(scene.ground, listener) if kind is ConcurrentConsumption else kind(scene.ground, None, listener)
+    return kind(scene.context, listener) if kind is ConcurrentConsumption else kind(scene.context, None, listener)

@@ -12,7 +12,7 @@ from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
-from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import AlreadyStartedError, MQBrokerError, MQClientError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

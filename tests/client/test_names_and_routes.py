@@ -12,11 +12,10 @@ from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.compression import CompressionType, compress
 from gantrymq.client.namespace import without_namespace, wrap_namespace
-from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.records import decode_records
 from gantrymq.client.routes import TopicRoute
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import ManualClock
 from gantrymq.errors import (
     ConfigError,

@@ -13,7 +13,7 @@ import pytest
 from gantrymq.client.compression import CompressionType
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.outgoing import prepare, prepare_batch
-from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, MQClientError

@@ -18,8 +18,7 @@ import gantrymq
 from gantrymq import errors
 from gantrymq.client import keywords
 from gantrymq.client.consumer.settings import ConsumerConfig, LitePullConsumerConfig, PushConsumerConfig
-from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = {

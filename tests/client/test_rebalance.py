@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gantrymq.client.consumer.assigned import AssignedQueues
+from gantrymq.client.consumer.assigned import AssignedQueues, QueueLocks
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
 from gantrymq.client.told_once import ToldOnce

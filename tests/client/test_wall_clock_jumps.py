@@ -12,16 +12,15 @@ import pytest
 from pulled import QUEUE, message
 
 from gantrymq import AsyncLitePullConsumer, AsyncProducer, Message
-from gantrymq.client.consumer.assigned import AssignedQueues
+from gantrymq.client.consumer.assigned import AssignedQueues, QueueLocks
+from gantrymq.client.consumer.broker_requests import running_info
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import ConsumptionGround
+from gantrymq.client.consumer.consumption import ConsumeContext
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore, RemoteBrokerOffsetStore
 from gantrymq.client.consumer.orderly import OrderlyConsumption
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.consumer.running_info import running_info
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
@@ -45,7 +44,7 @@ class Scene:
         self.member = GroupMember(self.config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.offsets, self.statistics = RemoteBrokerOffsetStore(self.member), ConsumerStatistics()
         self.send_back = AsyncMock(SendBack)
-        self.ground = ConsumptionGround(self.member, self.config, self.offsets, self.send_back, self.statistics)
+        self.ground = ConsumeContext(self.member, self.config, self.offsets, self.send_back, self.statistics)
         self.queue = ProcessQueue(QUEUE, monotonic_ms(self.clock))
         self.queue.put([message(0)], 1)
 

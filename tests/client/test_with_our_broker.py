@@ -31,8 +31,7 @@ from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
-from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection

@@ -14,10 +14,9 @@ from gantrymq import AdminClient, ConsumeFromWhere, LitePullConsumer, Message, P
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.compression import CompressionType
-from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.records import decode_records
 from gantrymq.client.send_result import SendStatus
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ProducerConnection

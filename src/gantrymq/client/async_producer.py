@@ -18,19 +18,19 @@ from weakref import finalize
 
 from gantrymq.client.arguments import checked, is_queue
 from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.background import Closing
+from gantrymq.client.background import OnceTask
 from gantrymq.client.calls import Call
-from gantrymq.client.dropped import end_when_dropped
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.keywords import ProducerSettings
+from gantrymq.client.loop_thread import end_when_dropped
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.outgoing import OutgoingMessage, prepare, prepare_batch
-from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
@@ -88,7 +88,7 @@ class AsyncProducer:
             _end, self._window, self._routes, self._heartbeats, self._client, config.send_msg_timeout_ms / 1000,
             self._config.producer_group,
         )  # fmt: skip
-        self._closing = Closing(self._end)
+        self._closing = OnceTask(self._end)
         self._unless_dropped: finalize[..., AsyncProducer] | None = None
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class AsyncProducer:
         """
         if self._unless_dropped is not None:
             self._unless_dropped.detach()
-        await self._closing.done()
+        await self._closing.run()
 
     @checked
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -54,10 +54,10 @@ class BackgroundTasks:
             log.error("a task failed", exc_info=task.exception())
 
 
-class Closing:
-    """What is to be done at the end, once: whoever asks for it waits for the same task.
+class OnceTask:
+    """A coroutine that runs once: all callers wait for the same task.
 
-    Who is cancelled meanwhile, by a time limit say, no longer waits; the end is come to all the same. Thread rule: the
+    A caller that is cancelled, by a time limit for example, stops waiting and does not stop the task. Thread rule: the
     event loop's thread.
     """
 
@@ -67,17 +67,17 @@ class Closing:
 
     @property
     def is_begun(self) -> bool:
-        """Whether anybody asked for it."""
+        """Whether the task has begun."""
         return self._task is not None
 
     def begin(self) -> asyncio.Task[None]:
-        """Begin it unless it has begun."""
+        """Begin the task unless it has begun."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._end())
         return self._task
 
-    async def done(self) -> None:
-        """Begin it unless it has begun, and wait for it; what it raises is raised."""
+    async def run(self) -> None:
+        """Begin the task unless it has begun, and wait for it; raises what it raises."""
         task = self.begin()
         await asyncio.wait({task})
         task.result()

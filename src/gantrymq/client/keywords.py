@@ -30,7 +30,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class ProducerSettings(ClientSettings, total=False):
-    """Those of :class:`gantrymq.client.producer_settings.ProducerConfig`."""
+    """Those of :class:`gantrymq.client.settings.ProducerConfig`."""
 
     producer_group: str
     send_msg_timeout_ms: int

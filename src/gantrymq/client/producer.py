@@ -15,12 +15,11 @@ from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
-from gantrymq.client.dropped import close_when_dropped
 from gantrymq.client.keywords import ProducerSettings
-from gantrymq.client.loop_thread import LoopThread
-from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.loop_thread import LoopThread, close_when_dropped
 from gantrymq.client.send_result import SendResult
 from gantrymq.client.send_window import BlockingSendWindow
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.model.message import Message
 from gantrymq.model.message_queue import MessageQueue
 
@@ -28,7 +27,7 @@ from gantrymq.model.message_queue import MessageQueue
 class Producer:
     """Sends messages; see :class:`gantrymq.client.async_producer.AsyncProducer` for what it raises.
 
-    ``settings`` are fields of :class:`gantrymq.client.producer_settings.ProducerConfig`, which may stand in place of
+    ``settings`` are fields of :class:`gantrymq.client.settings.ProducerConfig`, which may stand in place of
     the name servers. Thread rule: any thread.
     """
 

@@ -13,8 +13,8 @@ from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.calls import topic_route
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.routes import TopicRoute
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, MQClientError, RemotingTooMuchRequestError
 from gantrymq.logs import get_logger

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from gantrymq.client import calls
-from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, body_of
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @checks_arguments(topic=text)  # of any name: stores have topics that no client would make
-class GroupAdmin(AdminGround):
+class GroupAdmin(AdminBase):
     """Groups of consumers, and of producers as far as brokers know them."""
 
     def create_subscription_group(

@@ -5,7 +5,7 @@ Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 
 from __future__ import annotations
 
-from gantrymq.client.admin.ground import AdminGround
+from gantrymq.client.admin.base import AdminBase
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
 from gantrymq.client.consumer.received import ReceivedMessage, received
@@ -24,7 +24,7 @@ _DAYS_BACK_MS = 3 * 24 * 60 * 60 * 1000
 
 
 @checks_arguments(topic=text)  # of any name: stores have topics that no client would make
-class MessageAdmin(AdminGround):
+class MessageAdmin(AdminBase):
     """Single messages of a cluster."""
 
     def query_message(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
@@ -30,7 +30,7 @@ from gantrymq.remoting.headers.namesrv import (
 
 
 @checks_arguments()
-class ServerAdmin(AdminGround):
+class ServerAdmin(AdminBase):
     """Settings and figures of servers."""
 
     def broker_runtime_info(self, broker: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gantrymq.client import calls
-from gantrymq.client.admin.ground import AdminGround, order, question
+from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
@@ -31,7 +31,7 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 @checks_arguments(topic=text)  # of any name: stores have topics that no client would make
-class TopicAdmin(AdminGround):
+class TopicAdmin(AdminBase):
     """Topics of a cluster."""
 
     def create_topic(

@@ -1,6 +1,7 @@
-"""The queues that are this member's: each with what was pulled of it, and the pulling.
+"""The queues assigned to a member: their locks at the brokers, where pulling starts, and what was pulled.
 
-Source: RebalanceImpl.updateProcessQueueTableInRebalance, RebalancePushImpl.removeUnnecessaryMessageQueue.
+Source: RebalanceImpl (updateProcessQueueTableInRebalance, lock, lockAll, unlock, unlockAll), RebalancePushImpl
+(removeUnnecessaryMessageQueue, computePullFromWhereWithException), RebalanceLitePullImpl.
 """
 
 from __future__ import annotations
@@ -10,17 +11,92 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
+from gantrymq.client import calls
 from gantrymq.client.background import BackgroundTasks
+from gantrymq.client.consumer.group_calls import lock_batch, unlock_batch
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.queue_locks import QueueLocks
-from gantrymq.client.consumer.starting_offset import starting_offset
+from gantrymq.client.consumer.settings import ConsumeFromWhere
+from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.client.told_once import ToldOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
+
+LOCK_INTERVAL_SECONDS = 20.0  # rocketmq.client.rebalance.lockInterval
+_TIMEOUT_MS = 1000
+
+log = get_logger("gantrymq.client.consumer")
+
+
+class QueueLocks:
+    """Takes, renews and gives back locks. A broker takes a lock back after 60 s, we trust it for 30."""
+
+    def __init__(self, member: GroupMember) -> None:
+        self._member = member
+
+    async def lock(self, queues: Iterable[ProcessQueue]) -> bool:
+        """Take or renew the locks of these queues; whether all of them are ours now."""
+        done = await asyncio.gather(*(self._lock(part) for part in _by_broker(queues)))
+        return all(done)
+
+    async def unlock(self, queues: Iterable[ProcessQueue]) -> None:
+        """Give locks back; a broker that does not answer takes them back by itself."""
+        await asyncio.gather(*(self._unlock(part) for part in _by_broker(queues)))
+
+    async def _lock(self, queues: list[ProcessQueue]) -> bool:
+        call = lock_batch(self._member.group, self._member.client_id, [one.queue for one in queues])
+        try:
+            locked = await self._member.ask(queues[0].queue, call, _TIMEOUT_MS)
+        except GantrymqError as error:
+            log.warning("queues were not locked", broker=queues[0].queue.broker_name, reason=str(error))
+            return False
+        for one in queues:
+            one.locked = one.queue in locked
+            if one.locked:
+                one.last_lock_ms = monotonic_ms(self._member.clock)
+        return all(one.locked for one in queues)
+
+    async def _unlock(self, queues: list[ProcessQueue]) -> None:
+        call = unlock_batch(self._member.group, self._member.client_id, [one.queue for one in queues])
+        for one in queues:
+            one.locked = False
+        try:
+            await self._member.ask(queues[0].queue, call, _TIMEOUT_MS)
+        except GantrymqError as error:
+            log.warning("queues were not unlocked", broker=queues[0].queue.broker_name, reason=str(error))
+
+
+def _by_broker(queues: Iterable[ProcessQueue]) -> list[list[ProcessQueue]]:
+    brokers: dict[str, list[ProcessQueue]] = {}
+    for one in queues:
+        brokers.setdefault(one.queue.broker_name, []).append(one)
+    return list(brokers.values())
+
+
+async def starting_offset(member: GroupMember, offsets: OffsetStore, queue: MessageQueue) -> int:
+    """Where the group stopped; where it never was, as ``consume_from_where`` says.
+
+    Raises GantrymqError where the store of offsets or the broker does not answer: to begin anywhere else would lose
+    messages or repeat them.
+    """
+    stored = await offsets.read_from_store(queue)
+    if stored is not None and stored >= 0:
+        offsets.update(queue, stored)
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    where = member.config.consume_from_where
+    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return 0  # the broker corrects it where the first messages are gone
+    if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+        return 0 if is_retry else await member.ask(queue, calls.max_offset(queue))
+    if is_retry:
+        return await member.ask(queue, calls.max_offset(queue))
+    timestamp_ms = member.config.parse_consume_timestamp(member.clock.now_ms())
+    return await member.ask(queue, calls.search_offset(queue, timestamp_ms))
+
 
 UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
 _IDLE_WITHIN_SECONDS = 0.5
@@ -28,8 +104,6 @@ _IDLE_LOOK_SECONDS = 0.02
 
 # Pulls a queue from an offset until it is dropped.
 Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
-
-log = get_logger("gantrymq.client.consumer")
 
 
 class AssignedQueues:

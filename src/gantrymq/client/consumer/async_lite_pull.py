@@ -1,36 +1,35 @@
-"""The lite-pull consumer over asyncio.
+"""The lite-pull consumer over asyncio, and the messages that it fetched ahead of a poll.
 
-async with AsyncLitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
-    await consumer.subscribe("TopicTest")
-    for message in await consumer.poll():
-        ...
+    async with AsyncLitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
+        await consumer.subscribe("TopicTest")
+        for message in await consumer.poll():
+            ...
 
-Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, AssignedMessageQueue.
+Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl (consumeRequestCache, poll), AssignedMessageQueue.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client import calls
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.background import BackgroundTasks, Closing
+from gantrymq.client.background import BackgroundTasks, OnceTask
 from gantrymq.client.consumer.assigned import AssignedQueues
-from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
-from gantrymq.client.consumer.contexts import MessageQueueListener
-from gantrymq.client.consumer.fetched import Batch, FetchedMessages
+from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
 from gantrymq.client.consumer.group_calls import GroupPull
-from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.listeners import MessageQueueListener
+from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
-from gantrymq.client.consumer.queue_watch import QueueWatch, TopicMessageQueueChangeListener
-from gantrymq.client.consumer.rebalance import Rebalancing
+from gantrymq.client.consumer.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.consumer.running_info import running_info
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
@@ -41,6 +40,57 @@ from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages of one pull; ``before`` is the position its queue had when they were given out."""
+
+    queue: ProcessQueue
+    messages: list[ReceivedMessage]
+    before: int | None = None
+
+
+class FetchedMessages:
+    """Batches in the order they came. Thread rule: the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._arrived = asyncio.Event()
+
+    def add(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """A pull brought these."""
+        self._batches.append(Batch(queue, messages))
+        self._arrived.set()
+
+    def wake(self) -> None:
+        """There may be something to take now: a queue goes on."""
+        self._arrived.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until something came, or the time is over."""
+        await wait_or_timeout(self._arrived, timeout_s)
+
+    def take(self, now_ms: int) -> Batch | None:
+        """The next batch of a queue that is ours and not paused; its queue's position is behind it then."""
+        self._batches = deque(one for one in self._batches if not one.queue.dropped)
+        batch = next((one for one in self._batches if not one.queue.paused), None)
+        if batch is None:
+            return None
+        self._batches.remove(batch)
+        batch.before = batch.queue.position
+        batch.queue.position = batch.queue.remove(batch.messages, now_ms)
+        if self._batches:
+            self._arrived.set()
+        return batch
+
+    def give_back(self, batch: Batch) -> None:
+        """Nobody got it after all: it comes next, and does not count as given out."""
+        batch.queue.put_back(batch.messages)
+        batch.queue.position = batch.before
+        self._batches.appendleft(batch)
+        self._arrived.set()
+
 
 _ANY_SIZE = 0x7FFFFFFF
 
@@ -79,7 +129,7 @@ class AsyncLitePullConsumer:
             self._member, self._topics, self._divide, self._assigned.take_over, self._assigned.keep_topics
         )
         self._tasks = BackgroundTasks()
-        self._closing = Closing(self._close)
+        self._closing = OnceTask(self._close)
         self._running = self._is_entered = False
         self._commit_due_ms = self._started_ms = 0
         answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
@@ -141,7 +191,7 @@ class AsyncLitePullConsumer:
 
     async def close(self) -> None:
         """Persist what was committed, and leave the group. Twice is once; cancelled, it goes on by itself."""
-        await self._closing.done()
+        await self._closing.run()
 
     async def _close(self) -> None:
         self._running = False

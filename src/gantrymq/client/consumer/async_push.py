@@ -17,22 +17,20 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.background import BackgroundTasks, Closing
-from gantrymq.client.consumer.assigned import AssignedQueues
-from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests
+from gantrymq.client.background import BackgroundTasks, OnceTask
+from gantrymq.client.consumer.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
+from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import Consumption, ConsumptionGround
-from gantrymq.client.consumer.contexts import ConcurrentListener, MessageQueueListener, OrderlyListener
+from gantrymq.client.consumer.consumption import ConsumeContext, Consumption
 from gantrymq.client.consumer.group_calls import GroupPull
+from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.orderly import WITHOUT_END, OrderlyConsumption
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
-from gantrymq.client.consumer.queue_locks import LOCK_INTERVAL_SECONDS, QueueLocks
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
-from gantrymq.client.consumer.running_info import running_info
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
@@ -54,7 +52,7 @@ _IDLE_WITHIN_SECONDS = 10.0
 log = get_logger("gantrymq.client.consumer")
 
 # Makes the way of consuming once all it works with is there.
-_Make = Callable[[ConsumptionGround, QueueLocks | None], Consumption]
+_Make = Callable[[ConsumeContext, QueueLocks | None], Consumption]
 
 
 @checks_arguments(listener=callback("messages", "context"))
@@ -83,7 +81,7 @@ class AsyncPushConsumer:
         self._tasks = BackgroundTasks()
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
-        self._closing = Closing(self._close)
+        self._closing = OnceTask(self._close)
         self._others_ended = asyncio.Event()  # while it closes: all calls but those that asked for it
         self._suspended = self._is_entered = False
         self._started_ms = 0
@@ -138,11 +136,11 @@ class AsyncPushConsumer:
 
         It returns nothing or CONSUME_SUCCESS; after anything else, or an exception, the messages come again.
         """
-        self._listen(lambda ground, locks: ConcurrentConsumption(ground, listener), is_orderly=False)
+        self._listen(lambda context, locks: ConcurrentConsumption(context, listener), is_orderly=False)
 
     def listen_orderly(self, listener: OrderlyListener) -> None:
         """Consume each queue in order, one batch at a time, by one member of the group alone."""
-        self._listen(lambda ground, locks: OrderlyConsumption(ground, locks, listener), is_orderly=True)
+        self._listen(lambda context, locks: OrderlyConsumption(context, locks, listener), is_orderly=True)
 
     @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
@@ -193,7 +191,7 @@ class AsyncPushConsumer:
             self._closing.begin()
             await self._others_ended.wait()
         else:
-            await self._closing.done()
+            await self._closing.run()
 
     async def _close(self) -> None:
         await self._tasks.close()
@@ -265,7 +263,7 @@ class AsyncPushConsumer:
         most = self._config.max_reconsume_times
         most = (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if most < 0 else most
         send_back = SendBack(self._member, most)
-        ground = ConsumptionGround(self._member, self._config, self._offsets, send_back, self._statistics)
+        consume_context = ConsumeContext(self._member, self._config, self._offsets, send_back, self._statistics)
         rules = GroupPull(
             self._member.group, self._config.pull_batch_size, self._config.pull_batch_size_in_bytes,
             BROKER_SUSPEND_MAX_TIME_MS, post_subscription=self._config.post_subscription_when_pull,
@@ -279,7 +277,7 @@ class AsyncPushConsumer:
             failure_ms=self._config.pull_time_delay_ms_when_exception,
         )  # fmt: skip
         assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
-        return _Work(assigned, make(ground, locks), locks, send_back)
+        return _Work(assigned, make(consume_context, locks), locks, send_back)
 
     async def _divide_once(self) -> None:
         """As a task of ours, which a close ends before it gives the locks back."""

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Iterable
 
 from gantrymq.client.consumer.consumption import (
+    ConsumeContext,
     ConsumptionByListener,
-    ConsumptionGround,
     consume_directly,
     log_failure,
 )
-from gantrymq.client.consumer.contexts import (
+from gantrymq.client.consumer.listeners import (
     ConcurrentListener,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -41,19 +41,19 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
 
     is_orderly = False
 
-    def __init__(self, ground: ConsumptionGround, listener: ConcurrentListener) -> None:
-        super().__init__(ground, listener, ConsumeConcurrentlyStatus)
+    def __init__(self, consume_context: ConsumeContext, listener: ConcurrentListener) -> None:
+        super().__init__(consume_context, listener, ConsumeConcurrentlyStatus)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut into batches and give them to the listener."""
-        size = self._ground.config.consume_message_batch_max_size
+        size = self._context.config.consume_message_batch_max_size
         for begin in range(0, len(messages), size):
             self._submit(queue, messages[begin : begin + size])
 
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
         """Give one message to the listener because an administrator asks."""
         context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
-        return await consume_directly(self._listening, message, context, self._ground)
+        return await consume_directly(self._listening, message, context, self._context)
 
     async def close(self) -> None:
         """Begin nothing more, and settle what listeners are at, but for those that are excused."""
@@ -68,27 +68,27 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""
-        limit_ms = self._ground.config.consume_timeout_minutes * 60_000
+        limit_ms = self._context.config.consume_timeout_minutes * 60_000
         for queue in queues:
             for _ in range(_EXPIRED_AT_ONCE):
-                now_ms = monotonic_ms(self._ground.member.clock)
+                now_ms = monotonic_ms(self._context.member.clock)
                 message = queue.first()
                 since_ms = message.in_listener_since_ms if message is not None else None
                 if message is None or since_ms is None or now_ms - since_ms <= limit_ms:
                     break
-                if not await self._ground.send_back.back(message, FIRST_DELAY_LEVEL):
+                if not await self._context.send_back.back(message, FIRST_DELAY_LEVEL):
                     break
                 log.warning("a listener takes too long: its message will come again", msg_id=message.msg_id)
                 if queue.first() is message:
                     self._settle(queue, [message])
 
     def _submit(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> None:
-        context = ConsumeConcurrentlyContext(self._ground.member.shown(queue.queue))
+        context = ConsumeConcurrentlyContext(self._context.member.shown(queue.queue))
 
         def begin() -> bool:
             if queue.dropped:
                 return False
-            self._ground.begin(batch)
+            self._context.begin(batch)
             return True
 
         def done(status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
@@ -110,12 +110,12 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
             succeeded = 0
         else:
             succeeded = len(batch) if context.ack_index is None else max(0, min(context.ack_index + 1, len(batch)))
-        self._ground.count(queue, batch, succeeded)
+        self._context.count(queue, batch, succeeded)
         if queue.dropped:
             log.info("a queue was given up while a listener worked", queue=str(queue.queue))
         elif succeeded == len(batch):
             self._settle(queue, batch)
-        elif not self._ground.member.is_clustering:
+        elif not self._context.member.is_clustering:
             log.warning("broadcasting: messages that failed are dropped", queue=str(queue.queue))
             self._settle(queue, batch)
         elif not self._ending.is_set():  # else it comes again by itself
@@ -126,7 +126,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
     ) -> None:
         left = []
         for message in batch[succeeded:]:
-            if queue.contains(message) and not await self._ground.send_back.back(message, delay_level):
+            if queue.contains(message) and not await self._context.send_back.back(message, delay_level):
                 message.reconsume_times += 1
                 left.append(message)
         if not queue.dropped:
@@ -139,6 +139,6 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
                 self._submit(queue, left)
 
     def _settle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        offset = queue.remove(messages, monotonic_ms(self._ground.member.clock))
+        offset = queue.remove(messages, monotonic_ms(self._context.member.clock))
         if offset >= 0 and not queue.dropped:
-            self._ground.offsets.update(queue.queue, offset, increase_only=True)
+            self._context.offsets.update(queue.queue, offset, increase_only=True)

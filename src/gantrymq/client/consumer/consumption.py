@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol
 
 from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.listening import C, Listener, Listening, S, listening
+from gantrymq.client.consumer.listeners import C, Listener, Listening, S, listening
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
@@ -37,7 +37,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumptionGround:
+class ConsumeContext:
     """What every way of consuming works with."""
 
     member: GroupMember
@@ -108,10 +108,10 @@ class Consumption(Protocol):
 class ConsumptionByListener(Generic[C, S]):
     """What both kinds have in common: the calls of a listener, and how they end."""
 
-    def __init__(self, ground: ConsumptionGround, listener: Listener[C, S], statuses: type[S]) -> None:
-        self._ground = ground
+    def __init__(self, consume_context: ConsumeContext, listener: Listener[C, S], statuses: type[S]) -> None:
+        self._context = consume_context
         self._listening: Listening[C, S] = listening(
-            listener, statuses, ground.config.consume_thread_max, ground.member.group
+            listener, statuses, consume_context.config.consume_thread_max, consume_context.member.group
         )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()
@@ -132,15 +132,15 @@ class ConsumptionByListener(Generic[C, S]):
     @property
     def _wait_s(self) -> float:
         """For how long a closing consumer waits for its listener."""
-        return self._ground.config.await_termination_ms_when_shutdown / 1000
+        return self._context.config.await_termination_ms_when_shutdown / 1000
 
     async def _close_listening(self) -> None:
         if not await self._listening.close(self._wait_s):
-            log.warning("listeners still work: their messages will come again", group=self._ground.member.group)
+            log.warning("listeners still work: their messages will come again", group=self._context.member.group)
 
     async def _close_excused(self) -> None:
         if not await self._listening.close_excused(self._wait_s):
-            log.warning("a listener that closed its consumer still works", group=self._ground.member.group)
+            log.warning("a listener that closed its consumer still works", group=self._context.member.group)
 
 
 def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> None:
@@ -160,7 +160,7 @@ def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> No
 
 
 async def consume_directly(
-    listening: Listening[Any, Enum], message: ReceivedMessage, context: Any, ground: ConsumptionGround
+    listening: Listening[Any, Enum], message: ReceivedMessage, context: Any, consume_context: ConsumeContext
 ) -> ConsumeMessageDirectlyResult:
     """Call a listener and say what it made of the message."""
     answered: asyncio.Future[tuple[Enum | None, BaseException | None]] = asyncio.get_running_loop().create_future()
@@ -170,12 +170,12 @@ async def consume_directly(
             answered.set_result((status, error))
 
     def begin() -> bool:
-        ground.begin([message])
+        consume_context.begin([message])
         return True
 
     listening.submit([message], context, begin, done)
     status, error = await answered
-    result = ConsumeMessageDirectlyResult(spent_time_mills=_took_ms(ground.member.clock, message))
+    result = ConsumeMessageDirectlyResult(spent_time_mills=_took_ms(consume_context.member.clock, message))
     if error is not None:
         log_failure([message], error)
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

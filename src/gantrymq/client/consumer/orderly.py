@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from gantrymq.client.consumer.assigned import QueueLocks
 from gantrymq.client.consumer.consumption import (
+    ConsumeContext,
     ConsumptionByListener,
-    ConsumptionGround,
     consume_directly,
     log_failure,
 )
-from gantrymq.client.consumer.contexts import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
+from gantrymq.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.queue_locks import QueueLocks
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
@@ -44,8 +44,8 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
 
     is_orderly = True
 
-    def __init__(self, ground: ConsumptionGround, locks: QueueLocks | None, listener: OrderlyListener) -> None:
-        super().__init__(ground, listener, ConsumeOrderlyStatus)
+    def __init__(self, consume_context: ConsumeContext, locks: QueueLocks | None, listener: OrderlyListener) -> None:
+        super().__init__(consume_context, listener, ConsumeOrderlyStatus)
         self._locks = locks
         self._answers: set[asyncio.Future[_Answer | None]] = set()
 
@@ -58,7 +58,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
         """Give one message to the listener because an administrator asks."""
         context = ConsumeOrderlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
-        result = await consume_directly(self._listening, message, context, self._ground)
+        result = await consume_directly(self._listening, message, context, self._context)
         result.order, result.auto_commit = True, context.auto_commit
         return result
 
@@ -88,8 +88,8 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
                     continue
                 if self._is_over(queue):  # while the broker was asked; giving it up unlocks it
                     return
-                now_ms = monotonic_ms(self._ground.member.clock)
-                batch = queue.take(self._ground.config.consume_message_batch_max_size, now_ms)
+                now_ms = monotonic_ms(self._context.member.clock)
+                batch = queue.take(self._context.config.consume_message_batch_max_size, now_ms)
                 if not batch:
                     return
                 pause_ms = await self._consume_batch(queue, batch)
@@ -108,7 +108,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
 
     async def _consume_batch(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> int:
         """Give a batch to the listener; how long to wait before the next, in milliseconds."""
-        context = ConsumeOrderlyContext(self._ground.member.shown(queue.queue))
+        context = ConsumeOrderlyContext(self._context.member.shown(queue.queue))
         queue.in_listener = True
         try:
             answer = await self._listen(queue, batch, context)
@@ -137,7 +137,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
             if queue.dropped:
                 loop.call_soon_threadsafe(answer, None)
                 return False
-            self._ground.begin(batch)
+            self._context.begin(batch)
             return True
 
         self._answers.add(answered)
@@ -154,7 +154,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
     ) -> int:
         pause_ms, offset = 0, -1
         failed = status is _SUSPEND or (status is ConsumeOrderlyStatus.ROLLBACK and not context.auto_commit)
-        self._ground.count(queue, batch, 0 if failed else len(batch))
+        self._context.count(queue, batch, 0 if failed else len(batch))
         if status is _SUSPEND:
             if await self._comes_again(batch):
                 queue.give_back(batch)
@@ -167,16 +167,16 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
             queue.give_back()
             pause_ms = self._pause_ms(context)
         if offset >= 0 and not queue.released:  # else another has it, or we have it anew and may be elsewhere
-            self._ground.offsets.update(queue.queue, offset)
+            self._context.offsets.update(queue.queue, offset)
         return pause_ms
 
     async def _comes_again(self, batch: list[ReceivedMessage]) -> bool:
         """Whether the queue waits for the batch; else all of it failed too often and lies with the dead letters."""
-        most = self._ground.config.max_reconsume_times
+        most = self._context.config.max_reconsume_times
         most = WITHOUT_END if most < 0 else most
         again = False
         for message in batch:
-            if message.reconsume_times < most or not await self._ground.send_back.as_message(message):
+            if message.reconsume_times < most or not await self._context.send_back.as_message(message):
                 message.reconsume_times += 1
                 again = True
         return again
@@ -184,13 +184,13 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
     def _pause_ms(self, context: ConsumeOrderlyContext) -> int:
         wanted_ms = context.suspend_current_queue_time_ms
         if wanted_ms == -1:
-            wanted_ms = self._ground.config.suspend_current_queue_time_ms
+            wanted_ms = self._context.config.suspend_current_queue_time_ms
         return max(_PAUSE_MS[0], min(wanted_ms, _PAUSE_MS[1]))
 
     async def _is_locked(self, queue: ProcessQueue) -> bool:
         if self._locks is None:
             return True
-        if queue.locked and not queue.is_lock_expired(monotonic_ms(self._ground.member.clock)):
+        if queue.locked and not queue.is_lock_expired(monotonic_ms(self._context.member.clock)):
             return True
         return await self._locks.lock([queue])
 

@@ -1,18 +1,63 @@
-"""Keeps a member's share of the queues right.
+"""Rebalancing: a member's share of the queues, computed again when members or queues change.
 
-Source: RebalanceService, RebalanceImpl.doRebalance, MQClientInstance.updateTopicRouteInfoFromNameServer.
+A lite-pull consumer can watch the queues of a topic for changes.
+
+Source: RebalanceService, RebalanceImpl.doRebalance, MQClientInstance.updateTopicRouteInfoFromNameServer,
+DefaultLitePullConsumerImpl.fetchTopicMessageQueuesAndCompareLoop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
+from gantrymq.model.message_queue import MessageQueue
+
+# Told the queues of a topic whenever they are others than before.
+TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
+
+log = get_logger("gantrymq.client.consumer")
+
+
+class QueueWatch:
+    """One listener a topic; ``fetch`` says its queues. Thread rule: the event loop's thread."""
+
+    def __init__(self, fetch: Callable[[str], Awaitable[tuple[MessageQueue, ...]]], interval_ms: int) -> None:
+        self._fetch, self._interval_s = fetch, interval_ms / 1000
+        self._listeners: dict[str, TopicMessageQueueChangeListener] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that somebody wants to know of."""
+        return list(self._listeners)
+
+    def register(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
+        """From now on tell this one, in the place of another."""
+        self._listeners[topic] = listener
+
+    def follow(self, topic: str) -> Coroutine[None, None, None]:
+        """What tells the listener that the topic has now; until it has another, or this is cancelled."""
+        return self._tell(topic, self._listeners[topic])
+
+    async def _tell(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
+        before: frozenset[MessageQueue] | None = None
+        while self._listeners[topic] is listener:
+            try:
+                queues = frozenset(await self._fetch(topic))
+                if queues != before:
+                    before = queues
+                    listener(topic, queues)
+            except GantrymqError as error:
+                log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
+            except Exception as error:  # a listener's own: the next change is told all the same
+                log.error("who was told of a topic's queues failed", topic=topic, exc_info=error)
+            await asyncio.sleep(self._interval_s)
+
 
 WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
 SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: after it did not work out
@@ -20,8 +65,6 @@ _MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a topic that is not there onl
 
 # Makes the division so: whether all of the share is ours now.
 Apply = Callable[[Division], Awaitable[bool]]
-
-log = get_logger("gantrymq.client.consumer")
 
 
 class Rebalancing:

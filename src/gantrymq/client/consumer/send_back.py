@@ -13,8 +13,7 @@ from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.member import REQUEST_TIMEOUT_MS, GroupMember
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import wrap_namespace
-from gantrymq.client.producer_settings import ProducerConfig
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.message import (

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from gantrymq.client.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
-from gantrymq.client.producer_settings import ProducerConfig
 from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError
 from gantrymq.model.java import INT_MAX
 from gantrymq.model.message_queue import MessageQueue

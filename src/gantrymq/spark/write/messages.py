@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gantrymq.client.outgoing import prepare
-from gantrymq.client.producer_settings import ProducerConfig
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import string_hash
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_SHARDING_KEY, PROPERTY_TIMER_DELIVER_MS, Message

@@ -1,8 +1,10 @@
-"""Runs a listener: a plain function in threads, a coroutine function on the loop.
+"""Listeners: the context they receive, the status they return, and how they run.
 
-A plain function that returns an awaitable, as a lambda may, has it awaited on the loop by its thread.
+A plain function runs in a pool of threads, a coroutine function on the event loop. When a plain function returns an
+awaitable, as a lambda may, its thread has it awaited on the loop.
 
-Source: ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService, their thread pools.
+Source: ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext, ConsumeOrderlyStatus,
+ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService, their thread pools.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQClientError
+from gantrymq.model.message_queue import MessageQueue
 
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -268,3 +272,50 @@ def _status(result: object, statuses: type[S]) -> S | None:
     if result is None or isinstance(result, statuses):
         return result
     raise MQClientError(f"the listener returned {result!r}, which is neither None nor a {statuses.__name__}")
+
+
+class ConsumeConcurrentlyStatus(Enum):
+    """Consumed, or to come again later."""
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+class ConsumeOrderlyStatus(Enum):
+    """Consumed, or to come again after a pause that the whole queue makes.
+
+    ROLLBACK and COMMIT are for a context whose ``auto_commit`` is off: SUCCESS then commits nothing.
+    """
+
+    SUCCESS = "SUCCESS"
+    ROLLBACK = "ROLLBACK"
+    COMMIT = "COMMIT"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+@dataclass(slots=True)
+class ConsumeConcurrentlyContext:
+    """Of one call of a listener; change it to say more than the status does.
+
+    ``delay_level_when_next_consume``: -1 straight to the dead letters, 0 the broker chooses, else the delay level.
+    ``ack_index``: with CONSUME_SUCCESS, the last message of the batch that was; None means all of them.
+    """
+
+    message_queue: MessageQueue
+    delay_level_when_next_consume: int = 0
+    ack_index: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumeOrderlyContext:
+    """Of one call of a listener. ``suspend_current_queue_time_ms`` -1 means the consumer's setting."""
+
+    message_queue: MessageQueue
+    auto_commit: bool = True
+    suspend_current_queue_time_ms: int = -1
+
+
+# A listener that returns nothing has consumed the messages; one that raises has not.
+ConcurrentListener = Listener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]
+OrderlyListener = Listener[ConsumeOrderlyContext, ConsumeOrderlyStatus]
+MessageQueueListener = Callable[[str, tuple[MessageQueue, ...], frozenset[MessageQueue]], None]

@@ -45,7 +45,7 @@ def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
 
 
 @checks_arguments(topic=text)  # of any name: stores have topics that no client would make
-class AdminGround:
+class AdminBase:
     """Asks brokers and name servers.
 
     Topics, groups and queues are given and shown without the namespace, if there is one, and lists have what is within
