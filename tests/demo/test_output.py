@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.__main__ import main
 from demo.failure import DemoError
 from demo.main import demo
 from demo.output import prepare_output
@@ -47,3 +48,14 @@ def test_what_cannot_be_done_is_one_line_and_exit_3(tmp_path: Path, capsys: pyte
     assert error.startswith("demo: the flights are not at ")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many"])
+def test_a_count_of_rows_that_cannot_be_is_an_error_of_usage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["demo", "--rows", count])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "argument --rows: invalid" in capsys.readouterr().err
