@@ -1,9 +1,12 @@
 """What all tests share: markers by folder, seeds that can be replayed, and no silent skip of interop in CI."""
 
+import gc
 import os
 import random
 import sys
 import time
+import traceback
+import warnings
 import zlib
 from collections.abc import Generator, Iterator
 from itertools import chain, zip_longest
@@ -20,6 +23,7 @@ WAITING = "interop"
 DEAR_FOLDERS = ("spark", "benchmarks", "cli", "crash", "demo", "golden", "tools")
 REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
 RUN_SEED = pytest.StashKey[int]()
+FAILURE = pytest.StashKey[BaseException]()
 
 # Spark's workers run this Python, not the first python3 on the PATH, and speak over loopback.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -134,11 +138,29 @@ def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if item.get_closest_marker("interop"):
         _no_skip_in_ci(report)
+    if report.failed and call.excinfo is not None:
+        item.stash[FAILURE] = call.excinfo.value
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Free what a failed test left open, here: its ResourceWarnings would fail the next test beside it."""
+    yield
+    error = item.stash.get(FAILURE, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__
+        if FAILURE in item.stash:
+            gc.collect()
 
 
 @pytest.hookimpl(wrapper=True)
