@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 import zipfile
@@ -102,12 +103,27 @@ def test_the_description_has_no_link_that_leads_nowhere_on_an_index(wheel: Path)
     assert re.findall(r"\]\((?!https?://)[^)]*\)", description) == []
 
 
-def test_a_source_archive_installs_and_runs_without_numba(tmp_path: Path) -> None:
-    """pip builds it in an environment of its own, with the build requirements alone."""
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path / "dist")]
+@pytest.fixture(scope="module")
+def source_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (archive,) = (tmp_path / "dist").iterdir()
-    bin_folder = install(archive, tmp_path / "environment")
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_a_source_archive_holds_the_package_and_its_documents(source_archive: Path) -> None:
+    with tarfile.open(source_archive) as archive:
+        names = [name.split("/")[1] for name in archive.getnames()]
+    assert set(names) == {
+        *("src", "docs", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"),
+        *("pyproject.toml", "hatch_build.py", ".gitignore", "PKG-INFO"),
+    }
+
+
+def test_a_source_archive_installs_and_runs_without_numba(source_archive: Path, tmp_path: Path) -> None:
+    """pip builds it in an environment of its own, with the build requirements alone."""
+    bin_folder = install(source_archive, tmp_path / "environment")
     home = tmp_path / "home"
     home.mkdir()
     make_store(bin_folder, home)
