@@ -36,7 +36,7 @@ from gantrymq.errors import (
     StoreClosedError,
     StoreLockedError,
 )
-from gantrymq.fs.mortal import MortalFileSystem
+from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import COMPRESSED
 
@@ -519,7 +519,7 @@ def test_wrong_arguments_are_refused_in_words(call: Callable[[EmbeddedBroker], o
 
 
 def test_a_dead_file_system_takes_nothing_more(tmp_path: Path) -> None:
-    fs = MortalFileSystem(RealFileSystem())
+    fs = KillableFileSystem(RealFileSystem())
     file = fs.open(tmp_path / "f", writable=True, create=True)
     file.write_at(0, b"before")
     lock = fs.lock(tmp_path / "lock", b"me")

@@ -307,7 +307,7 @@ class BrokerServer:
     async def abandon(self) -> None:
         """End as a killed process ends: connections break, nobody is told anything, no table is saved.
 
-        What the store would still write at its close its file system has to refuse; see gantrymq.fs.mortal.
+        The file system must refuse what the store would still write at its close; see gantrymq.fs.killable.
         """
         if self._stopping:
             return

@@ -16,7 +16,7 @@ from gantrymq.config.properties import parse_assignments
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.embedded.standalone import Extras, Standalone
 from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
-from gantrymq.fs.mortal import MortalFileSystem
+from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.namesrv.settings import acts, read_namesrv_config
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
@@ -56,7 +56,7 @@ class BrokerLife:
         self._entries = _texts(DEFAULTS) | self._given
         self._config()
         self._pair: Standalone | None = None
-        self._fs = MortalFileSystem(RealFileSystem())
+        self._fs = KillableFileSystem(RealFileSystem())
 
     @property
     def is_running(self) -> bool:
@@ -92,7 +92,7 @@ class BrokerLife:
         config, namesrv_port = self._config(), self._ports[0]
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
         namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
-        self._fs = MortalFileSystem(RealFileSystem())
+        self._fs = KillableFileSystem(RealFileSystem())
         extras = Extras(given=frozenset(self._given), clock=self.clock, fs=self._fs)
         pair = Standalone(self.store_path, config, namesrv, extras)
         await pair.start()

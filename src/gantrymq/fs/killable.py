@@ -1,8 +1,7 @@
-"""A file system that can be taken away, as SIGKILL takes it away from a process.
+"""A file system that simulates SIGKILL: after ``kill()`` every change raises DiskError.
 
-Up to :meth:`MortalFileSystem.kill` it is the one within; from then on whoever wants to change anything gets a
-DiskError, and what was written stays as it was: in the page cache, for the next to open it. Only descriptors and the
-lock can still be given back.
+Until :meth:`KillableFileSystem.kill` every call goes to the inner file system. Afterwards written bytes stay as they
+were, as in the page cache after a kill. Only descriptors and the lock can still be released.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from gantrymq.errors import DiskError
 from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem, Identity
 
 
-class MortalFile:
-    """A file of a :class:`MortalFileSystem`; see :class:`gantrymq.fs.api.File`."""
+class KillableFile:
+    """A file of a :class:`KillableFileSystem`; see :class:`gantrymq.fs.api.File`."""
 
     def __init__(self, inner: File, require_alive: Callable[[Path], None]) -> None:
         self._inner, self._require_alive = inner, require_alive
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._inner.path
 
     def size(self) -> int:
@@ -46,32 +45,32 @@ class MortalFile:
         return self._inner.data_from(position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.write_at(position, data)
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.write_past_cache(position, data)
 
     def zero(self, position: int, length: int) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.zero(position, length)
 
     def resize(self, size_bytes: int) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.resize(size_bytes)
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.reserve(position, length, leave=leave)
 
     def map(self) -> Bytes:
-        """As the inner file; what is written to a mapping reaches it, so its writers have to stop by themselves."""
+        """As the inner file. Writes to the mapping still reach the file after a kill: stop their writers first."""
         return self._inner.map()
 
     def fetch(self, position: int, length: int) -> None:
@@ -87,11 +86,11 @@ class MortalFile:
         self._inner.let_go(position, length)
 
     def begin_sync(self) -> None:
-        """As the inner file: nothing changes by it."""
+        """As the inner file: it changes nothing."""
         self._inner.begin_sync()
 
     def sync(self) -> None:
-        """As the inner file, while there is one."""
+        """As the inner file; raises DiskError after a kill."""
         self._require_alive(self.path)
         self._inner.sync()
 
@@ -100,7 +99,7 @@ class MortalFile:
         self._inner.close()
 
 
-class MortalFileSystem:
+class KillableFileSystem:
     """``inner`` until :meth:`kill`; see :class:`gantrymq.fs.api.FileSystem`. Safe from any thread."""
 
     def __init__(self, inner: FileSystem) -> None:
@@ -108,17 +107,19 @@ class MortalFileSystem:
         self.is_dead = False
 
     def kill(self) -> None:
-        """Let nobody change anything any more."""
+        """Refuse every change from now on."""
         self.is_dead = True
 
     def _require_alive(self, path: Path) -> None:
         if self.is_dead:
             raise DiskError(path, "its process was killed")
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> MortalFile:
-        """As the inner file system, while there is one."""
+    def open(
+        self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
+    ) -> KillableFile:
+        """As the inner file system; raises DiskError after a kill."""
         self._require_alive(path)
-        return MortalFile(self._inner.open(path, writable=writable, create=create, like=like), self._require_alive)
+        return KillableFile(self._inner.open(path, writable=writable, create=create, like=like), self._require_alive)
 
     def scan(self, path: Path) -> list[Entry]:
         """As the inner file system."""
@@ -133,27 +134,27 @@ class MortalFileSystem:
         return self._inner.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """As the inner file system, while there is one."""
+        """As the inner file system; raises DiskError after a kill."""
         self._require_alive(path)
         self._inner.make_directory(path, synced=synced)
 
     def remove(self, path: Path) -> None:
-        """As the inner file system, while there is one."""
+        """As the inner file system; raises DiskError after a kill."""
         self._require_alive(path)
         self._inner.remove(path)
 
     def remove_directory(self, path: Path) -> None:
-        """As the inner file system, while there is one."""
+        """As the inner file system; raises DiskError after a kill."""
         self._require_alive(path)
         self._inner.remove_directory(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """As the inner file system, while there is one."""
+        """As the inner file system; raises DiskError after a kill."""
         self._require_alive(source)
         self._inner.rename(source, target)
 
     def sync_directory(self, *paths: Path) -> None:
-        """As the inner file system, while there is one."""
+        """As the inner file system; raises DiskError after a kill."""
         for path in paths:
             self._require_alive(path)
         self._inner.sync_directory(*paths)
@@ -171,6 +172,6 @@ class MortalFileSystem:
         return self._inner.free_bytes(path)
 
     def lock(self, path: Path, text: bytes) -> FileLock:
-        """As the inner file system, while there is one; the lock can be given back afterwards too."""
+        """As the inner file system; raises DiskError after a kill. A held lock can still be released."""
         self._require_alive(path)
         return self._inner.lock(path, text)
