@@ -1,1 +1,1 @@
-"""The nouns of RocketMQ without any I/O: messages, hosts, flag bits and statuses."""
+"""RocketMQ's messages, hosts, flag bits and statuses, without I/O."""

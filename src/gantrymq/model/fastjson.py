@@ -1,4 +1,4 @@
-"""JSON as RocketMQ's fastjson writes it: the keys of a map of integers stand without quotes (``{0:32,1:32}``).
+"""JSON as RocketMQ's fastjson writes it: integer keys of a map have no quotes (``{0:32,1:32}``).
 
 Source: RemotingSerializable, ConfigManager.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 from gantrymq.model.java import encode_utf8
 
-# Everything up to the next integer key, in one step: what stands in strings is no key, and a string without an end goes
-# to the end. Nothing is given back (possessive), so that time grows with the length alone, whatever a stranger sends.
+# Matches everything up to the next integer key in one step. Text in strings is not a key; a string without an end
+# reaches the end. The quantifiers are possessive, so that the time is linear in the length for any input.
 NUMBER_KEY = re.compile(
     r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+(-?\d++)(?=\s*+:)', re.DOTALL
 )
@@ -29,7 +29,7 @@ NoNumber = Callable[[str], float]
 def loads(text: str, no_number: NoNumber | None = None) -> Any:
     """Read fastjson's or standard JSON, control characters within strings too; raises ValueError.
 
-    ``no_number`` makes something of NaN and Infinity, or raises ValueError.
+    ``no_number`` converts NaN and Infinity, or raises ValueError.
     """
     try:
         return json.loads(quote_keys(NUMBER_KEY, text), strict=False, parse_constant=no_number)
@@ -38,10 +38,10 @@ def loads(text: str, no_number: NoNumber | None = None) -> Any:
 
 
 def loads_edited(text: str, no_number: NoNumber | None = None) -> Any:
-    """As :func:`loads`, of a file that a person may have edited: what fastjson2 reads beyond JSON is read too.
+    """As :func:`loads`, for a file that a person may have edited: accepts what fastjson2 accepts beyond JSON.
 
     That is a byte order mark, comments (``//``, ``/* */``), commas in front of a closing bracket, and texts in single
-    quotes. The ValueError of what neither reads names line and column.
+    quotes. Raises ValueError with line and column for other text.
     """
     text = text.removeprefix("\ufeff")
     try:
@@ -51,7 +51,7 @@ def loads_edited(text: str, no_number: NoNumber | None = None) -> Any:
 
 
 def repeated_keys(text: str) -> list[str]:
-    """The keys that one object of a JSON text has twice, each once; the last value of a key is the one that counts."""
+    """The keys that occur twice in one object of a JSON text; the last value of such a key counts."""
     found: dict[str, None] = {}
 
     def see(pairs: list[tuple[str, Any]]) -> None:
@@ -68,7 +68,7 @@ def repeated_keys(text: str) -> list[str]:
 
 
 def _as_json(found: re.Match[str]) -> str:
-    """A token that JSON does not have as one that it has; lines stay as long as they were, but for quotes."""
+    """Replace a token that JSON lacks by a JSON token of the same length (except for escaped quotes)."""
     token = found[0]
     if token[0] == '"':
         return token.replace("\\'", "'")
@@ -78,7 +78,7 @@ def _as_json(found: re.Match[str]) -> str:
 
 
 def quote_keys(key: re.Pattern[str], text: str) -> str:
-    """The text with quotes around each key, which ``key`` has as its group 1 behind everything in front of it."""
+    """Put quotes around each key; group 1 of ``key`` is the key, and the match begins behind the previous key."""
     parts, position = list[str](), 0
     while found := key.match(text, position):
         begin, end = found.span(1)
@@ -88,10 +88,7 @@ def quote_keys(key: re.Pattern[str], text: str) -> str:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON indented by tabs as RocketMQ's configuration files are, of any text (in Java's UTF-8).
-
-    A key that is an int stands without quotes.
-    """
+    """JSON with tabs as in RocketMQ's configuration files, in Java's UTF-8. Integer keys have no quotes."""
     return encode_utf8("".join(_write(value, "\n")))
 
 

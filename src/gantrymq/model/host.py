@@ -1,4 +1,4 @@
-"""An address of a host as a record holds it: 4 or 16 bytes of IP and a port, and its text in Java's form."""
+"""A host address as in a record: 4 or 16 bytes of IP and a port, and its text in Java's form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_PORT = 65_535
 
 
 class Host(NamedTuple):
-    """``ip`` is 4 or 16 bytes, ``port`` an unsigned number (a record keeps it in 4 bytes)."""
+    """``ip`` has 4 or 16 bytes; ``port`` is unsigned (4 bytes in a record)."""
 
     ip: bytes
     port: int
@@ -22,7 +22,7 @@ class Host(NamedTuple):
         return len(self.ip) == 16
 
     def __str__(self) -> str:
-        """``ip:port`` as Java prints it: an IPv6 address is written with all its eight groups."""
+        """``ip:port`` as Java prints it: an IPv6 address has all eight groups."""
         if self.is_v6:
             groups = struct.unpack(">8H", self.ip)
             return ":".join(f"{group:x}" for group in groups) + f":{self.port}"
@@ -40,7 +40,7 @@ class Host(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Host:
-        """Read ``ip:port`` or ``[ipv6]:port``; raises ValueError where it is neither."""
+        """Parse ``ip:port`` or ``[ipv6]:port``. Raises ValueError."""
         return _parse(text)
 
 

@@ -1,10 +1,10 @@
-"""What Java does with texts, where RocketMQ relies on it: hashCode over UTF-16 units, lenient UTF-8, numbers."""
+"""Java's handling of texts that RocketMQ relies on: hashCode over UTF-16 units, lenient UTF-8, numbers."""
 
 import re
 
 INT_MAX, LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFF_FFFFFFFF
-_MOST_DIGITS = 64  # leading zeros among them: of thousands of digits Python's int() raises another ValueError
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java takes one that is cut off as one, too
+_MOST_DIGITS = 64  # with leading zeros; for thousands of digits Python's int() raises another ValueError
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java also accepts one that is cut off
 
 
 def string_hash(text: str) -> int:
@@ -21,7 +21,7 @@ def string_hash(text: str) -> int:
 
 
 def decode_utf8(raw: bytes) -> str:
-    """``new String(raw, UTF_8)``: what is malformed becomes U+FFFD, an encoded surrogate, even cut off, one of them."""
+    """``new String(raw, UTF_8)``: malformed bytes become U+FFFD, an encoded surrogate one of them."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -48,7 +48,7 @@ NOT_UTF8 = "it holds half a surrogate pair, which UTF-8 does not have"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text arrives as it is: half a surrogate pair would arrive as a question mark (:func:`encode_utf8`)."""
+    """Whether UTF-8 preserves a text: half a surrogate pair would become a question mark (:func:`encode_utf8`)."""
     try:
         text.encode()
     except UnicodeEncodeError:

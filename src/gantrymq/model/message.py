@@ -1,4 +1,4 @@
-"""The two faces of a message: :class:`Message` goes into a store, :class:`StoredMessage` comes out of one."""
+""":class:`Message` is put into a store, :class:`StoredMessage` is read from one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from gantrymq.model.host import Host
 from gantrymq.model.java import string_hash
 
-# The names of all properties with a meaning: MessageConst.
+# The names of all properties with a meaning (MessageConst).
 PROPERTY_KEYS = "KEYS"
 PROPERTY_TAGS = "TAGS"
 PROPERTY_WAIT = "WAIT"
@@ -43,7 +43,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 def tag_code(tag: str) -> int:
-    """The number by which queue units and consumers' filters know a tag; of none it is 0.
+    """The hash of a tag in queue units and consumers' filters; 0 for an empty tag.
 
     Source: MessageExtBrokerInner.tagsString2tagsCode.
     """
@@ -55,11 +55,11 @@ LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)
 
 @dataclass(slots=True)
 class Message:
-    """A message to be put (RocketMQ's MessageExtBrokerInner).
+    """A message to put or send (RocketMQ's MessageExtBrokerInner).
 
-    ``body`` may be any buffer of single bytes; one of wider items, or a text, is refused. ``properties`` are stored as
-    given, but for ``__CRC32#``, which is the store's to make; ``tags``, ``keys`` and ``delay_level`` are added to them
-    as TAGS, KEYS (joined by one space; one text instead of a list is refused) and DELAY. ``born_timestamp_ms`` 0 means
+    ``body`` is any buffer of single bytes; a buffer of wider items, or a text, is refused. ``properties`` are stored as
+    given, except ``__CRC32#``, which the store computes. ``tags``, ``keys`` (joined by one space; a single text instead
+    of a list is refused) and ``delay_level`` are added to them as TAGS, KEYS and DELAY. ``born_timestamp_ms`` 0 means
     the time of the put. ``store_host`` None means the store's own. Thread rule: do not change a message while it is
     being put.
     """
@@ -82,12 +82,12 @@ class Message:
 
 
 def is_one_text(keys: object) -> bool:
-    """Whether somebody gave one text as a message's keys: its letters would be the keys."""
+    """Whether a message's keys are a single text; its letters would become the keys."""
     return isinstance(keys, str)
 
 
 def is_of_bytes(body: object) -> bool:
-    """Whether ``body`` is a buffer of single bytes: of wider items len() is not what they take in a record."""
+    """Whether ``body`` is a buffer of single bytes; with wider items len() is not the size in a record."""
     try:
         view = memoryview(body)  # type: ignore[arg-type]
         return view.c_contiguous and view.nbytes == len(body)  # type: ignore[arg-type]
@@ -97,9 +97,9 @@ def is_of_bytes(body: object) -> bool:
 
 @dataclass(slots=True)
 class StoredMessage:
-    """A record as it was read (RocketMQ's MessageExt).
+    """A message as read from a store (RocketMQ's MessageExt).
 
-    ``body`` is as stored, not decompressed; ``body_crc`` is the stored value. ``size_bytes`` is that of the
+    ``body`` is as stored, not decompressed; ``body_crc`` is the stored value. ``size_bytes`` is the size of the
     whole record, ``version`` 1 or 2.
     """
 
@@ -128,7 +128,7 @@ class StoredMessage:
 
     @property
     def keys(self) -> list[str]:
-        """The KEYS property, split."""
+        """The keys in the KEYS property."""
         return [key for key in self.properties.get(PROPERTY_KEYS, "").split(" ") if key]
 
     @property
@@ -148,10 +148,10 @@ def _digits(host: Host) -> str:
 
 
 def parse_message_id(msg_id: str) -> tuple[Host, int]:
-    """The inverse of :func:`message_id`; raises ValueError where ``msg_id`` has not 32 or 56 hex digits."""
+    """The inverse of :func:`message_id`. Raises ValueError unless ``msg_id`` has 32 or 56 hex digits."""
     if len(msg_id) not in (32, 56):
         raise ValueError(f"{msg_id!r} is no message id: it has {len(msg_id)} digits, not 32 or 56")
     raw = bytes.fromhex(msg_id)
-    if len(raw) * 2 != len(msg_id):  # fromhex passes over blanks
+    if len(raw) * 2 != len(msg_id):  # fromhex ignores blanks
         raise ValueError(f"{msg_id!r} is no message id: it holds blanks")
     return Host.from_bytes(raw[:-8]), int.from_bytes(raw[-8:], "big")

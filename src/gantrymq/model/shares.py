@@ -1,4 +1,4 @@
-"""How queues are divided among those who share them, without knowing what a queue is.
+"""Divides a sequence among the members of a group.
 
 Source: AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle.
 """
@@ -9,13 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def neighbours(things: Sequence[T], index: int, count: int) -> list[T]:
-    """A run for the one at ``index`` of ``count``; the first get one more where they do not come out even."""
+def contiguous(things: Sequence[T], index: int, count: int) -> list[T]:
+    """The contiguous share of member ``index`` of ``count``; the first members get one item more if needed."""
     size, more = divmod(len(things), count)
     begin = index * size + min(index, more)
     return list(things[begin : begin + size + (index < more)])
 
 
-def every_nth(things: Sequence[T], index: int, count: int) -> list[T]:
-    """Dealt out one by one: every ``count``-th, from ``index`` on."""
+def round_robin(things: Sequence[T], index: int, count: int) -> list[T]:
+    """The share of member ``index`` of ``count``: every ``count``-th item, from ``index`` on."""
     return list(things[index::count])

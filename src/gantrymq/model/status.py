@@ -1,10 +1,10 @@
-"""Outcomes, with RocketMQ's exact names (PutMessageStatus, GetMessageStatus)."""
+"""The outcomes of a put and a get, under RocketMQ's names (PutMessageStatus, GetMessageStatus)."""
 
 from enum import Enum
 
 
 class PutMessageStatus(Enum):
-    """What became of a put."""
+    """The outcome of a put."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -19,7 +19,7 @@ class PutMessageStatus(Enum):
 
 
 class GetMessageStatus(Enum):
-    """What a get found."""
+    """The outcome of a get."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"

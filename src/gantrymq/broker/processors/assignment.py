@@ -13,7 +13,7 @@ from gantrymq.broker.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.topics import TopicConfigManager
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.model.shares import every_nth, neighbours
+from gantrymq.model.shares import contiguous, round_robin
 from gantrymq.remoting.bodies.client import (
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
@@ -26,7 +26,7 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 
-_SHARES = {"AVG": neighbours, "AVG_BY_CIRCLE": every_nth}
+_SHARES = {"AVG": contiguous, "AVG_BY_CIRCLE": round_robin}
 
 
 class QueryAssignmentProcessor:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.model.shares import every_nth, neighbours
+from gantrymq.model.shares import contiguous, round_robin
 
 
 class AllocateMessageQueueStrategy(Protocol):
@@ -46,7 +46,7 @@ class AllocateMessageQueueAveragely:
         """A run; the first clients get one queue more where they do not come out even."""
         if client_id not in client_ids:
             return []
-        return neighbours(queues, client_ids.index(client_id), len(client_ids))
+        return contiguous(queues, client_ids.index(client_id), len(client_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class AllocateMessageQueueAveragelyByCircle:
         """Every n-th queue of n clients."""
         if client_id not in client_ids:
             return []
-        return every_nth(queues, client_ids.index(client_id), len(client_ids))
+        return round_robin(queues, client_ids.index(client_id), len(client_ids))
 
 
 @dataclass(frozen=True, slots=True)
