@@ -1,29 +1,29 @@
-"""Time as a parameter, so that a test can move it.
+"""Clocks as a parameter, so that a test can move the time.
 
-Rule: nothing in gantrymq but this file asks the operating system what time it is.
+Rule: only this module reads the operating system's clocks.
 """
 
 import operator
 import time
 from typing import Protocol
 
-_LATEST_MS = 253_000_000_000_000  # in the year 9987: no calendar, and no name of an index file, goes much further
+_LATEST_MS = 253_000_000_000_000  # in the year 9987; calendars and names of index files end at 9999
 
 
 class Clock(Protocol):
-    """Where the time comes from. Both methods may be called from any thread."""
+    """A source of time. Thread rule: any thread."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC, as RocketMQ stamps its messages."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back, for measuring how long something took."""
+        """Seconds that never go back, for measuring durations."""
         ...
 
 
 def monotonic_ms(clock: Clock) -> int:
-    """Milliseconds that no correction of the wall clock moves: for silence, holds and locks, never for a date."""
+    """Monotonic milliseconds: for timeouts, held requests and locks, never for a date."""
     return int(clock.monotonic_s() * 1000)
 
 
@@ -40,7 +40,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. For tests; one thread moves it, any may read it."""
+    """A clock that stands still until it is moved. For tests. Thread rule: one thread moves it, any reads it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -59,24 +59,24 @@ class ManualClock:
 
 
 class ShiftedClock:
-    """The system's clock, moved by what a test says: it goes on by itself. Any thread may move and read it."""
+    """The system's clock plus an offset that a test sets. Thread rule: any thread."""
 
     def __init__(self) -> None:
         self._system = SystemClock()
         self._ahead_ms = 0
 
     def now_ms(self) -> int:
-        """The system's time and how far we are ahead of it."""
+        """The system's time plus the offset."""
         return self._system.now_ms() + self._ahead_ms
 
     def monotonic_s(self) -> float:
-        """The system's; moving the clock does not make anything take longer."""
+        """The system's; the offset does not count, so nothing appears to take longer."""
         return self._system.monotonic_s()
 
     def advance(self, by_ms: int) -> None:
         """Move the clock forward by ``by_ms`` milliseconds, or back.
 
-        Raises TypeError where that is no whole number, ValueError where the time would lie before 1970 or after 9986.
+        Raises TypeError unless it is an integer, ValueError if the time would be before 1970 or after 9986.
         """
         ahead_ms = self._ahead_ms + operator.index(by_ms)
         if not 0 <= self._system.now_ms() + ahead_ms <= _LATEST_MS:

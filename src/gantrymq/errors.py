@@ -1,7 +1,7 @@
 """Every exception of gantrymq, under one root.
 
-Expected outcomes of a put or a get are statuses (``gantrymq.model.status``); what stands here are conditions
-that end the work. Each carries what a person needs to act on it, and its text is one line.
+Expected outcomes of a put or a get are statuses (``gantrymq.model.status``). An exception ends the work. It carries
+what a person needs to act on it, and its text is one line.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class GantrymqError(Exception):
-    """The root of all errors that gantrymq raises on purpose. Each can be pickled, to cross to another process."""
+    """The base class of all errors that gantrymq raises on purpose. They can be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 def _rebuilt(kind: type[GantrymqError], args: tuple[Any, ...], state: dict[str, Any]) -> GantrymqError:
-    """A pickled error, without its __init__: that takes what the text was made of."""
+    """Restore a pickled error without its __init__, whose parameters are the parts of the text."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -27,7 +27,7 @@ def _rebuilt(kind: type[GantrymqError], args: tuple[Any, ...], state: dict[str, 
 class ConfigError(GantrymqError):
     """A setting has a value that is not allowed.
 
-    ``key`` is RocketMQ's key, ``value`` what was given, ``allowed`` says what would be right.
+    ``key`` is RocketMQ's key, ``value`` the given value, ``allowed`` describes the allowed values.
     """
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
@@ -40,7 +40,7 @@ class KernelsError(GantrymqError):
 
 
 class StoreError(GantrymqError):
-    """The root of what can be wrong with a store directory; ``path`` is the file or directory meant."""
+    """The base class of errors about a store directory; ``path`` is the file or directory."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -48,7 +48,7 @@ class StoreError(GantrymqError):
 
 
 class NotAStoreError(StoreError):
-    """The directory holds no RocketMQ store."""
+    """The directory does not contain a RocketMQ store."""
 
 
 class StoreLockedError(StoreError):
@@ -56,23 +56,23 @@ class StoreLockedError(StoreError):
 
 
 class StoreClosedError(StoreError):
-    """The store was closed, and something was asked of it afterwards."""
+    """A method of a closed store was called."""
 
 
 class StoreBehindError(StoreError):
-    """The dispatcher does not catch up with the log, as where the disk stands still; nothing was changed."""
+    """The dispatcher does not catch up with the log, for example because the disk is stuck; nothing was changed."""
 
 
 class StorePermissionError(StoreError):
-    """The file system does not let us read or write a file of the store."""
+    """The file system denies access to a file of the store."""
 
 
 class UnusableFileError(StoreError):
-    """Neither a small file nor the backup beside it holds what it should; ``reason`` is what the first lacks."""
+    """Neither a small file nor its backup has valid contents; ``reason`` is about the file itself."""
 
 
 class WrongFileSizeError(StoreError):
-    """A file has another size than its siblings or the configuration say; the load is refused, nothing changes."""
+    """A file has another size than its siblings or the configuration; the load is refused and nothing changes."""
 
     def __init__(self, path: str | Path, size_bytes: int, expected: str) -> None:
         super().__init__(path, f"is {size_bytes} bytes long, expected {expected}")
@@ -80,7 +80,7 @@ class WrongFileSizeError(StoreError):
 
 
 class MissingFileError(StoreError):
-    """``count`` files are missing between two others; ``path`` is the first of them, [begin, end) its address space."""
+    """``count`` files are missing between two others; ``path`` is the first, [begin, end) their offsets."""
 
     def __init__(self, path: str | Path, count: int, begin: int, end: int, remedy: str) -> None:
         more = f", and {count - 1} more after it" if count > 1 else ""
@@ -89,27 +89,27 @@ class MissingFileError(StoreError):
 
 
 class DuplicateFileError(StoreError):
-    """A file of the commit log is in two of its directories; ``path`` is the one that is left aside."""
+    """A file of the commit log is in two of its directories; ``path`` is the one that is not used."""
 
     def __init__(self, path: str | Path, other: str | Path, remedy: str) -> None:
         super().__init__(path, f"is there twice, also as {other}; move one of them away, or {remedy}")
 
 
 class MisfiledQueueError(StoreError):
-    """A file of a consume queue holds the entries of another one; to open the store would deliver its messages."""
+    """A file of a consume queue holds another queue's entries; an open store would deliver that queue's messages."""
 
 
 class MissingLogError(StoreError):
-    """Files of the commit log are missing that the rest of the store knows of; ``path`` is the first of them.
+    """Files of the commit log are missing that the rest of the store points into; ``path`` is the first of them.
 
-    To open the store for writing would drop what points into them, so that it is refused without an explicit setting.
+    Opening the store for writing would drop what points into them, so it needs an explicit setting.
     """
 
 
 class MissingLogBeginError(MissingLogError):
-    """A directory of the commit log holds no file, and the oldest files of the log are missing, by their age.
+    """A directory of the commit log has no file, and the oldest files are missing although they are not expired.
 
-    ``seen`` says so, without the advice.
+    ``seen`` is the text without the advice.
     """
 
     def __init__(self, path: str | Path, seen: str, advice: str = "") -> None:
@@ -118,9 +118,9 @@ class MissingLogBeginError(MissingLogError):
 
 
 class MissingLogEndError(MissingLogError):
-    """The newest files of the commit log are missing: queues or checkpoint lead behind the end of its last file.
+    """The newest files of the commit log are missing: queues or checkpoint point behind its last file.
 
-    A recovery cuts what leads there. ``reached`` is how far the log reached.
+    A recovery cuts what points there. ``reached`` is the former end of the log.
     """
 
     def __init__(self, path: str | Path, reason: str, reached: int) -> None:
@@ -129,7 +129,7 @@ class MissingLogEndError(MissingLogError):
 
 
 class AmbiguousGeometryError(StoreError):
-    """The files allow more than one reading of their geometry; ``keys`` names the settings that decide."""
+    """The files' geometry can be read in more than one way; ``keys`` names the settings that decide."""
 
     def __init__(self, path: str | Path, candidates: Sequence[tuple[int, int]], keys: Sequence[str]) -> None:
         shown = ", ".join(f"{keys[0]}={a} {keys[1]}={b}" for a, b in list(candidates)[:4])
@@ -140,7 +140,7 @@ class AmbiguousGeometryError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A record cannot be read. ``offset`` is its physical offset, ``reason`` what is wrong with it."""
+    """A record cannot be read. ``offset`` is its physical offset, ``reason`` what is wrong."""
 
     def __init__(self, path: str | Path, offset: int, reason: str) -> None:
         super().__init__(path, f"no readable record at offset {offset}: {reason}")
@@ -149,9 +149,9 @@ class CorruptRecordError(StoreError):
 
 
 class DiskError(StoreError):
-    """The disk could not read or write; ``reason`` is what the operating system says.
+    """The disk could not read or write; ``reason`` is the operating system's text.
 
-    ``position`` is the first byte of the file that could not be read, None where that is not known.
+    ``position`` is the first byte of the file that could not be read; None if it is not known.
     """
 
     def __init__(self, path: str | Path, reason: str, position: int | None = None) -> None:
@@ -160,16 +160,16 @@ class DiskError(StoreError):
 
 
 class SyncFailedError(DiskError):
-    """The disk could not make durable what was written, and nobody knows what of it is there.
+    """A sync failed: it is unknown which of the written bytes are durable.
 
-    A later sync may well succeed without it, so after this nothing that was written before can be vouched for.
+    A later sync may succeed without them, so everything written before counts as possibly lost.
     """
 
 
 class NotInPlaceError(SyncFailedError):
     """A file or directory of an open store was removed, replaced or cut by another program.
 
-    What is written to it afterwards is lost, though every sync succeeds.
+    Later writes to it are lost, although every sync succeeds.
     """
 
     def __init__(self, path: str | Path, what: str) -> None:
@@ -185,7 +185,7 @@ class DiskFullError(StoreError):
 
 
 class NoRoomError(DiskFullError):
-    """What a tool would write certainly does not fit onto the disk; it has written nothing."""
+    """The output of a tool certainly does not fit onto the disk; nothing was written."""
 
     def __init__(self, path: str | Path, needed_bytes: int, reason: str) -> None:
         StoreError.__init__(self, path, reason)
@@ -193,15 +193,15 @@ class NoRoomError(DiskFullError):
 
 
 class RemotingError(GantrymqError):
-    """The root of what can go wrong between two ends of RocketMQ's remoting protocol."""
+    """The base class of errors of RocketMQ's remoting protocol."""
 
 
 class RemotingCommandError(RemotingError):
-    """Bytes that are no command, or a command without a field it needs; the connection or the request is refused."""
+    """Invalid bytes, or a command without a required field; the connection or the request is refused."""
 
 
 class RemotingConnectError(RemotingError, ConnectionError):
-    """No connection to ``address``, or it broke before the answer came. It is a ConnectionError, too."""
+    """There is no connection to ``address``, or it broke before the answer. Also a ConnectionError."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address}: {reason}")
@@ -209,10 +209,7 @@ class RemotingConnectError(RemotingError, ConnectionError):
 
 
 class RemotingTimeoutError(RemotingError, TimeoutError):
-    """``address`` did not answer within ``timeout_ms``. What was asked for may have been done all the same.
-
-    It is a TimeoutError, too.
-    """
+    """``address`` did not answer within ``timeout_ms``; the request may have been executed. Also a TimeoutError."""
 
     def __init__(self, address: str, timeout_ms: int) -> None:
         super().__init__(f"{address}: no answer within {timeout_ms} ms")
@@ -220,26 +217,26 @@ class RemotingTimeoutError(RemotingError, TimeoutError):
 
 
 class RemotingTooMuchRequestError(RemotingError):
-    """More requests wait for an answer than are allowed to."""
+    """Too many requests wait for an answer."""
 
 
 class MQClientError(GantrymqError):
-    """A client cannot do what it was asked for, and no broker was to blame (MQClientException)."""
+    """A client cannot do what was asked, for a reason of its own (MQClientException)."""
 
 
 class AlreadyStartedError(MQClientError):
-    """A consumer that runs, or that was closed, was started once more; it stays as it is."""
+    """``start()`` was called on a consumer that runs or is closed; it stays as it is."""
 
 
 class NoRouteError(MQClientError):
-    """By what the name server knows now, no broker has the topic, or there is no such broker.
+    """The name server knows no broker with the topic, or no such broker.
 
-    One that is started again is not there for a moment, so who has seen it there may ask once more.
+    A broker that restarts is unknown for a moment, so a caller that knew it may retry.
     """
 
 
 class MQBrokerError(GantrymqError):
-    """A broker or a name server refused (MQBrokerException).
+    """A broker or a name server refused a request (MQBrokerException).
 
     ``response_code`` is RocketMQ's number, ``remark`` its text.
     """

@@ -1,6 +1,6 @@
-"""Where log lines go: to Python's logging, or where the program has structlog bring its own.
+"""Log lines go to Python's logging, or to structlog if the program has configured it.
 
-Each area has a logger of its own below ``gantrymq``: ``gantrymq.client.producer``, ``gantrymq.client.consumer``,
+Each area has its own logger below ``gantrymq``: ``gantrymq.client.producer``, ``gantrymq.client.consumer``,
 ``gantrymq.broker``, …
 """
 
@@ -13,20 +13,20 @@ import structlog
 from structlog.typing import EventDict
 
 LOGGER = "gantrymq"
-_FRAMES_BETWEEN = 4  # of structlog, between who logs and logging
+_FRAMES_BETWEEN = 4  # structlog's frames between the caller and logging
 _AS_TEXT = structlog.processors.KeyValueRenderer(key_order=["event"])
 
 
 def _for_logging(logger: Any, method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """The line as text; an exception stays one, so that handlers of the program can show or send it."""
+    """The line as text. An exception stays an object, so that the program's handlers can format it."""
     error = event.pop("exc_info", None)
     return (str(_AS_TEXT(logger, method, event)),), {"stacklevel": _FRAMES_BETWEEN, "exc_info": error}
 
 
 class _Logger:
-    """Decides with each line, for a program may configure structlog, as the command line does, after it imported us.
+    """Chooses the target for each line, because a program may configure structlog after it imported us.
 
-    It never does so itself: the configuration is the program's, and holds for the program's own lines.
+    It never configures structlog itself: the configuration belongs to the program.
     """
 
     def __init__(self, area: str) -> None:
@@ -42,5 +42,5 @@ class _Logger:
 
 
 def get_logger(area: str = LOGGER) -> Any:
-    """The logger of an area: to ``logging.getLogger(area)``, unless the program has configured structlog."""
+    """The logger of an area. It writes to ``logging.getLogger(area)`` unless the program has configured structlog."""
     return _Logger(area)

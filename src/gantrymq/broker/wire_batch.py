@@ -24,14 +24,14 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
-from gantrymq.store.appendable import AppendableBatch, NextOffsets, around_records
+from gantrymq.store.appendable import AppendableBatch, NextOffsets, template_of
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.put_result import PhyOffsets, PutMessageResult
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
 _BODY_LENGTH_BYTES = 4
-_AROUND_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
+_TEMPLATE_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
 
 
 @dataclass(slots=True)
@@ -86,13 +86,13 @@ class WireRecords:
             store_timestamp_ms, store_host, places if len(places) > 1 else (),
         )  # fmt: skip
 
-    def around(self, store_host: Host) -> record.Around:
+    def template(self, store_host: Host) -> record.RecordTemplate:
         """What its records have in common with all of its topic and of the same two hosts."""
-        return around_records(self.topic, self.born_host, store_host)
+        return template_of(self.topic, self.born_host, store_host)
 
     def _encode(
         self,
-        around: record.Around,
+        template: record.RecordTemplate,
         body: bytes,
         flag: int,
         properties: bytes,
@@ -101,7 +101,7 @@ class WireRecords:
         store_timestamp_ms: int,
     ) -> bytes:
         """A record: what is the request's, and what is the message's own."""
-        return around.encode(
+        return template.encode(
             record.body_crc(body),
             self.queue_id,
             flag,
@@ -125,7 +125,7 @@ class WireBatch(WireRecords):
 
     def measure(self, store_host: Host) -> int:
         """How much room its records take."""
-        return self.count * (self.around(store_host).size_bytes - _AROUND_BYTES) + len(self.body)
+        return self.count * (self.template(store_host).size_bytes - _TEMPLATE_BYTES) + len(self.body)
 
     def unpacked(self) -> AppendableBatch:
         """The same messages one by one, for a store that adds something to each."""
@@ -151,9 +151,9 @@ class WireBatch(WireRecords):
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
         """Write the records behind the last byte of a file that has room; their physical offsets."""
-        around, begin = self.around(store_host), file.wrote_position
-        empty = self._encode(around, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
-        front, topic = cut_empty(empty, around)
+        template, begin = self.template(store_host), file.wrote_position
+        empty = self._encode(template, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
+        front, topic = cut_empty(empty, template)
         places = np.empty(self.count, np.int64)
         end = encode_wire_batch(
             file.write_array,
@@ -169,9 +169,9 @@ class WireBatch(WireRecords):
         return places
 
 
-def cut_empty(record_bytes: bytes, around: record.Around) -> tuple[bytes, bytes]:
+def cut_empty(record_bytes: bytes, template: record.RecordTemplate) -> tuple[bytes, bytes]:
     """Of an empty message's record: what is in front of the length of the body, and the topic with its length."""
-    topic_at = len(record_bytes) - _LENGTH.size - len(around.topic)
+    topic_at = len(record_bytes) - _LENGTH.size - len(template.topic)
     return record_bytes[: topic_at - _BODY_LENGTH_BYTES], record_bytes[topic_at : -_LENGTH.size]
 
 

@@ -22,13 +22,13 @@ class WireMessage(WireRecords):
 
     def measure(self, store_host: Host) -> int:
         """How much room its record takes."""
-        return self.around(store_host).size_bytes + len(self.body) + len(self.properties)
+        return self.template(store_host).size_bytes + len(self.body) + len(self.properties)
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
         """Write the record behind the last byte of a file that has room; its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
-        around = self.around(store_host)
+        template = self.template(store_host)
         file.write(
-            self._encode(around, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms)
+            self._encode(template, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms)
         )
         return [phy_offset]

@@ -20,7 +20,7 @@ from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.appendable import NextOffsets, around_records
+from gantrymq.store.appendable import NextOffsets, template_of
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.put_result import PutMessageResult
 
@@ -37,11 +37,11 @@ class _Common(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
-    around = around_records(topic, born_host, store_host)
-    empty = around.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
-    front, behind = cut_empty(empty, around)
-    store_timestamp_at = BORN_HOST_AT + len(around.born_host)
-    return _Common(read_only(front), read_only(behind), read_only(marks), around.host_flags, store_timestamp_at)
+    template = template_of(topic, born_host, store_host)
+    empty = template.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
+    front, behind = cut_empty(empty, template)
+    store_timestamp_at = BORN_HOST_AT + len(template.born_host)
+    return _Common(read_only(front), read_only(behind), read_only(marks), template.host_flags, store_timestamp_at)
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class WireSends(WireRecords):
 
     def measure(self, store_host: Host) -> int:
         """How much room their records take."""
-        run, each = self.run, self.around(store_host).size_bytes + len(self.marks)
+        run, each = self.run, self.template(store_host).size_bytes + len(self.marks)
         return len(run) * each + run.body_bytes + len(run.text)
 
     def append(

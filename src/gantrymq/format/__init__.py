@@ -1,5 +1,5 @@
-"""Codecs of RocketMQ's files, one item at a time: the reference that the kernels are compared with.
+"""Codecs of RocketMQ's files, one item at a time: the reference for the kernels.
 
-Every file opens with the table of the bytes it reads and writes. Everything is big-endian. Nothing here touches a
-file: the functions take and return bytes.
+Each module begins with the table of the bytes that it reads and writes. All numbers are big-endian. The functions take
+and return bytes; they do no I/O.
 """

@@ -1,4 +1,4 @@
-"""The checkpoint: one page that says how far everything was flushed.
+"""The checkpoint: one page that says up to which time log, queues and index are durable.
 
 ======  ====================  =====================================
 bytes   field                 remark
@@ -40,5 +40,5 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(raw: bytes | memoryview) -> Checkpoint:
-    """Read a page; one that is too short (a torn write, a foreign file) counts as zeros from where it ends."""
+    """Read a page. Missing bytes of a short one (a torn write, a foreign file) count as zeros."""
     return Checkpoint(*_CHECKPOINT.unpack(bytes(raw[: _CHECKPOINT.size]).ljust(_CHECKPOINT.size, b"\0")))

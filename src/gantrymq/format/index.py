@@ -3,18 +3,18 @@
 ======  ===============  ============================================================================
 bytes   field            remark
 ======  ===============  ============================================================================
-8       beginTimestamp   storeTimestamp of the first entry (a file begun after a full one starts with
-8       endTimestamp     that file's end values, until its first entry is in)
+8       beginTimestamp   storeTimestamp of the first entry; a file that follows a full one begins with
+8       endTimestamp     that file's end values, until it has an entry
 8       beginPhyOffset
 8       endPhyOffset
 4       hashSlotCount    how many slots are *used*
 4       indexCount       starts at 1: entry 0 is never used, so a file holds maxIndexNum - 1 entries
-4 × S   slots            number of the newest entry of the chain, 0 where there is none
+4 × S   slots            the number of the chain's newest entry; 0: empty
 20 × N  entries          keyHash 4, phyOffset 8, timeDiff 4 (seconds since beginTimestamp), previous 4
 ======  ===============  ============================================================================
 
-keyHash = abs(String.hashCode(topic#key)), 0 where that overflows; slot = keyHash % S. A query compares hash codes
-only, so different keys of one hash answer for each other.
+keyHash = abs(String.hashCode(topic#key)), 0 if that overflows; slot = keyHash % S. A query compares hash codes
+only, so different keys with the same hash code match each other.
 
 Source: IndexFile, IndexHeader and IndexService.buildIndex.
 """
@@ -87,13 +87,13 @@ def decode_entry(buffer: bytes | memoryview, position: int) -> IndexEntry:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The hash of ``topic#key``: not negative, 31 bits."""
+    """The hash of ``topic#key``: 31 bits, not negative."""
     code = abs(string_hash(f"{topic}#{key}"))
     return 0 if code > 0x7FFFFFFF else code
 
 
 def index_keys(properties: Mapping[str, str]) -> Iterator[str]:
-    """What a message is indexed under, in RocketMQ's order: UNIQ_KEY, every key, and since 5.5.0 ``T#tags``."""
+    """The keys of a message in the index, in RocketMQ's order: UNIQ_KEY, every key, and since 5.5.0 ``T#tags``."""
     if PROPERTY_UNIQ_KEY in properties:
         yield properties[PROPERTY_UNIQ_KEY]
     yield from (key for key in properties.get(PROPERTY_KEYS, "").split(" ") if key)
@@ -102,10 +102,10 @@ def index_keys(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def entry_at(slots: int, number: int) -> int:
-    """Where an entry stands in a file of so many slots."""
+    """The position of an entry in a file with ``slots`` slots."""
     return HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
 
 
 def file_size(slots: int, entries: int) -> int:
-    """How long a file of this geometry is: maxHashSlotNum slots, maxIndexNum entries."""
+    """The size of a file with maxHashSlotNum slots and maxIndexNum entries, in bytes."""
     return entry_at(slots, entries)

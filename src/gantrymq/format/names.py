@@ -1,17 +1,17 @@
 """Names of files and directories in a store.
 
 ==================================  ==============================================================
-name                                what
+name                                content
 ==================================  ==============================================================
-abort                               there while the store is open; holds the process id as text
-lock                                holds "lock"; its first byte carries the POSIX record lock
+abort                               exists while the store is open; the process id as text
+lock                                the text "lock"; its first byte carries the POSIX record lock
 checkpoint                          see ``gantrymq.format.checkpoint``
 commitlog/00000000000000000000      a file's first offset in 20 digits
 consumequeue/TOPIC/QUEUE/0000…      likewise
 consumequeue_ext/TOPIC/QUEUE/0000…  likewise
 index/yyyyMMddHHmmssSSS             local time of the creation
-config/*.json                       topics, offsets and the like
-salvage.unfinished                  ours: there while a salvage makes the store
+config/*.json                       topics, offsets and other tables
+salvage.unfinished                  ours: exists while a salvage makes the store
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -33,7 +33,7 @@ DELAY_OFFSET = "delayOffset.json"
 DELETED_TOPICS = "deletedTopics.json"  # ours
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
-_LAST_OFFSET = (1 << 63) - (1 << 31)  # behind it must be room for the longest file
+_LAST_OFFSET = (1 << 63) - (1 << 31)  # leaves room for the longest file behind it
 _TIME_DIGITS = 17
 _LATEST_MS = 253_000_000_000_000  # in the year 9987
 
@@ -44,7 +44,7 @@ def offset_name(offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> int | None:
-    """The offset in a file's name, or None where it is no such name."""
+    """The offset in a file's name; None for another name."""
     if len(name) != _OFFSET_DIGITS or not (name.isascii() and name.isdigit()):
         return None
     offset = int(name)
@@ -54,7 +54,7 @@ def parse_offset_name(name: str) -> int | None:
 def index_name(timestamp_ms: int) -> str:
     """The name of an index file begun at ``timestamp_ms``, in local time as Java has it.
 
-    A time that no calendar has, as a damaged record may say, counts as the nearest one.
+    A time outside of the calendar (from a damaged record) counts as the nearest one.
     """
     timestamp_ms = min(max(timestamp_ms, 0), _LATEST_MS)
     moment = datetime.fromtimestamp(timestamp_ms // 1000)
@@ -68,7 +68,7 @@ def following_index_name(name: str) -> str:
 
 
 def is_index_name(name: str) -> bool:
-    """Whether ``name`` can be an index file's: a time, of a year that leaves room for later ones."""
+    """Whether ``name`` is an index file's name: a time, in a year that leaves room for later ones."""
     if not (len(name) == _TIME_DIGITS and name.isascii() and name.isdigit()) or not "1000" <= name < "9998":
         return False
     try:

@@ -1,8 +1,8 @@
 """Bodies that a producer compressed with zlib, as LZ4 frames or with Zstandard.
 
-A body of 96 KB may stand for 3 GB. So no size that a frame declares is believed, and decompression stops at a limit:
-what is in memory is never more than the limit and a few MiB. As in Java, LZ4 and Zstandard frames may follow each
-other in one body, and bytes behind a zlib stream are ignored. The libraries are imported on first use.
+A body of 96 KB can decompress to 3 GB. So the size that a frame declares is not trusted, and decompression stops at a
+limit: memory never exceeds the limit plus a few MiB. As in Java, LZ4 and Zstandard frames may follow each other in one
+body, and bytes behind a zlib stream are ignored. The libraries are imported on first use.
 
 Source: Compressor, CompressionType, ZlibCompressor, Lz4Compressor and ZstdCompressor of RocketMQ 5.5.0.
 """
@@ -27,13 +27,13 @@ def _zlib(body: bytes, limit: int) -> Iterator[bytes]:
     from isal import isal_zlib
 
     stream = isal_zlib.decompressobj()
-    yield stream.decompress(body, limit + 1)  # it grows as bytes come, by doubling
+    yield stream.decompress(body, limit + 1)  # the output buffer grows by doubling
     if not stream.eof:
         raise ValueError("the zlib stream is cut short")
 
 
 def _lz4(body: bytes, limit: int) -> Iterator[bytes]:
-    # Not lz4.frame.decompress(): it allocates what the frame's header declares.
+    # Not lz4.frame.decompress(): it allocates the size that the frame's header declares.
     from lz4.frame import LZ4FrameDecompressor
 
     while body:
@@ -47,8 +47,8 @@ def _lz4(body: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
-    # Not zstandard.decompress(): it allocates what the frame's header declares. A decompressobj() has no bound for its
-    # output, so it is given only as many bytes at a time as cannot decompress to much more than is still allowed.
+    # Not zstandard.decompress(): it allocates the size that the frame's header declares. A decompressobj() has no limit
+    # for its output, so each step gives it only as many bytes as cannot decompress to much more than the rest allows.
     import zstandard
 
     room, position = limit, 0
@@ -66,7 +66,7 @@ def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
         position -= len(frame.unused_data)
 
 
-# By the compression bits of sysFlag. Each raises an error of its library where the body is no such stream.
+# By the compression bits of sysFlag. Each raises an error of its library for an invalid stream.
 _STREAMS: dict[int, Callable[[bytes, int], Iterator[bytes]]] = {
     0: _zlib,
     flags.COMPRESSION_ZLIB: _zlib,
@@ -76,9 +76,9 @@ _STREAMS: dict[int, Callable[[bytes, int], Iterator[bytes]]] = {
 
 
 def decompress(body: bytes, sys_flag: int, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> bytes:
-    """A body, decompressed as the compression bits of ``sys_flag`` say; no type means zlib.
+    """Decompress a body by the compression bits of ``sys_flag``; no type means zlib.
 
-    Raises ValueError saying what is wrong, also where the body has more than ``limit`` bytes when decompressed.
+    Raises ValueError with the reason, also if the decompressed body exceeds ``limit`` bytes.
     """
     kind = sys_flag & flags.COMPRESSION_MASK
     chunks = _STREAMS.get(kind)
@@ -92,13 +92,13 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_DECOMPRESSED_BODY_SI
             if size > limit:
                 raise ValueError(f"it has more than {limit} bytes ({LIMIT_KEY})")
             parts.append(chunk)
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library has its own errors
         raise ValueError(f"its body cannot be decompressed: {error}") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def with_decompressed_body(message: StoredMessage, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> StoredMessage:
-    """The message as its producer made it: where its body was compressed, decompressed and without that flag.
+    """The message as its producer made it: a compressed body is decompressed, and its flag is cleared.
 
     Raises ValueError as :func:`decompress` does.
     """

@@ -1,4 +1,4 @@
-"""The properties of a record, and the CRC that may end them.
+"""The properties of a record, and the CRC property that may be the last one.
 
 ========================  ==================================================================
 bytes                     meaning
@@ -27,10 +27,10 @@ _CRC_DIGITS = 10
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The bytes of ``properties`` in their order, each entry with its trailing separator.
 
-    Raises ValueError where a name or a value holds one of the separators: it could not be read back.
+    Raises ValueError if a name or a value contains a separator, because it could not be read back.
     """
     text = ""
-    for name, value in properties.items():  # which is faster than to join them
+    for name, value in properties.items():  # faster than a join
         text += f"{name}\x01{value}\x02"
     encoded = encode_utf8(text)
     if len(encoded) - len(encoded.translate(None, _SEPARATORS)) != 2 * len(properties):
@@ -45,9 +45,9 @@ def _require_readable(properties: Mapping[str, str]) -> None:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """Read what :func:`encode_properties` or Java wrote.
+    """Decode properties from :func:`encode_properties` or from Java.
 
-    As in Java an entry with an empty name or an empty value is dropped, and the last of several wins.
+    As in Java an entry with an empty name or an empty value is dropped, and the last entry of a name wins.
     """
     properties: dict[str, str] = {}
     for entry in decode_utf8(raw).split(PROPERTY_SEPARATOR):
@@ -58,12 +58,12 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def encode_crc_property(crc: int) -> bytes:
-    """The 20 bytes that close the properties of a record whose other bytes have the CRC ``crc`` (31 bits)."""
+    """The 20 bytes of the last property of a record whose other bytes have the CRC ``crc`` (31 bits)."""
     digits = f"{crc:0{_CRC_DIGITS}d}"[::-1]
     return f"{PROPERTY_CRC32}{NAME_VALUE_SEPARATOR}{digits}{PROPERTY_SEPARATOR}".encode("ascii")
 
 
 def decode_crc_property(text: str) -> int:
-    """The number of a ``__CRC32#`` property's value; -1 where it is not all digits, or more than ten of them count."""
+    """The number in a ``__CRC32#`` property's value; -1 unless it is digits, at most ten without trailing zeros."""
     is_number = text.isascii() and text.isdigit() and not text[_CRC_DIGITS:].strip("0")
     return int(text[:_CRC_DIGITS][::-1]) if is_number else -1

@@ -1,14 +1,14 @@
-"""The unit of a consume queue, and what its tags code is.
+"""The unit of a consume queue, and its tags code.
 
 ======  =========  ==================================================================================
 bytes   field      remark
 ======  =========  ==================================================================================
-8       phyOffset  where the record lies in the commit log
+8       phyOffset  the record's position in the commit log
 4       size       of the record
 8       tagsCode   Java's String.hashCode of the tag; 0 without one; the deliver time in the delay topic
 ======  =========  ==================================================================================
 
-A queue that begins above offset 0 has its earlier slots filled with (0, 0x7FFFFFFF, 0).
+In a queue that begins above offset 0 the earlier slots of the first file are filled with (0, 0x7FFFFFFF, 0).
 
 Source: ConsumeQueue.putMessagePositionInfo and fillPreBlank, CommitLog.checkMessageAndReturnSize.
 """
@@ -20,10 +20,10 @@ from typing import NamedTuple
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_TAGS, SCHEDULE_TOPIC, tag_code
 
 UNIT_SIZE = 20
-BLANK_UNIT_SIZE = 0x7FFFFFFF  # what a pre-blank says its record's size is
+BLANK_UNIT_SIZE = 0x7FFFFFFF  # the size in a filler slot (Java: pre-blank)
 _UNIT = struct.Struct(">qiq")
 UNKNOWN_LEVEL_DELAY_MS = 1000
-_MOST_DIGITS = 12  # more of them are above the highest level all the same; Python reads no number of more than 4300
+_MOST_DIGITS = 12  # longer numbers are above the highest level anyway; Python reads at most 4300 digits
 
 
 class QueueEntry(NamedTuple):
@@ -35,7 +35,7 @@ class QueueEntry(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether Java's recovery takes it for written."""
+        """Whether Java's recovery counts the unit as written."""
         return self.phy_offset >= 0 and self.size_bytes > 0
 
 
@@ -57,8 +57,8 @@ def tags_code(
 ) -> int:
     """The tags code of a record.
 
-    ``delay_levels_ms[i]`` is the delay of level i + 1. In the delay topic a record with a level has its deliver
-    time; a level above the highest counts as the highest.
+    ``delay_levels_ms[i]`` is the delay of level i + 1. In the delay topic the tags code of a record with a level is its
+    deliver time; a level above the highest counts as the highest.
     """
     level = _level(properties.get(PROPERTY_DELAY, "")) if topic == SCHEDULE_TOPIC else 0
     if not level:
@@ -69,7 +69,7 @@ def tags_code(
 
 
 def _level(text: str) -> int:
-    """The level that ``text`` says, or another above the highest; 0 where it says none, or one below."""
+    """The level in ``text``, possibly above the highest; 0 if there is none, or if it is below 1."""
     digits = text.removeprefix("+")
     digits = digits.lstrip("0") if digits.isascii() and digits.isdigit() else ""
     return int(digits[:_MOST_DIGITS] or 0)

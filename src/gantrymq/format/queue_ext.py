@@ -1,4 +1,4 @@
-"""The unit of an extended consume queue, and the addresses that stand for it in a consume queue's tags code.
+"""The unit of an extended consume queue, and its address, which the consume queue has in place of a tags code.
 
 ======  ============  ===================================================
 bytes   field         remark
@@ -10,8 +10,8 @@ bytes   field         remark
 n       filterBitMap
 ======  ============  ===================================================
 
-An address is the unit's offset plus Long.MIN_VALUE, so that it can be told from the hash code of a tag: it is at most
-Integer.MIN_VALUE - 1.
+An address is the unit's offset plus Long.MIN_VALUE. It is at most Integer.MIN_VALUE - 1, so it cannot be mistaken for
+the hash code of a tag.
 
 Source: ConsumeQueueExt and its CqExtUnit.
 """
@@ -36,7 +36,7 @@ class QueueExtUnit(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How long the unit is."""
+        """The size of the unit."""
         return MIN_UNIT_SIZE + len(self.bit_map)
 
 
@@ -51,7 +51,7 @@ def to_address(offset: int) -> int:
 
 
 def to_offset(address: int) -> int:
-    """The offset that ``address`` stands for (unDecorate)."""
+    """The offset of the unit at ``address`` (unDecorate)."""
     return address - _LONG_MIN
 
 
@@ -61,12 +61,12 @@ def encode_unit(unit: QueueExtUnit) -> bytes:
 
 
 def unit_size(raw: bytes) -> int:
-    """The size that the first two bytes of a unit say; 0 or less where there is none."""
+    """The size in the first two bytes of a unit; 0 or less if there is no unit."""
     return int.from_bytes(raw[:2], "big", signed=True) if len(raw) >= 2 else 0
 
 
 def decode_unit(raw: bytes) -> QueueExtUnit | None:
-    """Read a unit from its bytes (more may follow); None where it is none or is cut off."""
+    """Decode a unit from its bytes (more may follow); None if it is invalid or cut off."""
     if len(raw) < MIN_UNIT_SIZE or unit_size(raw) < MIN_UNIT_SIZE:
         return None
     size, tags_code, store_time_ms, bit_map_size = _UNIT.unpack_from(raw)

@@ -1,4 +1,4 @@
-"""The message record of the commit log, and the blank that fills the end of a file.
+"""The record of one message in the commit log, and the blank at the end of a file.
 
 ======  =========================  ==============================================================
 bytes   field                      remark
@@ -9,7 +9,7 @@ bytes   field                      remark
 4       queueId
 4       flag
 8       queueOffset
-8       phyOffset                  this record's place in the commit log
+8       phyOffset                  this record's position in the commit log
 4       sysFlag                    see ``gantrymq.model.flags``
 8       bornTimestamp
 8/20    bornHost                   ip 4 or 16, port 4
@@ -23,7 +23,7 @@ bytes   field                      remark
 ======  =========================  ==============================================================
 
 A blank is ``size 4 | magic 4`` where ``size`` is the rest of the file; only these eight bytes are written. A record
-is put into a file only if eight bytes stay free behind it, and records never cross files.
+is put into a file only if eight bytes stay free behind it. A record never crosses files.
 
 Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndReturnSize.
 """
@@ -48,7 +48,7 @@ MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 BLANK_SIZE = 8
 SECTOR = 512  # what a disk writes whole or not at all
-MIN_RECORD_SIZE = 91  # v1, IPv4, nothing in body, topic and properties
+MIN_RECORD_SIZE = 91  # v1, IPv4, with empty body, topic and properties
 MAX_TOPIC_LENGTH_V1 = 127
 MAX_TOPIC_LENGTH_V2 = 32767
 MAX_PROPERTIES_LENGTH = 32767
@@ -65,7 +65,7 @@ _BLANK = struct.Struct(">iI")
 
 
 class CheckCRC(Enum):
-    """What a check of a record verifies beside its lengths."""
+    """What a check of a record verifies besides its lengths."""
 
     OFF = 0
     BODY = 1
@@ -74,9 +74,9 @@ class CheckCRC(Enum):
 
 @dataclass(slots=True)
 class Layout:
-    """Where the variable parts of a record lie, as offsets from its start. Lengths that are negative count as 0.
+    """The positions of a record's variable parts, as offsets from its start. Negative lengths count as 0.
 
-    Nobody changes one; one that could not be changed would take five times as long to make.
+    It is never changed. It is not frozen, because a frozen dataclass takes five times as long to make.
     """
 
     size: int
@@ -92,12 +92,12 @@ class Layout:
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:
-    """The CRC of a body as a record holds it: 31 bits (UtilAll.crc32)."""
+    """The CRC of a body as in a record: 31 bits (UtilAll.crc32)."""
     return crc32(body) & 0x7FFFFFFF
 
 
 def record_size(version: int, sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """How many bytes a record takes (MessageExtEncoder.calMsgLength)."""
+    """The size of a record in bytes (MessageExtEncoder.calMsgLength)."""
     hosts = (20 if sys_flag & flags.BORN_HOST_V6 else 8) + (20 if sys_flag & flags.STORE_HOST_V6 else 8)
     return 48 + 8 + 4 + 8 + 4 + 2 + hosts + body_length + version + topic_length + properties_length
 
@@ -107,10 +107,10 @@ def encode_blank(size: int) -> bytes:
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
-class Around(NamedTuple):
-    """What is around body and properties in every record of one topic and of two hosts (:func:`around_record`)."""
+class RecordTemplate(NamedTuple):
+    """The bytes around body and properties, the same in every record of one topic and two hosts."""
 
-    size_bytes: int  # of a record with nothing in body and properties
+    size_bytes: int  # of a record with empty body and properties
     magic: int
     host_flags: int  # in sysFlag
     born_host: bytes
@@ -134,7 +134,7 @@ class Around(NamedTuple):
         properties: bytes,
         room: int = 0,
     ) -> bytes:
-        """The bytes of a record, by its own fields in their order; ``room`` is for more properties behind it."""
+        """The bytes of a record from its fields in their order; ``room`` is for properties that the caller appends."""
         properties_length = len(properties) + room
         return b"".join(
             (
@@ -163,11 +163,11 @@ class Around(NamedTuple):
         )
 
 
-def around_record(version: int, topic: bytes, born_host: Host, store_host: Host) -> Around:
-    """That of records of ``version`` 1 or 2; the caller has checked the topic's length."""
+def record_template(version: int, topic: bytes, born_host: Host, store_host: Host) -> RecordTemplate:
+    """The template of records of ``version`` 1 or 2; the caller has checked the topic's length."""
     host_flags = (flags.BORN_HOST_V6 if born_host.is_v6 else 0) | (flags.STORE_HOST_V6 if store_host.is_v6 else 0)
     born, store = born_host.to_bytes(), store_host.to_bytes()
-    return Around(
+    return RecordTemplate(
         record_size(version, host_flags, 0, len(topic), 0),
         MAGIC_V1 if version == 1 else MAGIC_V2,
         host_flags,
@@ -181,12 +181,12 @@ def around_record(version: int, topic: bytes, born_host: Host, store_host: Host)
 def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, append_crc: bool = False) -> bytes:
     """The bytes of a record.
 
-    ``message`` gives every field but ``size_bytes``; ``topic`` and ``properties`` are given encoded. With
-    ``append_crc`` the record closes with the CRC property. The caller has checked the lengths.
+    ``message`` gives every field except ``size_bytes``; ``topic`` and ``properties`` are encoded already. With
+    ``append_crc`` the record ends with the CRC property. The caller has checked the lengths.
     """
     if append_crc and properties and properties[-1] != 2:
         properties += b"\x02"
-    raw = around_record(message.version, topic, message.born_host, message.store_host).encode(
+    raw = record_template(message.version, topic, message.born_host, message.store_host).encode(
         message.body_crc,
         message.queue_id,
         message.flag,
@@ -205,14 +205,14 @@ def encode_record(message: StoredMessage, topic: bytes, properties: bytes, *, ap
 
 
 def encode_crc(raw: bytes) -> bytes:
-    """The CRC property that closes the record ``raw``."""
+    """The CRC property that ends the record ``raw``."""
     return encode_crc_property(crc32(raw) & 0x7FFFFFFF)
 
 
 def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | StopReason:
-    """Find the parts of the record at ``position``, trusting nothing before it is checked.
+    """Find the parts of the record at ``position``. Every number is checked before it is used.
 
-    ``limit`` is the end of the file within ``buffer``; no byte from there on is read.
+    ``limit`` is the end of the file within ``buffer``; no byte behind it is read.
     """
     rest = limit - position
     if rest < BLANK_SIZE:
@@ -257,7 +257,7 @@ def _layout_within(buffer: memoryview, position: int, size: int, version: int) -
 
 
 def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckCRC) -> bool:
-    """Whether the record at ``position`` has the CRC it says it has."""
+    """Whether the record at ``position`` matches its CRC."""
     if check is CheckCRC.BODY and layout.body_length > 0:
         body = buffer[position + layout.body_at : position + layout.body_at + layout.body_length]
         return body_crc(body) == int.from_bytes(buffer[position + 8 : position + 12], "big")
@@ -271,7 +271,7 @@ def crc_matches(buffer: memoryview, position: int, layout: Layout, check: CheckC
 
 
 def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC) -> Layout | StopReason:
-    """What stands at ``position``: a whole record, or why not (CommitLog.checkMessageAndReturnSize)."""
+    """The layout of a whole record at ``position``, or why there is none (CommitLog.checkMessageAndReturnSize)."""
     layout = read_layout(buffer, position, limit)
     if isinstance(layout, Layout) and not crc_matches(buffer, position, layout, check):
         return StopReason.CRC
@@ -308,6 +308,6 @@ def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMe
     )
 
 
-# Most records name one of a few.
+# Most records have one of a few hosts and topics.
 _host = lru_cache(maxsize=1024)(Host.from_bytes)
 _topic = lru_cache(maxsize=1024)(decode_utf8)

@@ -1,1 +1,1 @@
-"""The one narrow way to the disk: everything the store reads and writes goes through :mod:`gantrymq.fs.api`."""
+"""File systems. Everything that the store reads and writes goes through the protocols of :mod:`gantrymq.fs.api`."""

@@ -1,1 +1,1 @@
-"""RocketMQ's service threads, all of one small shape: a bounded step, a drain, and a runner that alone sleeps."""
+"""RocketMQ's service threads: each has a bounded step and a drain, and a runner that sleeps between steps."""

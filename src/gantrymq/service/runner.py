@@ -1,6 +1,6 @@
-"""A service does one bounded piece of work at a time; its runner owns the thread, the wake-up and the stop.
+"""A service does one bounded piece of work at a time. Its runner owns the thread, the wake-up and the stop.
 
-Source: RocketMQ's ServiceThread, of which every service is a subclass there. Here a service knows no thread.
+Source: RocketMQ's ServiceThread, the base class of its services. Here a service has no thread of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gantrymq.clock import Clock, monotonic_ms
 
 
 class Service(Protocol):
-    """What a runner runs. ``step`` and ``drain`` are called from the runner's thread only."""
+    """The work of a runner. Only the runner calls ``step`` and ``drain``."""
 
     @property
     def name(self) -> str:
@@ -25,26 +25,25 @@ class Service(Protocol):
 
     @property
     def interval_ms(self) -> int:
-        """How long to sleep where a step said that nothing more waits."""
+        """The sleep after a step without more work."""
         ...
 
     def step(self, now_ms: int) -> bool:
-        """Do one bounded piece of work; True says that more waits, so come again at once."""
+        """Do one bounded piece of work; return True if more work waits."""
         ...
 
     def drain(self) -> None:
-        """The work of a clean shutdown: leave nothing undone."""
+        """Finish all work, for a clean shutdown."""
         ...
 
 
 class ServiceRunner:
     """Runs one service in a daemon thread until :meth:`stop`.
 
-    A step that raises is counted in ``failures`` and reported to ``on_failure``; the service goes on with its next
-    interval. ``wake`` may be called from any thread and costs little when the runner is awake. ``rest_ms`` is asked
-    after a step that left nothing: the next one comes no sooner than so much later, even if it is woken, and what comes
-    meanwhile is done together. Steps are told a monotonic time, which no correction of the clock moves, or
-    ``by_calendar`` the time of day.
+    A step that raises is counted in ``failures`` and reported to ``on_failure``; the service continues with its next
+    interval. ``wake`` may be called from any thread and is cheap when the runner is awake. ``rest_ms`` is called after
+    a step that left no work: the next step begins at least that much later, even after a wake, so that the work of
+    that time is done together. Steps get a monotonic time, or with ``by_calendar`` the wall clock's.
     """
 
     def __init__(
@@ -60,29 +59,29 @@ class ServiceRunner:
         self._now_ms = clock.now_ms if by_calendar else partial(monotonic_ms, clock)
         self._on_failure = on_failure
         self._rest_ms = rest_ms
-        self._asleep = threading.Lock()  # a semaphore of one: who sleeps acquires it, who wakes releases it
+        self._asleep = threading.Lock()  # a semaphore: sleeping acquires it, waking releases it
         self._asleep.acquire()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=service.name, daemon=True)
         self.failures = 0
 
     def start(self) -> None:
-        """Begin; call once."""
+        """Start the thread; call once."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Make the service step now instead of when its interval is over."""
+        """Run the next step now instead of at the end of the interval."""
         if self._asleep.locked():
             with suppress(RuntimeError):  # another thread was faster
                 self._asleep.release()
 
     def stop(self) -> None:
-        """End the thread and drain the service; returns when both are done. Errors of the drain are raised."""
+        """End the thread and drain the service; return when both are done. Raises the drain's errors."""
         self.abandon()
         self._service.drain()
 
     def abandon(self) -> None:
-        """End the thread and leave undone what is; returns when it has ended. Doing so twice is harmless."""
+        """End the thread without a drain; return when it has ended. A second call has no effect."""
         self._stopping = True
         self.wake()
         if self._thread.is_alive():
@@ -100,7 +99,7 @@ class ServiceRunner:
         try:
             return self._service.step(self._now_ms())
         except Exception as error:
-            # A service outlives whatever one step ran into; the store decides what the failure means.
+            # A failed step does not end the service; the store decides what the failure means.
             self.failures += 1
             self._on_failure(self._service.name, error)
             return False

@@ -142,7 +142,7 @@ class AppendableMessage:
             encoded = encode_properties(properties)
         except ValueError:
             return _ILLEGAL
-        template = around_records(topic, message.born_host, message.store_host or store_host)
+        template = template_of(topic, message.born_host, message.store_host or store_host)
         body_length, room = len(body), CRC_PROPERTY_SIZE if config.enabled_append_prop_crc else 0
         if len(encoded) >= record.SECTOR and b"\0" in encoded and _UNWRITTEN in encoded:  # the longest search last
             return _ILLEGAL
@@ -280,7 +280,7 @@ def topic_bytes(topic: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def around_records(topic: str, born_host: Host, store_host: Host) -> record.Around:
+def template_of(topic: str, born_host: Host, store_host: Host) -> record.RecordTemplate:
     """What is around the records of a topic, which a queue can have, and of two hosts."""
     raw = topic_bytes(topic)
-    return record.around_record(1 if len(raw) <= record.MAX_TOPIC_LENGTH_V1 else 2, raw, born_host, store_host)
+    return record.record_template(1 if len(raw) <= record.MAX_TOPIC_LENGTH_V1 else 2, raw, born_host, store_host)
