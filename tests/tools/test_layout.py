@@ -1,6 +1,7 @@
 """Damage to the files of a store as an operator meets it: what reads shows the rest, what refuses names what helps."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from gantrymq.errors import (
     DuplicateFileError,
     MissingFileError,
     MissingLogError,
+    NotAStoreError,
     StoreError,
     WrongFileSizeError,
 )
@@ -343,3 +345,37 @@ def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str,
     assert "does not start with it" in found.text
     (store / "config" / f"{name}{backup}").write_text("{}")
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())) == []
+
+
+WRONG_KIND: dict[str, tuple[str, Kind]] = {
+    "checkpoint": ("recover", Kind.CHECKPOINT_CORRUPT),
+    "index": ("recover", Kind.FOREIGN_FILE),
+    "consumequeue": ("rebuild", Kind.FOREIGN_FILE),
+    "consumequeue/orders": ("rebuild", Kind.MESSAGE_WITHOUT_ENTRY),
+    "consumequeue/orders/0": ("rebuild", Kind.MESSAGE_WITHOUT_ENTRY),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_KIND)
+def test_a_file_in_the_place_of_a_directory_is_refused_by_its_name_and_moved_away(store: Path, name: str) -> None:
+    """Or a directory in the place of a file."""
+    path, (remedy, kind) = store / name, WRONG_KIND[name]
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("foreign")
+    else:
+        path.unlink()
+        path.mkdir()
+    assert kind in {one.kind for one in findings(store) if one.level is Level.DAMAGE}
+    needed = f"^{re.escape(str(path))}: is a (file|directory) where a (file|directory) is needed; move it away"
+    if name != "index":  # a start may leave the index behind
+        with pytest.raises(NotAStoreError, match=needed):
+            open_store(RealFileSystem(), store)
+    with pytest.raises(NotAStoreError, match=needed):
+        rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    path.rename(store.with_name("away"))
+    if remedy == "rebuild":
+        rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
+    else:
+        open_store(RealFileSystem(), store).close()
+    assert [one for one in findings(store) if one.level is Level.DAMAGE] == []

@@ -30,9 +30,9 @@ _BROKEN = (
     *(errno.EREMOTEIO, errno.ETIMEDOUT, errno.EILSEQ, errno.ENOLINK, errno.ENOTCONN, errno.EHOSTDOWN),
 )
 _WRONG_KIND = {
-    errno.EISDIR: "is a directory where a file is needed",
-    errno.EEXIST: "is a file where a directory is needed",
-    errno.ENOTDIR: "lies below a file where a directory is needed",
+    errno.EISDIR: "is a directory where a file is needed; move it away",
+    errno.EEXIST: "is a file where a directory is needed; move it away",
+    errno.ENOTDIR: "is a file where a directory is needed; move it away",
 }
 _ZEROS = bytes(1 << 20)
 _OPENED_FOR_ITS_NAMES = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # macOS has no O_PATH
@@ -63,12 +63,18 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
         if error.errno in _DENIED:
             raise StorePermissionError(path, os.strerror(error.errno)) from error
         if error.errno in _WRONG_KIND:
-            raise NotAStoreError(path, _WRONG_KIND[error.errno]) from error
+            wrong = _file_above(path) if error.errno == errno.ENOTDIR else path
+            raise NotAStoreError(wrong, _WRONG_KIND[error.errno]) from error
         if error.errno in _BROKEN:
             raise DiskError(path, os.strerror(error.errno), position) from error
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
+
+
+def _file_above(path: Path) -> Path:
+    """The file in ``path`` below which nothing can lie."""
+    return next((one for one in (path, *path.parents) if os.path.lexists(one) and not os.path.isdir(one)), path)
 
 
 def identity_of(status: os.stat_result) -> Identity:

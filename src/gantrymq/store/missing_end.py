@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import DiskError, MissingLogEndError
+from gantrymq.errors import DiskError, MissingLogEndError, NotAStoreError
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, decode_entry
@@ -91,7 +91,7 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> Checkpoint:
     """The checkpoint as it is on the disk; zeros where there is none, or the disk does not give it back."""
     try:
         file = fs.open(paths.checkpoint)
-    except (FileNotFoundError, DiskError):
+    except (FileNotFoundError, DiskError, NotAStoreError):
         return Checkpoint()
     try:
         return decode_checkpoint(file.read_at(0, CHECKPOINT_SIZE))

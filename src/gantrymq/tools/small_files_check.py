@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gantrymq.errors import DiskError, GantrymqError, StoreError
+from gantrymq.errors import DiskError, GantrymqError, NotAStoreError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
@@ -30,6 +30,7 @@ _KNOWN = {
     *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
+_DIRECTORIES = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CONFIG}
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CORRECT = "correct it, or move it away"
 _CONFIG_ENDINGS = (".json", ".json.bak")
@@ -38,6 +39,9 @@ _CONFIG_ENDINGS = (".json", ".json.bak")
 def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
     """What lies in the store's directory and belongs to no store."""
     for entry in fs.scan(paths.root):
+        if not entry.is_directory and entry.name in _DIRECTORIES:
+            text = "is a file where a directory is needed; move it away"
+            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), text)
         if entry.name not in _KNOWN:
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
 
@@ -123,6 +127,8 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, li
     except DiskError as error:
         text = f"the disk does not give it back: {error}; move it away, {RECOVER}"
         return None, [Finding(Kind.FILE_UNREADABLE, Path(names.CHECKPOINT), text)]
+    except NotAStoreError as error:  # it is a directory
+        return None, [Finding(Kind.CHECKPOINT_CORRUPT, Path(names.CHECKPOINT), f"{error.reason}, {RECOVER}")]
 
 
 def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
