@@ -364,6 +364,22 @@ def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path
     assert not report.is_whole
 
 
+@pytest.mark.parametrize("said", [1, 8, 1000])
+def test_the_only_message_of_a_queue_is_exported_at_the_offset_that_its_entry_has(tmp_path: Path, said: int) -> None:
+    path = tmp_path / "store"
+    with open_store(RealFileSystem(), path) as opened:
+        puts = {}
+        for topic in ("lone", "orders", "orders"):
+            put = opened.put(Message(topic, b"%d" % len(puts)))
+            puts[Slot(topic, 0, put.queue_offset)] = Put(put.phy_offset, put.size_bytes, b"%d" % len(puts))
+        await_dispatch(opened)
+    store = KnownStore(path, puts)
+    store.write(puts[Slot("lone", 0, 0)].phy_offset + QUEUE_OFFSET_AT, said.to_bytes(8, "big"))
+    rows, report = exported(store)
+    assert assert_told(store, rows, report.account) == set()
+    assert [(one.topic, one.queue_offset) for one in report.account.repaired] == [("lone", 0)]
+
+
 def test_a_log_file_of_another_store_is_left_out_and_its_messages_are_named(store: KnownStore, tmp_path: Path) -> None:
     other = KnownStore.make(tmp_path / "other", with_old_queues=True)
     victim = store.log_files[2]

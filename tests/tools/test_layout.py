@@ -96,6 +96,15 @@ def test_log_files_that_were_all_cut_short_are_as_long_as_their_names_say(
         MessageStore.open(store)
 
 
+def test_the_only_log_file_without_the_zeros_at_its_end_loses_no_message(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", 30)
+    [path] = parts(store, "commitlog")
+    path.write_bytes(path.read_bytes().rstrip(b"\0"))
+    report = salvage_store(store, tmp_path / "out")
+    assert (report.records, report.is_whole) == (30, True)
+    assert [one for one in verify_store(tmp_path / "out") if one.level is Level.DAMAGE] == []
+
+
 @pytest.mark.parametrize("source", [0, 1])
 def test_a_log_file_in_two_directories_is_told_and_the_one_that_says_it_lies_there_is_read(
     healthy: Path, tmp_path: Path, source: int

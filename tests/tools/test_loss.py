@@ -20,6 +20,7 @@ from loss_cases import (
     Put,
     Slot,
     assert_told,
+    named,
     read_back,
 )
 
@@ -419,6 +420,45 @@ def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int,
     assert (account.ranges, account.messages, account.filled) == ([], [], [])
     if claimed:  # a 0 may be that of a topic made anew
         assert [(one.topic, one.queue_id, one.queue_offset) for one in account.repaired] == [slot]
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
+    """A killed store of two queues, one of which has far more messages than the other."""
+    path, puts = tmp_path_factory.mktemp("uneven") / "store", {}
+    with open_store(RealFileSystem(), path, clock=ManualClock(NOON_MS)) as opened:
+        for number in range(240):
+            body, queue_id = b"%06d" % number * 10, int(number % 6 == 5)
+            put = opened.put(Message("orders", body, queue_id=queue_id))
+            puts[Slot("orders", queue_id, put.queue_offset)] = Put(put.phy_offset, put.size_bytes, body)
+        await_dispatch(opened)
+    (path / "abort").touch()
+    return KnownStore(path, puts)
+
+
+@pytest.mark.parametrize("has_queues", [True, False])
+@pytest.mark.parametrize("share", [0.5, 0.9, "behind the file's last one of the other queue"])
+@pytest.mark.parametrize("way", [untouched, rebuilt, salvaged])
+def test_after_a_kill_a_record_that_says_a_shorter_queue_keeps_none_out_of_that(
+    way: Tool, share: float | str, uneven: KnownStore, tmp_path: Path, *, has_queues: bool
+) -> None:
+    """A start that dispatched it put the queue's next offset behind that of the record, and passed over all others."""
+    store = KnownStore(Path(shutil.copytree(uneven.path, tmp_path / "store")), uneven.puts)
+    ordered = sorted(store.puts.items(), key=lambda item: item[1].phy_offset)
+    if isinstance(share, float):
+        slot, put = next(item for item in ordered[int(share * len(ordered)) :] if item[0].queue_id == 0)
+    else:
+        slot, put = [item for item in ordered if item[1].phy_offset < LOG_FILE and item[0].queue_id == 0][-1]
+    store.flip(put.phy_offset + QUEUE_ID_AT + 3, 1)
+    if not has_queues:
+        shutil.rmtree(store.path / "consumequeue")
+        (store.path / "checkpoint").unlink()
+    out, account = way(store)
+    open_store(RealFileSystem(), out).close()
+    result = read_back(out)
+    lost = {one for one, put in store.puts.items() if result.get(one) != put.body}
+    assert lost <= {slot}
+    assert lost <= named(account, store) or way is untouched
 
 
 SYS_FLAG_AT = 36

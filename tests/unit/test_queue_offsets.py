@@ -25,10 +25,21 @@ def test_one_record_that_the_next_one_contradicts_is_wrong(wrong: int) -> None:
     assert mended([wrong, 6, 7, 8], 5) == [5, 6, 7, 8]
 
 
-def test_a_0_whose_slot_the_next_record_has_takes_none() -> None:
-    assert mended([5, 6, 0, 7, 8], 5) == [5, 6, 6, 7, 8]
-    assert mended([0, 5, 6], 5) == [4, 5, 6]
-    assert mended([5, 6, 0, 7], 5) == [5, 6, 6, 7]
+@pytest.mark.parametrize("other", [0, 500, 1 << 50])
+def test_a_record_of_another_queue_takes_no_slot_that_one_of_the_next_says(other: int) -> None:
+    assert mended([5, 6, other, 7, 8], 5) == [5, 6, 6, 7, 8]
+    assert mended([other, 5, 6], 5) == [4, 5, 6]
+    assert mended([5, 6, other, 7], 5) == [5, 6, 6, 7]
+
+
+def test_a_record_that_lies_behind_the_next_ones_makes_them_of_no_other_queue() -> None:
+    assert mended([3, 5, 6, 4, 7], 3) == [3, 5, 6, 4, 7]
+    assert mended([3, 5, 4], 3) == [3, 5, 4]
+
+
+def test_nor_do_several_in_turn() -> None:
+    assert mended([5, 500, 501, 6, 7], 5) == [5, 5, 5, 6, 7]
+    assert mended([0, 500, 1, 2], 0) == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("wrong", [1 << 40, -1])

@@ -60,6 +60,8 @@ class ConsumeQueue:
         # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
         # with one more record that says 1, the queue began anew there.
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
+        # Where a gap begins behind which stands the last unit alone, and its record: it may be of another queue.
+        self.perhaps_stray: tuple[int, PassedOver] | None = None
         self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
         self.passed_over: list[PassedOver] = []  # since this was opened
         self.had_units_behind = False  # at the last recover: something was written behind the end that it found
@@ -295,6 +297,16 @@ class ConsumeQueue:
         if self._ext is not None:
             units = self._with_ext(self._ext, units, store_times_ms)
         self.go_on(units, max_physic_offset, max(queue_offset, end))
+
+    def take_back_stray(self) -> None:
+        """Drop the unit that is ``perhaps_stray``, with the gap in front of it: its record is passed over."""
+        if self.perhaps_stray is not None:
+            begin, record = self.perhaps_stray
+            self.files.truncate_dirty(begin * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+            self.passed_over.append(record)
+            self.perhaps_stray = None
 
     def begin_anew(self) -> None:
         """Drop all units but the one that is ``perhaps_anew``, which becomes the first; raises DiskFullError."""

@@ -171,6 +171,9 @@ def append_units(
     if claimed[0] == 1:
         queue.begin_anew()
     queue.perhaps_anew = None
+    if queue.perhaps_stray is not None and claimed[0] == queue.perhaps_stray[0]:
+        queue.take_back_stray()
+    queue.perhaps_stray = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
     offsets = believable(claimed, places, expected)
     if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
@@ -185,13 +188,22 @@ def append_units(
         cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
     for start, stop in pairwise(cuts):
         first = int(offsets[start - begin])
+        if first == queue.max_offset - 1 and claimed[start - begin] != first:  # it is of another queue, and has no unit
+            queue.passed_over += _passed_over(grouped, start, start + 1, int(claimed[start - begin]))
+            start, first = start + 1, first + 1
+            if start == stop:
+                continue
         if not fill_gaps and first > queue.max_offset:
             raise QueueGapError(queue.max_physic_offset)
+        added_from = start
         if 0 < first < queue.max_offset:
-            queue.passed_over += _passed_over(grouped, start, min(stop, start + queue.max_offset - first), first)
+            added_from = min(stop, start + queue.max_offset - first)
+            queue.passed_over += _passed_over(grouped, start, added_from, first)
+        if stop == end == start + 1 and queue.max_physic_offset >= 0 and first > queue.max_offset:
+            queue.perhaps_stray = queue.max_offset, next(_passed_over(grouped, start, stop, first))
         queue.append_units(first, *_units(grouped, start, stop))
         if offsets is not claimed:
-            queue.renumbered += _renumbered(grouped, start, stop, first)
+            queue.renumbered += _renumbered(grouped, added_from, stop, first + added_from - start)
     if claimed[-1] == 0 != offsets[-1]:
         unit, store_times_ms, max_physic_offset = _units(grouped, end - 1, end)
         # Copied, for the next batch is encoded into the same memory.
@@ -211,8 +223,7 @@ def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Itera
 def _passed_over(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[PassedOver]:
     for row in range(start, stop):
         tags_code = decode_entry(grouped.units.data, row * UNIT_SIZE).tags_code
-        queue_offset = first + row - start if grouped.queue_offsets[row] else 0
-        yield PassedOver(int(grouped.phy_offsets[row]), int(grouped.sizes[row]), tags_code, queue_offset)
+        yield PassedOver(int(grouped.phy_offsets[row]), int(grouped.sizes[row]), tags_code, first + row - start)
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:

@@ -3,8 +3,9 @@
 No CRC covers a record's queue offset, and one flipped bit of it must neither move the messages behind it nor make a
 queue of a billion empty slots. In the order of the log the offsets of a queue rise by one. Where a record breaks that
 and the next one does not, the record is wrong; where the next one agrees with it, something is missing or repeated,
-and the offsets stand. A 0 whose slot the next record says is a message of no queue: it gets the slot of the record in
-front, which is taken. That a queue began anew with 0, so that all in front is of a topic that was deleted, takes two
+and the offsets stand. But where a record steps forward (or says 0) and the next one says what should have stood there,
+it is of another queue: it gets the slot of the record in front, which is taken. Believed, it would keep all behind it
+out of the queue. That a queue began anew with 0, so that all in front is of a topic that was deleted, takes two
 records: no bit may cost a queue. At the end of a run, where no next one is known, a large step is not believed. And no
 offset can be larger than the number of records that fit in front of it into the log. The first record of a queue has
 none before it: two that agree overrule it, unless the log has room for what they say is missing in between.
@@ -40,8 +41,9 @@ def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> In
         origin = int(origins[i])
         after = int(origins[i + 1]) if i + 1 < count and possible[i + 1] else None
         is_lonely_zero = offsets[i] == 0 and after != origin
-        if is_lonely_zero and after == before - 1 and before + int(ranks[i]) > 1:
-            origins[i] = after
+        if (is_lonely_zero or origin > before) and _is_of_another(offsets, i, before + int(ranks[i])):
+            origins[i] = before - 1
+            before -= 1
             continue
         if origin != before and (
             is_lonely_zero or not possible[i] or after == before or _is_wild(origin - before, after)
@@ -76,6 +78,21 @@ def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: 
     most_missing = (phy_offsets[1] - phy_offsets[0]) // MIN_RECORD_SIZE - 1
     is_gap = 0 < after - own <= most_missing
     return after if not possible[0] or (is_outvoted and not is_gap) else own
+
+
+def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
+    """Whether behind a record, and those that go on from it, the queue goes on with ``expected``.
+
+    Where it goes on from these records, it is the one in between that lies in a wrong place.
+    """
+    behind = row + 1
+    while behind < len(offsets) and offsets[behind] == offsets[behind - 1] + 1:
+        behind += 1
+    if behind == len(offsets) or offsets[behind] != expected or expected == 0:
+        return False
+    if behind + 1 < len(offsets):
+        return bool(offsets[behind + 1] == expected + 1)
+    return bool(offsets[row] != expected + 1)
 
 
 def _is_wild(step: int, after: int | None) -> bool:

@@ -25,6 +25,7 @@ QueueName = tuple[str, int]
 PlaceOf = Callable[[int], int]
 _MOST_IN_A_HOLE = 16  # runs that are put into a hole between two others: flipped bits, not another order
 _WILD_STEP = 4096
+_OFFSET_BITS = 40
 
 
 class QueueRun(NamedTuple):
@@ -234,6 +235,8 @@ def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
     there; so does a run of which the queue's own unit says it, and one at the end that says something far away.
     """
     firsts = [run.begin for run in runs]
+    if len(runs) == 1 and runs[0].length == 1:
+        return [_of_only(runs[0], place_of)]
     if len(runs) > 1 and runs[0].length == 1 and place_of(runs[1].begin - 1) == runs[0].phy_offset:
         firsts[0] = runs[1].begin - 1
     for at in range(1, len(runs)):
@@ -250,6 +253,12 @@ def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
             firsts[number] = expected
             expected += runs[number].length
     return firsts
+
+
+def _of_only(run: QueueRun, place_of: PlaceOf) -> int:
+    """The offset of the only record of a queue: the one whose unit leads to it, if that differs in one bit, or is 0."""
+    offsets = (run.begin, 0, *(run.begin ^ 1 << bit for bit in range(_OFFSET_BITS)))
+    return next((offset for offset in offsets if place_of(offset) == run.phy_offset), run.begin)
 
 
 def _filled_up_to(runs: Sequence[QueueRun], at: int, expected: int) -> int | None:

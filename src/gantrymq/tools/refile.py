@@ -112,6 +112,8 @@ class Refiling:
         rivals = []
         for one in passed:
             files = queues[one.topic, one.queue_id]
+            if one.queue_offset >= files.end:
+                continue
             unit, following = as_units(files.units(one.queue_offset, one.queue_offset + 2))
             # Where the next message of the queue lies in front of it, it is out of its turn there.
             is_in_turn = one.queue_offset + 1 >= files.end or one.phy_offset < following["phy_offset"]

@@ -22,11 +22,12 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_file import parse_config, require_tables
-from gantrymq.store.geometry import INDEX_KEYS, log_file_size
+from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery import Progress
 from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
@@ -46,6 +47,7 @@ from gantrymq.tools.small_files_check import read_small
 from gantrymq.tools.store_sizes import found_sizes
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
+_PAGE_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ class _Salvage:
 
     def run(self) -> SalvageReport:
         files = self._files()
-        sizes = found_sizes(self._fs, self._source, self._config, self._given)
+        sizes = self._sizes(files)
         files = mark_foreign(self._fs, self._source, sizes, files)
         if not self._fs.scan(self._out.work.parent):  # else what an interrupted salvage has left makes room
             least = partial(record_bytes, self._fs, files)
@@ -170,6 +172,15 @@ class _Salvage:
             reason = "there is no commit log to salvage; is its disk mounted, is storePathCommitLog given (-c)?"
             raise StoreError(self._source.commit_log, reason)
         return files
+
+    def _sizes(self, files: list[LogFile]) -> MessageStoreConfig:
+        """How long the new files are to be: as the old ones, or longer than a single one that was cut."""
+        sizes = found_sizes(self._fs, self._source, self._config, self._given)
+        size = sizes.mapped_file_size_commit_log
+        if len(files) > 1 or LOG_SIZE_KEY in self._given or size % _PAGE_BYTES == 0:
+            return sizes
+        pages = -(-(size + BLANK_SIZE) // _PAGE_BYTES)
+        return replace(sizes, mapped_file_size_commit_log=pages * _PAGE_BYTES)
 
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:
         append_crc = self._config.enabled_append_prop_crc
