@@ -281,3 +281,51 @@ def test_what_a_listener_fails_with_once_its_consumer_is_closed_comes_again(brok
         producer.send(Message("Late", b"again"))
     asyncio.run(scenario())
     assert not broker.consumer_offsets("late", "Late").get(0)
+
+
+@pytest.mark.parametrize("kind", ["producer", "push", "lite pull"])
+def test_an_awaited_client_on_another_event_loop_says_so_and_comes_to_no_harm(
+    broker: EmbeddedBroker, kind: str
+) -> None:
+    """It failed within asyncio, and could then not be closed on its own loop either."""
+    broker.create_topic("Loops", 1)
+
+    async def used() -> Any:
+        if kind == "producer":
+            producer = AsyncProducer(broker.namesrv)
+            await producer.send(Message("Loops", b"x"))
+            return producer
+        if kind == "push":
+            pushed = AsyncPushConsumer(broker.namesrv, consumer_group="loops")
+            pushed.subscribe("Loops")
+            pushed.listen(lambda messages, context: None)
+            await pushed.start()
+            return pushed
+        polled = AsyncLitePullConsumer(broker.namesrv, consumer_group="loops")
+        await polled.subscribe("Loops")
+        await polled.start()
+        return polled
+
+    async def use_elsewhere(client: Any) -> None:
+        for call in {
+            "producer": (
+                lambda: client.send(Message("Loops", b"y")),
+                lambda: client.queues("Else"),
+                lambda: client.flush(1000),
+            ),
+            "push": (lambda: client.queues("Loops"),),
+            "lite pull": (lambda: client.poll(10), lambda: client.fetch_message_queues("Loops")),
+        }[kind]:
+            with pytest.raises(MQClientError, match="belongs to the event loop"):
+                await call()
+        with pytest.raises(MQClientError, match="belongs to the event loop"):
+            await client.close()
+
+    async def close(client: Any) -> None:
+        await client.close()
+        await asyncio.sleep(0.01)  # so that the transports are gone
+
+    with asyncio.Runner() as own:
+        client = own.run(used())
+        asyncio.run(use_elsewhere(client))
+        own.run(close(client))

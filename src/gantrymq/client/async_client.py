@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from gantrymq.client.calls import Call
+from gantrymq.client.own_process import OwnLoop
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import RemotingConnectError, RemotingError
 from gantrymq.remoting.command import RemotingCommand
@@ -21,11 +22,12 @@ T = TypeVar("T")
 class AsyncClient:
     """Asks addresses, with one connection each, and the name servers in turn until one answers.
 
-    ``handler`` answers what brokers ask us. Thread rule: the event loop's thread.
+    ``handler`` answers what brokers ask us. ``loop`` is the event loop where it is used first: on another one, and in a
+    forked process, every call raises MQClientError. Thread rule: the event loop's thread.
     """
 
     def __init__(self, config: ClientConfig, handler: ChannelHandler | None = None) -> None:
-        self.config = config
+        self.config, self.loop = config, OwnLoop("client")
         self._credentials = config.credentials
         self._name_servers = config.name_server_list
         self._remoting = RemotingClient(
@@ -41,12 +43,14 @@ class AsyncClient:
 
     async def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
         """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
+        self.loop.check()
         wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         response = await self._remoting.invoke(address, call.request(), wait_ms)
         return call.read(response, address)
 
     async def tell(self, address: str, command: RemotingCommand) -> None:
         """Send a request that nobody answers; raises RemotingError where nobody is there or reads."""
+        self.loop.check()
         await self._remoting.invoke_oneway(address, command)
 
     async def ask_name_server(self, call: Call[T]) -> T:

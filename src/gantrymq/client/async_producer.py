@@ -102,6 +102,7 @@ class AsyncProducer:
 
     def start(self) -> None:
         """Begin to send heart-beats to the brokers that messages go to."""
+        self._client.loop.check()
         self._heartbeats.start()
         if self._unless_dropped is None:
             self._unless_dropped = end_when_dropped(self, self._end)
@@ -111,6 +112,7 @@ class AsyncProducer:
 
         Twice is once.
         """
+        self._client.loop.check()
         if self._unless_dropped is not None:
             self._unless_dropped.detach()
         await self._closing.run()
@@ -159,6 +161,7 @@ class AsyncProducer:
 
         Raises MQClientError where that takes longer than ``timeout_ms``.
         """
+        self._client.loop.check()
         if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
             raise still_under_way(self._window.under_way, timeout_ms)
 
@@ -197,6 +200,7 @@ class AsyncProducer:
             await self._send_oneway(outgoing, queue)
 
     def _check_open(self) -> None:
+        self._client.loop.check()
         if self._closing.is_begun:
             raise MQClientError("the producer is closed")
 

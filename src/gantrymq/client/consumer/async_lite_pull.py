@@ -174,6 +174,7 @@ class AsyncLitePullConsumer:
         self._is_entered = True
 
     async def _start(self) -> None:
+        self._member.client.loop.check()
         if self._running or self._closing.is_begun:
             raise AlreadyStartedError("The PullConsumer service state not OK, maybe started once")
         self._started_ms, self._running = self._clock.now_ms(), True
@@ -191,6 +192,7 @@ class AsyncLitePullConsumer:
 
     async def close(self) -> None:
         """Persist what was committed, and leave the group. Twice is once; cancelled, it goes on by itself."""
+        self._member.client.loop.check()
         await self._closing.run()
 
     async def _close(self) -> None:
@@ -266,6 +268,7 @@ class AsyncLitePullConsumer:
 
     async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
         """As :meth:`poll`; what it gives may be given back."""
+        self._member.client.loop.check()
         self._check_running()
         now_ms = monotonic_ms(self._clock)
         if self._config.auto_commit and now_ms >= self._commit_due_ms:

@@ -161,6 +161,7 @@ class AsyncPushConsumer:
             await self._start()
 
     async def _start(self) -> None:
+        self._member.client.loop.check()
         self._check_new()
         if self._make is None:
             raise MQClientError("messageListener is null: call listen or listen_orderly first")
@@ -186,6 +187,7 @@ class AsyncPushConsumer:
         directly: it returns when all other calls have ended and their offsets are persisted, and once the listener has
         returned its own messages are settled and the group is left. Begun in another task, it waits for all calls.
         """
+        self._member.client.loop.check()
         self.begin_no_more()
         if self._work is not None and self._work.consumption.excuse():
             self._closing.begin()
