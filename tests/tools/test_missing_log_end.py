@@ -147,7 +147,8 @@ def test_recover_names_what_it_cuts_of_such_a_store_and_opens_it(
     assert "is missing: the files of the commit log end at" in said
     code, report, said = json_of(capsysbinary, "recover", store.path, *SIZES)
     assert (code, report["lostMessages"]) == (1, plan["lostMessages"])
-    lost = {slot for slot, put in store.puts.items() if read_back(store.path).get(slot) != put.body}
+    left = read_back(store.path)
+    lost = {slot for slot, put in store.puts.items() if left.get(slot) != put.body}
     told = {
         Slot(one["topic"], one["queueId"], offset)
         for one in report["lostMessages"]
