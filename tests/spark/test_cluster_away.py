@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread
 
 import pytest
 from stream_cases import Stream, bodies
@@ -23,7 +24,7 @@ from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.plan import cluster_origin
 from gantrymq.spark.read import pull as pull_reader
 
-AWAY_S = 2.0  # longer than the four attempts that one question has
+ASKED_AGAIN = "the cluster is asked again"
 
 
 @pytest.fixture(scope="module")
@@ -71,38 +72,63 @@ def send(broker: EmbeddedBroker, *texts: str, topic: str = "Away", at: str = "br
             )
 
 
+@pytest.fixture
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Set when a question was asked more often than most are; the pauses up to there, and the next ones, are short."""
+    often, pause_ms = Event(), pull_client.pause_ms
+
+    def short(failures: int) -> int:
+        if failures < pull_client.ATTEMPTS:
+            return 20
+        often.set()
+        return pause_ms(failures - pull_client.ATTEMPTS + 1)
+
+    monkeypatch.setattr(pull_client, "pause_ms", short)
+    return often
+
+
 @contextmanager
-def away(stop: Callable[[], None], start: Callable[[], None]) -> Iterator[None]:
-    """Ended, and started again while the stream asks."""
+def away(stop: Callable[[], None], start: Callable[[], None], is_missed: Callable[[], bool]) -> Iterator[None]:
+    """Ended, and started again while the stream asks, once it ``is_missed``."""
     stop()
-    again = Timer(AWAY_S, start)
+    has_ended = Event()
+
+    def start_again() -> None:
+        while not is_missed() and not has_ended.is_set():
+            time.sleep(0.01)
+        start()
+
+    again = Thread(target=start_again)
     again.start()
     try:
         yield
     finally:
+        has_ended.set()
         again.join()
 
 
 def test_a_stream_waits_for_a_cluster_that_is_started_again(
-    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, asked_often: Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(broker, "a")
     options = {"nameserver": broker.namesrv, "subscribe": "Away", "startingOffsets": "earliest"}
     with Stream("", "body", **options) as stream:
         assert bodies(stream.batch()) == [b"a"]
         send(broker, "b", "c")
-        with away(broker.kill, broker.start):
+        with away(broker.kill, broker.start, lambda: ASKED_AGAIN in caplog.text):
             end = stream.latest()
-        assert "the cluster is asked again" in caplog.text
+        assert ASKED_AGAIN in caplog.text
+        assert not asked_often.is_set()
         assert end != stream.checkpoint
-        with away(broker.kill, broker.start):  # the driver has planned, the executors begin
+        with away(broker.kill, broker.start, asked_often.is_set):  # the driver has planned, the executors begin
             parts = stream.rows_between(stream.checkpoint, end)
+        assert asked_often.is_set()
         assert sorted(bodies([row for part in parts for row in part])) == [b"b", b"c"]
 
 
 @pytest.mark.parametrize("topic", ["Alone", "Both"])
 def test_a_stream_waits_for_a_broker_that_is_started_again(
-    broker: EmbeddedBroker, second: SecondBroker, topic: str, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, second: SecondBroker, topic: str, asked_often: Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The name server answers all the while: that there is no such topic, or no such broker."""
     assert second.running is not None
@@ -114,11 +140,11 @@ def test_a_stream_waits_for_a_broker_that_is_started_again(
     with Stream("", "body", startingOffsets="earliest", **options) as stream:
         assert bodies(stream.batch()) == [b"a"]
         send(broker, "b", "c", topic=topic, at="broker-b")
-        with away(second.stop, second.start):
+        with away(second.stop, second.start, lambda: ASKED_AGAIN in caplog.text):
             end = stream.latest()
-        assert "the cluster is asked again" in caplog.text
-        with away(second.stop, second.start):
+        with away(second.stop, second.start, asked_often.is_set):
             parts = stream.rows_between(stream.checkpoint, end)
+        assert asked_often.is_set()
         assert bodies([row for part in parts for row in part]) == [b"b", b"c"]
 
 
