@@ -113,7 +113,13 @@ def run_all(store: Path, out: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(
     ("kind", "number", "block"),
-    [("commitlog", 0, 1), ("commitlog", -1, 1), ("index", 0, 0), ("index", -1, 1), ("consumequeue", 0, 0)],
+    [
+        ("commitlog", 0, 1),
+        pytest.param("commitlog", -1, 1, marks=pytest.mark.slow),
+        pytest.param("index", 0, 0, marks=pytest.mark.slow),
+        ("index", -1, 1),
+        ("consumequeue", 0, 0),
+    ],
 )
 def test_no_command_ends_by_a_signal_at_a_real_bad_sector(
     whole: Path, expected: Callable[[Path], list[str]], tmp_path: Path, kind: str, number: int, block: int
