@@ -22,6 +22,7 @@ from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.queue_owner import is_one_damage
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.export_plan import ExportPlan
+from gantrymq.tools.foreign_log_files import not_compared
 from gantrymq.tools.intact_records import FoundRecords
 from gantrymq.tools.log_age import is_younger_than_retention
 from gantrymq.tools.log_files import LogFile, log_files
@@ -144,6 +145,7 @@ def account_of(
     lost = extent.lost
     account = _compared(fs, plan, extent, choices)
     account.short_queues, account.filled, account.expired = [], [], []
+    account.not_compared += not_compared(files)
     with closing(_lookup(fs, files)) as lookup:
         account.messages += _of_damaged_records(lookup, plan, lost, choices, account.messages)
         account.messages += _of_undecodable(lookup, undecodable)

@@ -5,6 +5,9 @@ they lie. Only the queues tell: their entries lead into the file, and no record 
 where the entry of its queue offset leads. Without them such records would take the places of the messages that they
 overwrote, and none of these would be missed.
 
+It may be the queues that are of another store, or of a copy of this one that went on by itself. So a file is left out
+where most files are of this store by its queues, one behind it is, too; else its records count, and that is told.
+
 Thread rule: plain functions.
 """
 
@@ -24,10 +27,12 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import LogFileReader
+from gantrymq.tools.loss import NotCompared
 from gantrymq.tools.queue_files import place_of_unit
 from gantrymq.tools.record_claims import RecordClaim, claim_of
 
 OF_ANOTHER_STORE = "a file of another store: no entry of a queue leads to any of its records"
+IN_DOUBT = "no entry of a queue leads to any of its records: it is of another store, or the queues are"
 
 _LOOKED_AT = 16  # records of a file in which the first one is not where its queue says
 _TELLING = 8  # entries that lead to where no record begins
@@ -39,10 +44,9 @@ PlaceOf = Callable[[RecordClaim], int]
 def mark_foreign(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile]
 ) -> list[LogFile]:
-    """The ``files`` of a log, those of another store with the reason why they are left out.
+    """The ``files`` of a log, those of another store with the reason why they are left out, or are in doubt.
 
-    A file of this store costs the reading of its first records and of one queue entry. Where no file is of this store,
-    by its queues, these are the ones that are foreign, and no file is marked.
+    A file of this store costs the reading of its first records and of one queue entry.
     """
 
     def place_of(claim: RecordClaim) -> int:
@@ -50,12 +54,22 @@ def mark_foreign(
         return place_of_unit(fs, paths.consume_queue, config.mapped_file_size_consume_queue, *slot)
 
     verdicts = [_is_own(fs, file, place_of) for file in files]
-    if not any(verdicts):
-        return list(files)
-    return [
-        replace(file, left_out=OF_ANOTHER_STORE) if is_own is False and _is_foreign(fs, file, place_of) else file
-        for file, is_own in zip(files, verdicts, strict=True)
+    own = [number for number, is_own in enumerate(verdicts) if is_own]
+    foreign = [
+        number for number, is_own in enumerate(verdicts) if is_own is False and _is_foreign(fs, files[number], place_of)
     ]
+    marked = list(files)
+    for number in foreign:
+        is_sure = len(own) > len(foreign) and number < own[-1]
+        marked[number] = (
+            replace(files[number], left_out=OF_ANOTHER_STORE) if is_sure else replace(files[number], doubt=IN_DOUBT)
+        )
+    return marked
+
+
+def not_compared(files: Sequence[LogFile]) -> list[NotCompared]:
+    """What a report says of files in doubt."""
+    return [NotCompared(file.path, file.doubt) for file in files if file.doubt]
 
 
 def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool | None:

@@ -128,10 +128,10 @@ class LogCheck:
                 yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
 
     def see_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
-        """Those of the files that are left out."""
+        """Those of the files that are left out, or in doubt."""
         for file in files:
-            if file.left_out:
-                yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, f"is {file.left_out}")
+            if text := f"is {file.left_out}" if file.left_out else file.doubt:
+                yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, text)
 
     def _mark_bad(self, start: int, end: int) -> None:
         at = bisect_right(self._bad_starts, start)

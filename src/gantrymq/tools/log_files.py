@@ -15,13 +15,14 @@ from gantrymq.store.paths import StorePaths
 class LogFile:
     """One file: ``base`` is the physical offset of its first byte, as its name says.
 
-    ``left_out`` is why none of its records counts; empty where they do.
+    ``left_out`` is why none of its records counts, ``doubt`` why they may be of another store; empty else.
     """
 
     path: Path
     base: int
     size_bytes: int
     left_out: str = ""
+    doubt: str = ""
 
     @property
     def end(self) -> int:

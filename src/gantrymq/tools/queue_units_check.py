@@ -34,6 +34,8 @@ from gantrymq.tools.record_lookup import RecordLookup
 
 _UNITS_AT_ONCE = 16_384
 _NEAR = 8  # how far from a slot its neighbours are looked for
+_WITHOUT_ENTRY = "no entry of the queue points at the record"
+_TAKEN = f"{_WITHOUT_ENTRY}, and another one has its offset, so that a rebuild gives it none; {SALVAGE}"
 _RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
 _TEXTS = {
     Kind.RECORD_QUEUE: "the record says another queue or queue offset than the entry that leads to it",
@@ -279,9 +281,11 @@ class QueueUnitsCheck:
             text = "the queue lags behind the log; `gantrymq store recover` puts its entries"
             yield self._without(files, Kind.QUEUE_BEHIND, behind[0], len(behind) + more, text, Level.NOTE)
             left, more = [one for one in left if one[0] < files.end], 0
-        for first, count in _runs(left, more):
-            text = "no entry of the queue points at the record"
-            yield self._without(files, Kind.MESSAGE_WITHOUT_ENTRY, first, count, text, Level.DAMAGE)
+        is_taken = [queue.coverage.is_covered(slot) for slot, _ in left]
+        for taken, text in ((True, _TAKEN), (False, _WITHOUT_ENTRY)):
+            records = [one for one, has_rival in zip(left, is_taken, strict=True) if has_rival is taken]
+            for first, count in _runs(records, 0 if taken else more):
+                yield self._without(files, Kind.MESSAGE_WITHOUT_ENTRY, first, count, text, Level.DAMAGE)
 
     def _without(
         self, files: QueueFiles, kind: Kind, first: tuple[int, int], count: int, text: str, level: Level

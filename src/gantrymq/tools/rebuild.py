@@ -53,7 +53,7 @@ from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
-from gantrymq.tools.foreign_log_files import mark_foreign
+from gantrymq.tools.foreign_log_files import mark_foreign, not_compared
 from gantrymq.tools.given_out import keep_given_out
 from gantrymq.tools.groups_back import queue_ends, set_groups_back
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
@@ -380,6 +380,7 @@ class _Rebuild:
         fs = filed(self._fs, self._queues.filed_as)
         with closing(self._lookup(order.files)) as lookup:
             account, suspects = take_account(fs, self._old, order.config, extent, found.end_offset, roots, lookup)
+        account.not_compared += not_compared(self._log_files or order.files)
         forget_broken_blanks(self._fs, self._log_files or order.files, account)
         account.repaired += [
             RepairedRecord(topic, queue_id, one.queue_offset, one.phy_offset, one.size_bytes, ANOTHER_OFFSET)
