@@ -1,4 +1,4 @@
-"""A properties text in which some keys have other values: comments, order and all other lines stay as they are."""
+"""Changes some keys of a properties text; comments, order and all other lines stay."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,9 @@ _SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def amended(text: str, entries: Mapping[str, str]) -> str:
-    """``text`` with ``entries`` in it: each in the place of the line that had its key, or at the end.
+    """``text`` with ``entries``: each replaces the line of its key, or is appended.
 
-    Of several lines with one key the last had won; one is left. :func:`parse_properties` reads back what was put in.
+    Of several lines with one key only one is left. :func:`parse_properties` reads the entries back.
     """
     left, lines = dict(entries), []
     for line in _entry_lines(text):
@@ -29,7 +29,7 @@ def amended(text: str, entries: Mapping[str, str]) -> str:
 
 
 def _entry_lines(text: str) -> Iterator[str]:
-    """The lines, those that a backslash continues together with the next."""
+    """The lines; a line that ends with a backslash is joined with the next."""
     pending = ""
     for line in _LINES.findall(text):
         pending += line
@@ -39,7 +39,7 @@ def _entry_lines(text: str) -> Iterator[str]:
 
 
 def _goes_on(lines: str) -> bool:
-    """Whether the last line of an entry ends in a backslash of its own."""
+    """Whether the last line of an entry ends with an unescaped backslash."""
     last = _LINES.findall(lines)[-2].rstrip("\r\n")
     return lines.lstrip(BLANKS)[:1] not in ("#", "!") and (len(last) - len(last.rstrip("\\"))) % 2 == 1
 

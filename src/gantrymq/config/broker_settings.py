@@ -1,6 +1,6 @@
-"""The settings of a broker beside those of its store, under RocketMQ's keys and with its defaults.
+"""The settings of a broker (without its store's), under RocketMQ's keys and with its defaults.
 
-Source: BrokerConfig, BrokerIdentity, NettyServerConfig, and what BrokerStartup makes of them.
+Source: BrokerConfig, BrokerIdentity, NettyServerConfig and BrokerStartup.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,19 +24,19 @@ from gantrymq.model.java import LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _MOST_QUEUES = 65_536  # of a topic
-_NAME = r"[^\s/]{1,127}"  # it is the name of a topic, too
+_NAME = r"[^\s/]{1,127}"  # also a topic name
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
 @dataclass(frozen=True)
 class BrokerConfig(StrangerLimits):
-    """The settings of one broker; immutable, checked when made (raises ConfigError).
+    """The settings of one broker. Immutable and validated; raises ConfigError.
 
-    ``listen_port`` 0 takes a free port. ``bind_address`` is loopback unless told: RocketMQ's is 0.0.0.0.
-    ``namesrv_addr`` is ``host:port;host:port``; empty, the broker registers nowhere.
+    ``listen_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is 0.0.0.0.
+    ``namesrv_addr`` is ``host:port;host:port``; a broker with an empty one does not register.
     """
 
-    # The machine's name in RocketMQ; its broker.conf says this.
+    # RocketMQ's default is the machine's name; its broker.conf says this.
     broker_name: str = key("brokerName", "broker-a", allowed=_NAME, at_start=True)
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster", allowed=_NAME, at_start=True)
     broker_id: int = key("brokerId", 0, least=0, most=LONG_MAX, at_start=True)
@@ -92,37 +92,37 @@ class BrokerConfig(StrangerLimits):
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
     acl_enable: bool = key("aclEnable", False, at_start=True)
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
-    # Not RocketMQ's: what sends, heart-beats and pulls of strangers may create.
+    # Not RocketMQ's: limits for what sends, heartbeats and pulls create.
     max_topics: int = key("maxTopics", 50_000, least=1)
     max_subscription_groups: int = key("maxSubscriptionGroups", 50_000, least=1)
     config_black_list: str = key("configBlackList", "configBlackList;brokerConfigPath", at_start=True)
 
     def __post_init__(self) -> None:
-        """Check every value against what its field allows, and the addresses: none that is wrong ever answers."""
+        """Validate every value and the name servers' addresses."""
         check_values(self)
         name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
     def name_servers(self) -> list[str]:
-        """Where the broker registers: namesrvAddr, address by address."""
+        """The name servers of namesrvAddr, one address each."""
         return name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
     def is_writable(self) -> bool:
-        """Whether brokerPermission lets producers send."""
+        """Whether brokerPermission allows sends."""
         return self.broker_permission & PERM_WRITE != 0
 
     @property
     def is_readable(self) -> bool:
-        """Whether brokerPermission lets consumers pull."""
+        """Whether brokerPermission allows pulls."""
         return self.broker_permission & PERM_READ != 0
 
 
 class LiveConfig:
     """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs.
 
-    ``keep`` is told what was changed, to write it into the ``broker.conf`` that the settings came from.
-    Thread rule: one thread changes them; whoever reads takes ``broker`` or ``store`` anew each time.
+    ``keep`` gets the changed entries, to write them into the ``broker.conf`` of the settings.
+    Thread rule: one thread changes them; a reader reads ``broker`` or ``store`` again for each use.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class LiveConfig:
         self._others: dict[str, str] = {}
 
     def update(self, entries: Mapping[str, str], *, running: bool = False) -> None:
-        """Set what ``entries`` name, all or nothing; raises ConfigError.
+        """Set all ``entries`` or none. Raises ConfigError.
 
-        So it does where a broker is ``running`` and only a start reads what they change. A key of RocketMQ that does
-        not act here is kept and shown, one that nobody knows passed over.
+        With ``running`` a change of a key that is read only at the start raises ConfigError too. A key of RocketMQ
+        without effect here is stored and shown; an unknown key is ignored.
         """
         others = {name: text for name, text in entries.items() if is_known(name) and not knows(name)}
         for name, text in others.items():
@@ -156,29 +156,29 @@ class LiveConfig:
         self._others |= others
 
     def _refuse_start_keys(self, entries: Mapping[str, str]) -> None:
-        """Raises ConfigError where one of the keys without effect here says where or what a broker is."""
+        """Raise ConfigError for keys without effect here that name a place or a role."""
         for name, text in entries.items():
             if is_read_at_start(name) and not knows(name) and text != self._others.get(name):
                 raise ConfigError(name, text[:64], "what the start read: it belongs in the broker.conf")
 
     def to_properties(self) -> str:
-        """Both as the text of a ``broker.conf``, one key a line."""
+        """The settings of broker and store as the text of a ``broker.conf``, one key a line."""
         entries = self._others | write_fields(self.store) | write_fields(self.broker)
         return "".join(f"{name}={value}\n" for name, value in entries.items())
 
 
 def knows(name: str) -> bool:
-    """Whether a key acts here, on the broker or on its store."""
+    """Whether a key has an effect here, on the broker or on its store."""
     return name in fields_by_key(BrokerConfig) or name in fields_by_key(MessageStoreConfig)
 
 
 def is_live(name: str) -> bool:
-    """Whether a running broker goes by another value of a key at once."""
+    """Whether a change of a key takes effect in a running broker."""
     specs = (fields_by_key(kind).get(name) for kind in (BrokerConfig, MessageStoreConfig))
     found = [spec for spec in specs if spec is not None]
     return bool(found) and not any(spec.metadata["at_start"] for spec in found)
 
 
 def is_known(name: str) -> bool:
-    """Whether a key acts here, or would act in RocketMQ."""
+    """Whether a key has an effect here or in RocketMQ."""
     return knows(name) or name in KNOWN_KEYS

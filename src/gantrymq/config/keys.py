@@ -1,6 +1,6 @@
-"""Settings classes whose fields carry RocketMQ's keys: how one is declared, checked, read from text and written.
+"""Settings classes whose fields have RocketMQ's keys: declaring, validating, reading from text and writing.
 
-A class declares its fields by :func:`key` and calls :func:`check_values` in its ``__post_init__``.
+A class declares its fields with :func:`key` and calls :func:`check_values` in its ``__post_init__``.
 """
 
 import operator
@@ -16,9 +16,9 @@ from gantrymq.model.java import INT_MAX
 
 _TRUTH = {"true": True, "false": False}
 _ALLOWED = {bool: "true or false", int: "a whole number", str: "a text"}
-# Not what int() takes besides: 1_0 is a typing error, and of thousands of digits it makes a ValueError.
+# int() also accepts 1_0, which is a typing error, and raises another ValueError for thousands of digits.
 _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
-# No text has a character that ends a line or a property of a message, or that UTF-8 cannot write.
+# Characters that end a line or a message property, or that UTF-8 cannot encode.
 _NOT_IN_A_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 MAX_TEXT_LENGTH = 8_192
 
@@ -33,11 +33,10 @@ def key(
     allowed: str = "",
     at_start: bool = False,
 ) -> Any:
-    """A dataclass field under RocketMQ's key, with the bounds of its number: an int of Java where not told of a long.
+    """A dataclass field with RocketMQ's key and the bounds of its number; ``most`` is Java's largest int by default.
 
-    Nothing here waits or counts for longer than that, and a thread that is told to ends with an OverflowError.
-    ``allowed`` is a regular expression that a text has to match as a whole. What is read ``at_start`` alone cannot be
-    changed later.
+    (A longer wait would end a thread with an OverflowError.) ``allowed`` is a regular expression that a text must match
+    as a whole. A field that is read only ``at_start`` cannot be changed later.
     """
     rules = {
         "key": name, "least": least, "most": most, "multiple": multiple, "allowed": allowed, "at_start": at_start,
@@ -46,21 +45,21 @@ def key(
 
 
 def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
-    """The fields of a settings class (or of an instance) that have a key of RocketMQ, by it, in their order."""
+    """The fields of a settings class or instance by their key, in their order."""
     return {spec.metadata["key"]: spec for spec in fields(kind) if "key" in spec.metadata}
 
 
 def check_values(config: Any) -> None:
-    """Check every value of a settings object: of its default's type, a number within its bounds; raises ConfigError.
+    """Validate every value of a settings object: the type of its default, the bounds of a number. Raises ConfigError.
 
-    An item of an enum may be given by its text, a whole number as another library has them, a file's name as a path,
-    and no text as None: what is meant takes their place.
+    Converted are: the text of an enum's item, integers of other libraries, a path for a file name, and None for an
+    empty text.
     """
     for name, spec in fields_by_key(config).items():
         value, default = getattr(config, spec.name), spec.default
         if not isinstance(value, type(default)) or isinstance(value, bool) != isinstance(default, bool):
             value = _meant(name, default, value)
-            object.__setattr__(config, spec.name, value)  # frozen for all others
+            object.__setattr__(config, spec.name, value)  # the class is frozen
         if isinstance(value, str):
             check_text(name, value)
             if spec.metadata["allowed"] and not re.fullmatch(spec.metadata["allowed"], value):
@@ -70,7 +69,7 @@ def check_values(config: Any) -> None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Raises ConfigError where ``text`` is too long for a setting, or has a character that no setting may have."""
+    """Raise ConfigError if ``text`` is too long for a setting, or has a forbidden character."""
     check_length(name, text)
     wrong = _NOT_IN_A_TEXT.search(text)
     if wrong is not None:
@@ -78,13 +77,13 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_length(name: str, text: str) -> None:
-    """Raises ConfigError where ``text`` is too long for a setting."""
+    """Raise ConfigError if ``text`` is too long for a setting."""
     if len(text) > MAX_TEXT_LENGTH:
         raise ConfigError(name, f"{text[:64]}…", f"at most {MAX_TEXT_LENGTH} characters, not {len(text)}")
 
 
 def require_same_at_start(running: Any, wanted: Any) -> None:
-    """Raises ConfigError where settings differ that only a start reads: ``wanted`` is for what runs already."""
+    """Raise ConfigError if ``wanted`` changes a key of the running settings that is read only at the start."""
     has, will_have = write_fields(running), write_fields(wanted)
     for name, spec in fields_by_key(running).items():
         if spec.metadata["at_start"] and has[name] != will_have[name]:
@@ -92,9 +91,9 @@ def require_same_at_start(running: Any, wanted: Any) -> None:
 
 
 def read_fields(kind: Any, entries: Mapping[str, str]) -> dict[str, Any]:
-    """The values that ``entries`` give for the fields of a settings class, by attribute; raises ConfigError.
+    """The values of ``entries`` for the fields of a settings class, by attribute. Raises ConfigError.
 
-    Keys that it does not have are passed over.
+    Keys without a field are ignored.
     """
     known = fields_by_key(kind)
     return {known[name].name: _parse(name, known[name], text) for name, text in entries.items() if name in known}
@@ -138,7 +137,7 @@ def _meant(name: str, default: Any, given: Any) -> Any:
         return ""
     if isinstance(default, str) and hasattr(given, "__fspath__"):
         given = given.__fspath__()
-        if isinstance(given, str):  # a path may be bytes
+        if isinstance(given, str):  # a path may be of bytes
             return given
     if type(default) is int and not isinstance(given, bool):
         with suppress(TypeError):
@@ -147,7 +146,7 @@ def _meant(name: str, default: Any, given: Any) -> Any:
 
 
 def _item(name: str, default: Enum, given: object) -> Enum:
-    """The item of an enum that a text means: by the items' values, or where those are no texts by their names."""
+    """The item of an enum for a text: by the items' values, or by their names if the values are not texts."""
     items = {item.value if isinstance(item.value, str) else item.name: item for item in type(default)}
     if not isinstance(given, str) or given not in items:
         raise ConfigError(name, given, "one of " + ", ".join(items))

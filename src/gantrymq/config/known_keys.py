@@ -1,6 +1,6 @@
 """The keys that RocketMQ 5.5.0 knows (MessageStoreConfig, BrokerConfig, NettyServerConfig, NettyClientConfig).
 
-A fact list, so that a typing error in a configuration can be told from a key that has no effect here.
+The list distinguishes a typing error in a configuration from a key without effect here.
 """
 
 KNOWN_KEYS = frozenset(
@@ -130,8 +130,8 @@ KNOWN_KEYS = frozenset(
     """.split()
 )
 
-# Keys that name the place, the addresses or the kind of a broker and its store. Only a start reads them, whether they
-# act here or not: a broker that is told another one while it runs would be another broker after its next start.
+# Keys that name the place, the addresses or the kind of a broker and its store. They are read only at the start, even
+# if they have no effect here: a change while the broker runs would make it another broker at its next start.
 _START_KEYS = frozenset(
     """
     brokerIP2 brokerRole compactionCqMappedFileSize compactionMappedFileSize combineCQLoadingCQTypes
@@ -148,5 +148,5 @@ _START_KEYS = frozenset(
 
 
 def is_read_at_start(name: str) -> bool:
-    """Whether only a start reads a key that has no field in a settings class."""
+    """Whether a key without a field in a settings class is read only at the start."""
     return name in _START_KEYS or name.startswith(("storePath", "tls."))

@@ -1,6 +1,6 @@
-"""The addresses of name servers as users write them; a broker, every client, the command line and Spark read them here.
+"""Addresses of name servers as users write them, for the broker, the clients, the command line and Spark.
 
-Source: NameServerAddressUtils, NettyRemotingClient.updateNameServerAddressList; the Go client takes https:// as well.
+Source: NameServerAddressUtils, NettyRemotingClient.updateNameServerAddressList; the Go client accepts https:// too.
 """
 
 import re
@@ -8,18 +8,18 @@ import re
 from gantrymq.errors import ConfigError
 
 ALLOWED = "host:port, several joined by semicolons"
-_SCHEME = re.compile(r"https?://", re.IGNORECASE)  # of an endpoint; the protocol spoken there is the same
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)  # of an endpoint; the protocol is the same
 _ADDRESS = re.compile(r"(?:[^\s,;/:\[\]]+|\[[0-9a-fA-F:.]+(?:%[^\s,;/\[\]]+)?\]):([0-9]{1,5})")
 _BARE_IPV6 = re.compile(r"[0-9a-fA-F.]*:[0-9a-fA-F:.]*")
 _LAST_PORT = 65_535
 
 
 def name_server_addresses(key: str, text: str) -> list[str]:
-    """The addresses in ``host:port;host:port``, one by one, in their order; empty for a blank text.
+    """The addresses in ``host:port;host:port``, in their order; empty for a blank text.
 
-    A comma separates as a semicolon does. ``http://host:port`` is the endpoint form of ``host:port``. An IPv6 host
-    stands in brackets, for ``::1:9876`` is an address of its own without a port. Raises
-    ConfigError under ``key`` for any other text.
+    A comma separates like a semicolon. ``http://host:port`` is the endpoint form of ``host:port``. An IPv6 host needs
+    brackets, because ``::1:9876`` is itself an address without a port. Raises ConfigError under ``key`` for any other
+    text.
     """
     parts = (part.strip() for part in re.split("[;,]", text))
     addresses = [_SCHEME.sub("", part, count=1).removesuffix("/") for part in parts if part]
@@ -30,12 +30,12 @@ def name_server_addresses(key: str, text: str) -> list[str]:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is ``host:port`` or ``[ipv6]:port``, with a port that a server can listen on."""
+    """Whether ``text`` is ``host:port`` or ``[ipv6]:port`` with a port from 1 to 65535."""
     found = _ADDRESS.fullmatch(text)
     return found is not None and 1 <= int(found[1]) <= _LAST_PORT
 
 
 def hint(text: str) -> str:
-    """How an IPv6 address without brackets is written; empty for anything else."""
+    """A hint for an IPv6 address without brackets; empty for any other text."""
     host, _, port = text.rpartition(":")
     return f"; an IPv6 host stands in brackets, as [{host}]:{port}" if _BARE_IPV6.fullmatch(host) else ""

@@ -1,7 +1,7 @@
-"""A ``broker.conf`` (Java properties text) and ``key=value`` arguments, read into settings.
+"""Reads a ``broker.conf`` (Java properties text) and ``key=value`` arguments into settings.
 
-A key that acts has a field in :mod:`gantrymq.config.settings`. A key that RocketMQ knows but that has no effect here
-is reported, as is one that nobody knows; neither stops the work when it stands in a file.
+A key with an effect has a field in :mod:`gantrymq.config.settings`. A key of RocketMQ without effect here, and an
+unknown key, are reported; in a file neither stops the work.
 """
 
 import re
@@ -22,7 +22,7 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read: the settings, the keys that were set on purpose, and remarks for a person."""
+    """The settings, the keys that were given, and warnings for a person."""
 
     config: MessageStoreConfig
     given: frozenset[str]
@@ -32,7 +32,7 @@ class Reading:
 def parse_properties(text: str) -> dict[str, str]:
     """The entries of Java properties text: ``key=value``, ``key: value``, ``key value``; # and ! comments, last wins.
 
-    Blanks at the end of a value are none of it: RocketMQ trims texts, and would not read a number or a truth with one.
+    Blanks at the end of a value are removed: RocketMQ trims texts, and cannot read a number or a bool with one.
     """
     entries: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -42,7 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; one that ends with a lone backslash goes on behind the blanks of the next."""
+    """Lines without comments; a line that ends with a single backslash continues behind the next line's blanks."""
     pending: str | None = None
     for line in _LINE_END.split(text):
         line = line.lstrip(BLANKS)
@@ -68,9 +68,9 @@ def _unescape(match: "re.Match[str]") -> str:
 
 
 def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = lambda key: False) -> dict[str, str]:
-    """``key=value`` arguments; raises ConfigError where one has no ``=`` or names a key that nobody knows.
+    """Parse ``key=value`` arguments. Raises ConfigError for one without ``=`` and for an unknown key.
 
-    ``also`` says of a key that is no broker's whether it may be set all the same.
+    ``also`` says whether a key that is not a broker's may be set.
     """
     entries: dict[str, str] = {}
     for assignment in assignments:
@@ -84,13 +84,13 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
 
 
 def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = None) -> Reading:
-    """Turn text entries into settings; raises ConfigError for a bad value."""
+    """Convert text entries to settings. Raises ConfigError for a bad value."""
     config = replace(base or MessageStoreConfig(), **read_fields(MessageStoreConfig, entries))
     return Reading(config, frozenset(entries), tuple(remark(key) for key in entries if key not in _FIELDS))
 
 
 def remark(key: str, known: Iterable[str] = KNOWN_KEYS) -> str:
-    """What to tell a person of a key that does not act: RocketMQ knows it, or nobody does."""
+    """The warning for a key without effect: RocketMQ knows it, or it is unknown."""
     if key in _OF_OTHER_RELEASES:
         return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
     if key in known:

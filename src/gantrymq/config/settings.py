@@ -1,7 +1,7 @@
 """The settings of a store, under RocketMQ's keys and with its defaults (MessageStoreConfig of 5.5.0).
 
-Every field carries the key of a ``broker.conf`` in its metadata. Only keys that act here have a field. Where our
-default is not RocketMQ's the field's comment says why; docs/COMPATIBILITY.md lists them.
+Every field has the key of a ``broker.conf`` in its metadata. Only keys with an effect here have a field. A comment says
+why a default is not RocketMQ's; docs/COMPATIBILITY.md lists them.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ PATH_SEPARATOR = ","  # MULTI_PATH_SPLITTER
 _GIB = 1 << 30
 _UNIT_SIZE = 20
 _DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MOST_DELAY_MS = LONG_MAX // 2  # with a store time it is still a time
+_MOST_DELAY_MS = LONG_MAX // 2  # added to a store time it is still a valid time
 
 
 class FlushDiskType(Enum):
-    """When a put is acknowledged: after its bytes are on the disk, or after they are in the page cache."""
+    """When a put is acknowledged: when its bytes are on the disk, or when they are in the page cache."""
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
 class RecoverRule(Enum):
-    """Which release's rule chooses the file that recovery starts from."""
+    """The release whose rule chooses the file that recovery begins with."""
 
     V5 = "5.5.0"
     V4 = "4.x"
@@ -36,9 +36,9 @@ class RecoverRule(Enum):
 
 @dataclass(frozen=True)
 class MessageStoreConfig:
-    """The settings of one store; immutable, checked when made (raises ConfigError)."""
+    """The settings of one store. Immutable and validated; raises ConfigError."""
 
-    # A tool is told where the store is; beside that this only guards a log of another store (StorePaths).
+    # Commands get the store's path; this key only protects the log of another store (StorePaths).
     store_path_root_dir: str = key("storePathRootDir", "", at_start=True)
     # Empty: commitlog/ in the store. Several directories are separated by commas, as in 5.5.0.
     store_path_commit_log: str = key("storePathCommitLog", "", at_start=True)
@@ -76,7 +76,7 @@ class MessageStoreConfig:
     flush_consume_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", 60_000, least=0)
     file_reserved_time_hours: int = key("fileReservedTime", 72, least=0)
     delete_when: str = key("deleteWhen", "04")
-    # Where they are asked for (store.retention), RocketMQ takes what is too low or too high for the nearest it allows.
+    # Values out of range are clamped where they are used (store.retention), as in RocketMQ.
     disk_max_used_space_ratio: int = key("diskMaxUsedSpaceRatio", 75)
     disk_space_clean_forcibly_ratio: int = key("diskSpaceCleanForciblyRatio", 85)
     disk_space_warning_level_ratio: int = key("diskSpaceWarningLevelRatio", 90)
@@ -87,7 +87,7 @@ class MessageStoreConfig:
     redelete_hanged_file_interval_ms: int = key("redeleteHangedFileInterval", 120_000, least=0)
     delete_file_batch_max: int = key("deleteFileBatchMax", 10, least=1)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
-    # Ours: a body that is larger when decompressed counts as one that cannot be decompressed.
+    # Ours: a body that would be larger after decompression counts as one that cannot be decompressed.
     max_decompressed_body_size_bytes: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, least=1)
     max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
@@ -97,9 +97,9 @@ class MessageStoreConfig:
     check_crc_on_recover: bool = key("checkCRCOnRecover", True, at_start=True)
     check_commit_log_offset_on_recover: bool = key("checkCommitLogOffsetOnRecover", False, at_start=True)
     duplication_enable: bool = key("duplicationEnable", False, at_start=True)
-    # 10 in RocketMQ, where a larger store silently loses messages; 0 is no limit.
+    # 10 in RocketMQ, with which a larger store silently loses messages; 0 is no limit.
     commit_log_recover_max_num: int = key("commitLogRecoverMaxNum", 0, least=0, at_start=True)
-    # Ours: the articles' rule reads the last three files after a clean stop.
+    # Ours: the rule of 4.x reads the last three files after a clean stop.
     recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5, at_start=True)
     recover_last_files: int = key("recoverLastFiles", 3, least=1, at_start=True)
     flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1, most=LONG_MAX)
@@ -113,7 +113,7 @@ class MessageStoreConfig:
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
 
     def __post_init__(self) -> None:
-        """Check every value against what its field allows, and the texts that are lists."""
+        """Validate every value, and the texts that are lists."""
         check_values(self)
         self.commit_log_directories, self.read_only_commit_log_directories  # noqa: B018 (raise for a bad path)
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
@@ -127,17 +127,17 @@ class MessageStoreConfig:
 
     @property
     def commit_log_directories(self) -> tuple[str, ...]:
-        """The directories of storePathCommitLog; empty where it is not set."""
+        """The directories of storePathCommitLog; empty if it is not set."""
         return _directories("storePathCommitLog", self.store_path_commit_log)
 
     @property
     def read_only_commit_log_directories(self) -> tuple[str, ...]:
-        """The directories of readOnlyCommitLogStorePaths, in which no new file is made."""
+        """The directories of readOnlyCommitLogStorePaths, which get no new files."""
         return _directories("readOnlyCommitLogStorePaths", self.read_only_commit_log_store_paths)
 
     @cached_property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """The delay of each level in milliseconds, level 1 first; empty where the text cannot be read."""
+        """The delay of each level in milliseconds, level 1 first; empty if the text is invalid."""
         levels = []
         for word in self.message_delay_level.split():
             try:
@@ -151,9 +151,9 @@ class MessageStoreConfig:
 
 
 def _directories(key_name: str, text: str) -> tuple[str, ...]:
-    """The directories that a setting lists, separated by commas; raises ConfigError for an empty or blank-led one.
+    """The comma-separated directories of a setting. Raises ConfigError for an empty part or a blank beside a comma.
 
-    RocketMQ takes a blank beside a comma as a part of the path, and an empty path as the root directory.
+    RocketMQ treats such a blank as a part of the path, and an empty path as the root directory.
     """
     parts = text.strip().rstrip(PATH_SEPARATOR).split(PATH_SEPARATOR) if text.strip() else []
     if any(not part or part != part.strip() for part in parts):

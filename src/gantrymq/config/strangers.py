@@ -1,4 +1,4 @@
-"""Resource limits that a broker and a name server share. The keys are not RocketMQ's."""
+"""Resource limits of brokers and name servers. The keys are not RocketMQ's."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from gantrymq.config.keys import key
 
 @dataclass(frozen=True)
 class StrangerLimits:
-    """Limits over all connections of a server and of one request; read at the start only."""
+    """Limits over all connections of a server and for one request. Read only at the start."""
 
     max_connections: int = key("maxConnections", 100_000, least=1, at_start=True)
     max_request_header_bytes: int = key("maxRequestHeaderBytes", 256 << 10, least=1 << 10, at_start=True)
     max_partial_request_bytes: int = key("maxPartialRequestBytes", 64 << 20, least=16 << 20, at_start=True)
     max_unread_response_bytes: int = key("maxUnreadResponseBytes", 48 << 20, least=16 << 20, at_start=True)
-    # A quarter of it for heart-beats and locks, a sixteenth for settings; not for messages and registrations.
+    # A quarter of it for heartbeats and locks, a sixteenth for settings; not for messages and registrations.
     max_request_body_bytes: int = key("maxRequestBodyBytes", 1 << 20, least=64 << 10, most=16 << 20, at_start=True)
