@@ -166,5 +166,5 @@ def break_reads(monkeypatch: pytest.MonkeyPatch) -> Break:
 
     monkeypatch.setattr(pages, "_read_some", read)
     monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)
-    monkeypatch.setattr(pages, "bring_in", lambda *_: errno.EINVAL)  # as on a system that cannot be asked for pages
+    monkeypatch.setattr(pages, "populate", lambda *_: errno.EINVAL)  # as on a system that cannot be asked for pages
     return spoil

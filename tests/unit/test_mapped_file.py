@@ -181,13 +181,13 @@ def test_pages_that_were_let_go_are_found_again(tmp_path: Path, rng: random.Rand
     array[:] = data
     for _ in range(20):
         begin = rng.randrange(SIZE)
-        file.let_go(begin, rng.randrange(SIZE - begin + 1))
+        file.release_pages(begin, rng.randrange(SIZE - begin + 1))
     assert (array == data).all()
-    file.let_go(0, SIZE)
+    file.release_pages(0, SIZE)
     assert file.read_at(0, SIZE) == data.tobytes()
     file.sync()
     file.close()
-    file.let_go(0, SIZE)  # nobody is there any more
+    file.release_pages(0, SIZE)  # nobody is there any more
     assert (array == data).all()
 
 

@@ -77,7 +77,7 @@ def test_space_is_taken_and_data_stays(seed: int, tmp_path: Path, monkeypatch: p
         size = os.fstat(fd).st_size
         before = os.pread(fd, size, 0)
         position, length = rng.randrange(200_000), rng.randrange(1, 300_000)
-        descriptors.take_space(fd, position, length)
+        descriptors.allocate_space(fd, position, length)
         end = max(size, position + length)
         assert os.pread(fd, end + 1, 0) == before + bytes(end - size)
         assert os.lseek(fd, position, os.SEEK_HOLE) >= position + length

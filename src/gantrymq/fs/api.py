@@ -1,11 +1,11 @@
-"""What the store needs from a file system, as protocols.
+"""The file system interface of the store, as protocols.
 
-Three implementations: :mod:`gantrymq.fs.real` (local files), :mod:`gantrymq.fs.overlay` (a private view of local
-files whose changes are never written) and :mod:`gantrymq.fs.memory` (for tests; knows what was synced).
+Implementations: :mod:`gantrymq.fs.real` (local files), :mod:`gantrymq.fs.overlay` (a private view of local files whose
+changes are never written) and :mod:`gantrymq.fs.memory` (for tests; knows what was synced).
 
-A file is reached in two ways. ``read_at`` / ``write_at`` copy bytes; ``map`` hands out an array over the whole file,
-and a write to that array is a write to the file, made durable by ``sync`` like any other. A mapped file's space must
-have been reserved first, so that a full disk is a DiskFullError and never a signal.
+A file has two access paths. ``read_at`` and ``write_at`` copy bytes. ``map`` gives an array over the whole file; a
+write to the array is a write to the file, and ``sync`` makes both durable. Reserve the space of a mapped file first, so
+that a full disk is a DiskFullError and not a signal.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory; ``size_bytes`` is 0 for a directory, and of a link all is told that it leads to.
+    """One name in a directory. ``size_bytes`` is 0 for a directory; a link has the values of its target.
 
-    ``is_special``: neither a file nor a directory, but a socket, a pipe or a device. To open one may wait for ever.
+    ``is_special``: a socket, a pipe or a device. Opening one may block for ever.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Entry:
 
 
 class Identity(NamedTuple):
-    """What a name leads to, or what is open: the same file has the same first two numbers."""
+    """The identity of a named or open file: the same file has the same first two numbers."""
 
     device: int
     inode: int
@@ -46,11 +46,11 @@ class Identity(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. Reading is safe from any thread; writers must not write the same bytes at the same time."""
+    """An open file. Thread rule: any thread reads; two threads must not write the same bytes at the same time."""
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         ...
 
     def size(self) -> int:
@@ -62,161 +62,161 @@ class File(Protocol):
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """``length`` bytes from ``position``; fewer only where the file ends. Raises DiskError with its position."""
+        """``length`` bytes from ``position``; fewer only at the end of the file. Raises DiskError with its position."""
         ...
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """As :meth:`read_at`, a read-only array that is a part of a mapping where that can be had.
+        """As :meth:`read_at`, as a read-only array; a part of a mapping if possible.
 
-        The disk has given the bytes back by then: one that does not is an error here as it is in read_at. Without
-        ``read_ahead`` nothing behind them is read: pages of zeros that are in memory are no hole to :meth:`data_from`.
+        The bytes are in memory, so a disk that cannot read them is an error here, as in read_at. Without
+        ``read_ahead`` nothing behind them is read: :meth:`data_from` does not count pages in memory as a hole.
         """
         ...
 
     def data_from(self, position: int) -> int:
-        """The first place at or behind ``position`` that is not known to be zero; the size where there is none.
+        """The first position at or behind ``position`` that is not known to be zero; the size if there is none.
 
-        A file system knows the holes of a file, so that nobody has to read a gigabyte of zeros.
+        A file system knows the holes of a file, so a gigabyte of zeros need not be read.
         """
         ...
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
-        """Write all of ``data`` at ``position``; raises DiskFullError."""
+        """Write all of ``data`` at ``position``. Raises DiskFullError."""
         ...
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As :meth:`write_at`, without taking pages of the system's cache where it can do that.
+        """As :meth:`write_at`, bypassing the page cache if possible.
 
-        For whole pages (4096 bytes), in memory that begins at one, which nobody reads soon.
+        For whole pages (4096 bytes) in page-aligned memory that are not read soon.
         """
         ...
 
     def zero(self, position: int, length: int) -> None:
-        """Make the bytes read as zeros without changing the size of the file."""
+        """Make the bytes read as zeros; the size of the file stays."""
         ...
 
     def resize(self, size_bytes: int) -> None:
-        """Set the length; new bytes are zeros that take no space yet."""
+        """Set the size; new bytes are zeros without space."""
         ...
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """Take the space of these bytes now; raises DiskFullError, also where less than ``leave`` would be left."""
+        """Allocate the space of these bytes now. Raises DiskFullError, also if less than ``leave`` would be left."""
         ...
 
     def map(self) -> Bytes:
-        """The whole file as a 1-D uint8 array, writable if the file was opened so.
+        """The whole file as a 1-D uint8 array, writable if the file is open for writing.
 
-        The mapping lives as long as the array or a view of it does, also after :meth:`close`.
+        The mapping lives as long as the array or a view of it, also after :meth:`close`.
         """
         ...
 
     def fetch(self, position: int, length: int) -> None:
-        """Bring these bytes of the array that :meth:`map` made into memory; raises DiskError with its position.
+        """Load these bytes of the array of :meth:`map` into memory. Raises DiskError with its position.
 
-        A look at a mapped page that the disk does not give back ends the process (SIGBUS). Call this first.
+        Access to a mapped page that the disk cannot read ends the process (SIGBUS). Call this first.
         """
         ...
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """The error of the first of these bytes that read as zeros because the disk does not give them back.
+        """The error of the first of these bytes that reads as zero because the disk cannot read it.
 
-        None for every file but those of a view that goes on without such bytes; other files raise it on a read.
+        Always None except in a view that continues without such bytes; other files raise the error on a read.
         """
         ...
 
-    def let_go(self, position: int, length: int) -> None:
-        """Leave whole pages of the mapping to the system, which finds them again when they are next asked for.
+    def release_pages(self, position: int, length: int) -> None:
+        """Unmap whole pages within these bytes; the next access maps them again. No data is lost.
 
-        Nothing of them is lost. To be called before a sync, for what will not be written any more: a mapped page that
-        is dirty costs the sync an interrupt of every processor.
+        Call it before a sync for bytes that will not be written again: each dirty mapped page costs the sync an
+        interrupt of every processor.
         """
         ...
 
     def begin_sync(self) -> None:
-        """Let the system begin to write what a :meth:`sync` will wait for; that one tells what went wrong.
+        """Start writing what a later :meth:`sync` waits for; the sync reports errors.
 
-        For whoever syncs several files: the disk has all of them at once.
+        For syncs of several files: the disk gets the work of all of them at once.
         """
         ...
 
     def sync(self) -> None:
-        """Return when every byte written so far, mapped ones too, would survive a power cut."""
+        """Return when every byte written so far, through mappings too, is durable."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back. Closing twice is harmless."""
+        """Close the descriptor. A second call has no effect."""
         ...
 
 
 class FileLock(Protocol):
-    """A held lock of a store directory."""
+    """A held lock on a store directory."""
 
     def identity(self) -> Identity:
-        """Which lock file is held."""
+        """The identity of the lock file."""
         ...
 
     def release(self) -> None:
-        """Give the lock back. Releasing twice is harmless."""
+        """Release the lock. A second call has no effect."""
         ...
 
 
 class FileSystem(Protocol):
-    """Directories and names. Safe from any thread.
+    """Directories and names. Thread rule: any thread.
 
-    A link that leads nowhere is not missing: what is to be opened or listed behind it raises StoreError.
+    A dangling link does not count as missing: opening or listing it raises StoreError.
     """
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> File:
-        """Open a file; ``create`` makes it where it is missing. Raises FileNotFoundError, StorePermissionError.
+        """Open a file; with ``create`` make it if it is missing. Raises FileNotFoundError, StorePermissionError.
 
-        ``like`` is a file that is there, and whose owner and mode this one gets as far as we may give them.
+        A new file gets the owner and mode of the existing file ``like``, as far as the process may set them.
         """
         ...
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory, sorted by name; empty where the directory is missing."""
+        """The entries of a directory, sorted by name; empty if it is missing."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or a directory."""
+        """Whether there is a file or directory of this name."""
         ...
 
     def identity(self, path: Path) -> Identity | None:
-        """Which file or directory a name leads to; None where there is none."""
+        """The identity of the file or directory of this name; None if there is none."""
         ...
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and those above it, names durable if ``synced``; fine where it exists."""
+        """Make a directory and its parents, durable if ``synced``. An existing one is fine."""
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; fine where it is missing."""
+        """Remove a file. A missing one is fine."""
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; fine where it is missing or not empty."""
+        """Remove an empty directory. One that is missing or not empty is fine."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move a file over another in one step."""
+        """Replace ``target`` by ``source`` in one step."""
         ...
 
     def sync_directory(self, *paths: Path) -> None:
-        """Return when the names in these directories would survive a power cut; one that is gone has none."""
+        """Return when the names in these directories are durable. A missing directory is fine."""
         ...
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """Whether a file below ``source`` could be renamed to one below ``target``; either may be missing."""
+        """Whether a file below ``source`` can be renamed to one below ``target``; either may be missing."""
         ...
 
     def used_ratio(self, path: Path) -> float:
-        """How much of the disk that holds ``path`` is used, from 0 to 1."""
+        """The used part of the disk of ``path``, from 0 to 1."""
         ...
 
     def free_bytes(self, path: Path) -> int | None:
-        """How much can be written to the disk that ``path``, which may be missing, lies on; None where more may fit."""
+        """The free bytes of the disk of ``path``, which may be missing; None if more data may fit (compression)."""
         ...
 
     def lock(self, path: Path, text: bytes) -> FileLock:
-        """Take the record lock on byte 0 of ``path`` and write ``text`` into it; raises StoreLockedError."""
+        """Lock byte 0 of ``path`` (a record lock) and write ``text`` into it. Raises StoreLockedError."""
         ...

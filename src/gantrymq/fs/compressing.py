@@ -1,6 +1,6 @@
-"""Whether a file system may keep data in less space than it has: then its free space says nothing of what fits.
+"""Whether a file system may compress data; then its free space does not say what fits.
 
-Thread rule: plain functions.
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _POINT_AT = 4
 
 
 def may_compress(path: Path, mounts: Path = _MOUNTS) -> bool:
-    """Whether the file system that ``path`` lies on is of such a kind; False where the system does not say."""
+    """Whether the file system of ``path`` may compress; False if the system does not say."""
     target, best, kind = os.path.realpath(path), "", ""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
@@ -24,6 +24,6 @@ def may_compress(path: Path, mounts: Path = _MOUNTS) -> bool:
         fields, _, rest = line.partition(" - ")
         point = fields.split(" ")[_POINT_AT].replace("\\040", " ")
         is_above = target == point or target.startswith(point.rstrip("/") + "/")
-        if is_above and len(point) >= len(best):  # the last of several on one directory is what is seen
+        if is_above and len(point) >= len(best):  # of several mounts on one directory the last is visible
             best, kind = point, rest.split(" ")[0]
     return kind in _COMPRESSING

@@ -1,11 +1,11 @@
-"""How many files a process may have open. Imports nothing of ours: a command that only prints its help calls it too."""
+"""The limit of open files. Imports nothing of ours, because a command that only prints its help calls it too."""
 
 import resource
 from contextlib import suppress
 
 
 def allow_many_descriptors() -> None:
-    """Let this process have as many files open as it may, as the JVM does: a store has one or two for each queue."""
+    """Raise this process's limit of open files to the maximum, as the JVM does: a queue takes one or two files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # there are systems where a limit of none may not be set
+    with suppress(OSError, ValueError):  # some systems refuse an infinite limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,8 +1,8 @@
-"""What local files ask of the operating system where Python's own words do not suffice: by descriptor, errors named.
+"""Calls of the operating system by descriptor, with errors that name the file.
 
-The errors that a person can act on become ours. Functions of Linux that Python has no name for are looked up in the C
-library; where it has none of that name, callers are told so or nothing happens. What Python offers on Linux alone has a
-plain way beside it, which takes longer and promises the same.
+Errors that a person can act on become ours. Linux functions without a Python name are looked up in the C library; if it
+lacks one, the caller learns it or the call has no effect. Each call that Python has only on Linux has a plain fallback,
+which is slower and gives the same result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c
 
 @contextmanager
 def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None) -> Iterator[None]:
-    """Turn the operating system's errors that a person can act on into ours; every other one names ``path``.
+    """Convert the operating system's errors that a person can act on into ours; every other one names ``path``.
 
     ``position`` is the byte of the file that was being read.
     """
@@ -57,7 +57,7 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
         yield
     except OSError as error:
         if error.errno == errno.ENOENT:
-            nearest_directory(path)  # where no link leads nowhere the file is just missing
+            nearest_directory(path)  # without a dangling link the file is just missing
         if error.errno in _FULL:
             raise DiskFullError(path, needed_bytes) from error
         if error.errno in _DENIED:
@@ -78,14 +78,14 @@ def _file_above(path: Path) -> Path:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Which file it is."""
+    """The identity of a file."""
     return Identity(status.st_dev, status.st_ino, status.st_size)
 
 
 def nearest_directory(path: Path) -> Path:
-    """``path``, or the nearest directory above it that is there. Raises StoreError at a link that leads nowhere.
+    """``path``, or the nearest existing directory above it. Raises StoreError at a dangling link.
 
-    Nothing is missing there but a disk that is not mounted, and to go on without it would be to lose what it has.
+    A dangling link is usually a disk that is not mounted; going on without it would lose its contents.
     """
     while not path.exists():
         if path.is_symlink():
@@ -96,7 +96,7 @@ def nearest_directory(path: Path) -> Path:
 
 @contextmanager
 def sync_errors(path: Path) -> Iterator[None]:
-    """Whatever it was: what was written before may be lost, also if the next sync succeeds."""
+    """Convert any OSError: what was written before may be lost, even if the next sync succeeds."""
     try:
         yield
     except OSError as error:
@@ -104,9 +104,9 @@ def sync_errors(path: Path) -> Iterator[None]:
 
 
 def open_descriptor(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is made where ``flags`` say so. Raises NotAStoreError at a directory or a pipe.
+    """Open a file, with ``flags``. Raises NotAStoreError for a directory or a pipe.
 
-    Without O_NONBLOCK, which is nothing to files, a pipe would keep us waiting for somebody at its other end.
+    Without O_NONBLOCK, which has no effect on files, opening a pipe would wait for its other end.
     """
     with named_errors(path):
         fd = _made_by_root(path, flags) if flags & os.O_CREAT and os.geteuid() == 0 else -1
@@ -120,18 +120,18 @@ def open_descriptor(path: Path, flags: int) -> int:
 
 
 def _made_by_root(path: Path, flags: int) -> int:
-    """A file that was not there, or -1: what stands there, or a link's target, is nothing to give away."""
+    """Make a new file as root, for the directory's owner; -1 if the name exists, because its owner must not change."""
     with _directory_of(path) as directory:
         try:
             fd = os.open(path.name, flags | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
         except FileExistsError:
             return -1
-        belong_to(fd, directory)
+        inherit_owner(fd, directory)
     return fd
 
 
 def make_one_directory(path: Path) -> None:
-    """Make a directory below one that is there; fine where somebody else was faster."""
+    """Make a directory below an existing one. One that another process made meanwhile is fine."""
     if os.geteuid() != 0:
         path.mkdir(exist_ok=True)
         return
@@ -144,15 +144,15 @@ def make_one_directory(path: Path) -> None:
             return
         fd = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            if not os.listdir(fd):  # else it is another, which was put in the place of ours
-                belong_to(fd, directory)
+            if not os.listdir(fd):  # otherwise it is another one, which replaced ours
+                inherit_owner(fd, directory)
         finally:
             os.close(fd)
 
 
 @contextmanager
 def _directory_of(path: Path) -> Iterator[int]:
-    """One directory for all that is done there, whatever its owner puts in its place meanwhile."""
+    """Open the parent directory once for several calls, even if its owner replaces it meanwhile."""
     fd = os.open(path.parent, _OPENED_FOR_ITS_NAMES | os.O_CLOEXEC)
     try:
         yield fd
@@ -160,10 +160,10 @@ def _directory_of(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def belong_to(fd: int, directory: int) -> None:
-    """Give what root made the owner and the mode of its directory, or the broker's user could not open the store.
+def inherit_owner(fd: int, directory: int) -> None:
+    """Give what root made the owner and mode of its directory, so that the broker's user can open the store.
 
-    Others may not write to it, also where they may to the directory.
+    Others get no write permission, even if they have it for the directory.
     """
     status = os.fstat(directory)
     if status.st_uid == 0:
@@ -176,7 +176,7 @@ def belong_to(fd: int, directory: int) -> None:
 
 @contextmanager
 def open_directory(path: Path) -> Iterator[int]:
-    """A descriptor of a directory, for as long as it is wanted."""
+    """Open a directory; close it at the end of the block."""
     with named_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -185,8 +185,8 @@ def open_directory(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def resemble(fd: int, like: Path) -> None:
-    """Give a new file the owner and the mode of another, as far as we may: ours stays ours, with the other's mode."""
+def copy_owner(fd: int, like: Path) -> None:
+    """Give a new file the owner and mode of another, as far as the process may; at least the mode."""
     status = os.stat(like)
     with suppress(OSError):
         os.fchmod(fd, stat.S_IMODE(status.st_mode))
@@ -194,7 +194,7 @@ def resemble(fd: int, like: Path) -> None:
 
 
 def direct_descriptor(path: Path, fd: int) -> int:
-    """Another descriptor of the file ``fd``, for writing past the cache; -1 where there is none to be had."""
+    """Another descriptor of the file ``fd`` with O_DIRECT; -1 if it is not available."""
     if not hasattr(os, "O_DIRECT"):
         return -1
     try:
@@ -203,7 +203,7 @@ def direct_descriptor(path: Path, fd: int) -> int:
         return -1
     if os.path.sameopenfile(direct, fd):
         return direct
-    os.close(direct)  # renamed meanwhile
+    os.close(direct)  # the name was replaced meanwhile
     return -1
 
 
@@ -217,9 +217,9 @@ def data_from(fd: int, position: int) -> int:
 
 @lru_cache
 def _of_libc(takes: tuple[type, ...], *names: str) -> Any:
-    """The first function of these names that Linux's C library has, with these arguments, or None.
+    """The first of these functions in Linux's C library, with these argument types, or None.
 
-    Elsewhere a function of that name may be another, or take other numbers.
+    On another system a function of that name may differ.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -232,25 +232,25 @@ def _of_libc(takes: tuple[type, ...], *names: str) -> Any:
 
 
 def punch_hole(fd: int, position: int, length: int) -> bool:
-    """Give the space of these bytes back, which read as zeros then; False where the file system cannot."""
+    """Free the space of these bytes, which then read as zeros; False if the file system cannot."""
     call = _of_libc(_PUNCH_HOLE_TAKES, "fallocate64", "fallocate")
     return call is not None and bool(call(fd, _PUNCH_HOLE_KEEP_SIZE, position, length) == 0)
 
 
-def bring_in(address: int, length: int) -> int:
-    """Have mapped pages read, from that of ``address`` on; 0, or an error number: EINVAL on a Linux before 5.14."""
+def populate(address: int, length: int) -> int:
+    """Read mapped pages into memory from ``address`` on; returns 0 or an error number (EINVAL before Linux 5.14)."""
     return _advise(address, length, _MADV_POPULATE_READ)
 
 
-def let_go(address: int, length: int) -> None:
-    """Take the pages of a shared mapping out of it, if that can be; the system brings them back for who asks."""
+def release_pages(address: int, length: int) -> None:
+    """Unmap pages of a shared mapping, if possible; the next access maps them again."""
     _advise(address, length, mmap.MADV_DONTNEED)
 
 
-def put_zeros(address: int, length: int) -> bool:
-    """Put private memory of zeros in the place of these mapped pages; False where the system cannot.
+def map_zeros(address: int, length: int) -> bool:
+    """Replace these mapped pages by private zeros; False if the system cannot.
 
-    Arrays over the mapping stay as they are, and the end of the mapping takes this memory along.
+    Arrays over the mapping stay valid, and the memory is freed with the mapping.
     """
     call = _of_libc(_MMAP_TAKES, "mmap64", "mmap")
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
@@ -260,23 +260,23 @@ def put_zeros(address: int, length: int) -> bool:
     return bool(call(address, length, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0) == address)
 
 
-def read_nothing_ahead(fd: int, address: int, position: int, length: int) -> None:
-    """Read these mapped pages one by one from now on; what the system holds of them is given up first."""
+def disable_read_ahead(fd: int, address: int, position: int, length: int) -> None:
+    """Drop these mapped pages from the page cache, and read each one alone from now on."""
     with suppress(OSError, AttributeError):
         os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
     _advise(address, length, mmap.MADV_RANDOM)
 
 
 def _advise(address: int, length: int, advice: int) -> int:
-    """Not by Python's own madvise, which keeps the interpreter's lock: nobody else would go on meanwhile."""
+    """Not Python's madvise, which holds the interpreter's lock and would stop all other threads."""
     call = _of_libc(_MADVISE_TAKES, "madvise")
     if call is None:
         return errno.EINVAL
     return ctypes.get_errno() if call(address, length, advice) else 0
 
 
-def take_space(fd: int, position: int, length: int) -> None:
-    """posix_fallocate; where there is none, zeros are written where the file has holes, and behind its end."""
+def allocate_space(fd: int, position: int, length: int) -> None:
+    """posix_fallocate; without it, zeros are written into holes and behind the end."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, position, length)
         return
@@ -291,7 +291,7 @@ def take_space(fd: int, position: int, length: int) -> None:
 
 
 def sync_data(fd: int) -> None:
-    """fdatasync; macOS has F_FULLFSYNC instead, for its fsync leaves data in the drive's own cache."""
+    """fdatasync; on macOS F_FULLFSYNC, because its fsync leaves data in the drive's cache."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
     elif hasattr(fcntl, "F_FULLFSYNC"):
@@ -301,14 +301,14 @@ def sync_data(fd: int) -> None:
 
 
 def begin_writing(fd: int) -> None:
-    """Let the system write the file's dirty pages, waiting for nothing; errors are the next fdatasync's."""
+    """Start writing the file's dirty pages without waiting; the next fdatasync reports errors."""
     call = _of_libc(_SYNC_FILE_RANGE_TAKES, "sync_file_range")
     if call is not None:
         call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 def sync_file_systems(paths: Iterable[Path]) -> bool:
-    """syncfs of all that these directories lie on; False where the C library has none."""
+    """syncfs of the file systems of these directories; False if the C library lacks it."""
     call = _of_libc((ctypes.c_int,), "syncfs")
     if call is None:
         return False

@@ -1,7 +1,7 @@
-"""A file system whose k-th operation fails, so that a test can loop over k until nothing fails any more.
+"""A file system whose k-th operation fails, so that a test can loop over every k (fault injection).
 
-Counted is everything that a real disk can refuse: not the sizes of open files, not writes to a mapping. A sync that
-fails gives the dirty pages up, as Linux does: a later sync succeeds without them.
+Every operation that a real disk can refuse is counted; sizes of open files and writes to a mapping are not. A failed
+sync drops the dirty pages, as on Linux: a later sync succeeds without them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def broken_disk(path: Path) -> Exception:
 
 
 def sync_failed(path: Path, error: Exception) -> SyncFailedError:
-    """What a sync says in place of ``error``."""
+    """``error`` as a sync reports it."""
     return error if isinstance(error, SyncFailedError) else SyncFailedError(path, getattr(error, "reason", str(error)))
 
 
@@ -39,7 +39,7 @@ class FaultyFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._inner.path
 
     def size(self) -> int:
@@ -61,7 +61,7 @@ class FaultyFile:
         return self._inner.view(position, length, read_ahead=read_ahead)
 
     def data_from(self, position: int) -> int:
-        """As the inner file: the disk is not asked."""
+        """As the inner file; the disk is not used."""
         return self._inner.data_from(position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
@@ -103,16 +103,16 @@ class FaultyFile:
         """As the inner file."""
         return self._inner.lost_in(position, length)
 
-    def let_go(self, position: int, length: int) -> None:
-        """As the inner file: the disk is not asked."""
-        self._inner.let_go(position, length)
+    def release_pages(self, position: int, length: int) -> None:
+        """As the inner file; the disk is not used."""
+        self._inner.release_pages(position, length)
 
     def begin_sync(self) -> None:
-        """As the inner file: what the disk refuses the sync tells."""
+        """As the inner file; the sync reports errors."""
         self._inner.begin_sync()
 
     def sync(self) -> None:
-        """As the inner file, or the error and nothing durable, by a later sync neither."""
+        """As the inner file, or the error; then nothing becomes durable, not by a later sync either."""
         try:
             self._count("sync", self.path)
         except Exception as error:

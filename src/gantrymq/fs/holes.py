@@ -1,4 +1,4 @@
-"""Holes of files, which nobody should read: one look brings in as many zeros as Linux reads ahead, megabytes often."""
+"""Finds holes of files, to avoid reading them: a read of a hole makes Linux read ahead, often megabytes of zeros."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _PAGE_BYTES = 4096
 
 
 def data_end(file: File, begin: int, end: int) -> int:
-    """Where the hole begins that ``end`` lies in, to the page: ``begin`` if all is one, ``end`` if there is none."""
-    low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # from page ``high`` on nothing is known to be data
+    """The page where the hole at ``end`` begins: ``begin`` if all is a hole, ``end`` if there is none."""
+    low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # no page from ``high`` on is known to be data
     if low < high and file.data_from(max((high - 1) * _PAGE_BYTES, begin)) < end:
-        return end  # as mostly
+        return end  # the usual case
     while low < high:
         middle = (low + high) // 2
         if file.data_from(max(middle * _PAGE_BYTES, begin)) < end:
@@ -22,6 +22,6 @@ def data_end(file: File, begin: int, end: int) -> int:
 
 
 def read_data(file: File, begin: int, length: int) -> bytes:
-    """The bytes from ``begin`` on, of which those of the hole behind the last data are not read."""
+    """``length`` bytes from ``begin``; the hole behind the last data is not read."""
     data = file.read_at(begin, data_end(file, begin, begin + length) - begin)
     return data.ljust(length, b"\0")

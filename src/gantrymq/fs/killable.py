@@ -81,9 +81,9 @@ class KillableFile:
         """As the inner file."""
         return self._inner.lost_in(position, length)
 
-    def let_go(self, position: int, length: int) -> None:
+    def release_pages(self, position: int, length: int) -> None:
         """As the inner file."""
-        self._inner.let_go(position, length)
+        self._inner.release_pages(position, length)
 
     def begin_sync(self) -> None:
         """As the inner file: it changes nothing."""

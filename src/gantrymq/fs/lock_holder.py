@@ -1,7 +1,7 @@
-"""Who has a store open for writing, asked without touching its lock.
+"""Finds the process that has a store open for writing, without touching its lock.
 
-Opening the lock file and closing it again would drop a lock that this very process holds, so the kernel's own list
-is read instead.
+Opening and closing the lock file would drop a lock that this process holds, so the kernel's list of locks is read
+instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DESCRIPTORS = Path("/proc/self/fdinfo")
 
 
 def lock_holder(lock_file: Path) -> int | None:
-    """The process id that holds a write lock on ``lock_file``; None where none does or it cannot be known."""
+    """The id of the process with a write lock on ``lock_file``; None if there is none or it is unknown."""
     try:
         inode, device = str(lock_file.stat().st_ino), _device(lock_file.parent)
         lines = _LOCKS.read_text("ascii").splitlines()
@@ -32,9 +32,9 @@ def lock_holder(lock_file: Path) -> int | None:
 
 
 def _device(directory: Path) -> str | None:
-    """The device of a directory's mount as the list of locks writes it; None where the system does not say.
+    """The device of a directory's mount as in the list of locks; None if the system does not say.
 
-    A file's own st_dev is another one on btrfs, by its subvolume, and can be on overlayfs, by its layer.
+    A file's st_dev differs from it on btrfs (by subvolume), and can differ on overlayfs (by layer).
     """
     if not _DESCRIPTORS.exists():
         return None

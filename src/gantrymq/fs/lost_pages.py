@@ -1,6 +1,6 @@
-"""What the disk does not give back of the files that a view goes on without: pages, files, directories.
+"""The pages, files and directories that the disk cannot read, and without which a view continues.
 
-Thread rule: safe from any thread.
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gantrymq.errors import DiskError, StoreError
 class LostPages:
     """Filled by :class:`gantrymq.fs.overlay.OverlayFileSystem`. Lost bytes read as zeros there.
 
-    A directory that is not listed counts as empty, unless it is ``needed``: that ends the work.
+    An unreadable directory counts as empty, unless it is ``needed``: then its error is raised.
     """
 
     def __init__(self, needed: Iterable[Path] = ()) -> None:
         self._needed = frozenset(needed)
-        self._ranges: dict[Path, dict[int, tuple[int, str]]] = {}  # by path and first byte: the end, and the reason
+        self._ranges: dict[Path, dict[int, tuple[int, str]]] = {}  # by path and first byte: the end and the reason
         self._directories: dict[Path, StoreError] = {}
         self._guard = threading.Lock()
 
@@ -30,7 +30,7 @@ class LostPages:
             self._ranges.setdefault(path, {}).setdefault(begin, (end, reason))
 
     def add_directory(self, path: Path, error: StoreError) -> None:
-        """Note that a directory is not listed; raises ``error`` where it is needed."""
+        """Note that a directory cannot be listed; raise ``error`` if it is needed."""
         if path in self._needed:
             raise error
         with self._guard:
@@ -38,18 +38,18 @@ class LostPages:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are not whole."""
+        """The files with lost bytes."""
         with self._guard:
             return sorted(self._ranges)
 
     @property
     def directories(self) -> dict[Path, StoreError]:
-        """The directories that are not listed, and why."""
+        """The directories that cannot be listed, with their errors."""
         with self._guard:
             return dict(self._directories)
 
     def ranges(self, path: Path) -> list[tuple[int, int, str]]:
-        """(begin, end, reason) of what is lost of a file, in order; what touches is one."""
+        """(begin, end, reason) of the lost ranges of a file, in order; adjacent ranges are joined."""
         with self._guard:
             found = sorted(self._ranges.get(path, {}).items())
         joined: list[tuple[int, int, str]] = []
@@ -62,8 +62,8 @@ class LostPages:
         return joined
 
     def first(self, path: Path, position: int, length: int) -> DiskError | None:
-        """The error of the first of these bytes that is lost; None where all are there."""
-        if path not in self._ranges:  # nearly always
+        """The error of the first of these bytes that is lost; None if none is."""
+        if path not in self._ranges:  # the usual case
             return None
         for begin, end, reason in self.ranges(path):
             if begin < position + length and position < end:

@@ -1,13 +1,13 @@
-"""A file system in memory that knows what was synced: for tests of what a power cut or a full disk leaves.
+"""A file system in memory that knows what was synced, for tests of power cuts and full disks.
 
-Two states are kept. The live one is what programs see; the durable one is what the disk holds for certain. ``sync``
-carries the bytes and the length of a file over, ``sync_directory`` the names of a directory. In between a kernel
-writes back what it likes and when it likes: :meth:`MemoryFileSystem.crash_clone` lets chance decide, page by page, and
-gives the disk after the power came back. Names and lengths are lost from some change on, because file systems journal
-them in order; bytes are lost without any order.
+It has two states. The live state is what programs see, the durable state is what the disk certainly has. ``sync`` makes
+the bytes and the length of a file durable, ``sync_directory`` the names of a directory. A kernel may write back
+anything at any time: :meth:`MemoryFileSystem.crash_clone` decides at random, page by page, and returns the disk after a
+power cut. Changes of names and lengths are lost from some point on, because file systems journal them in order. Bytes
+are lost in any order.
 
-Space is counted in pages. A mapped page that was written but never reserved is found at the next sync and fails the
-test: on a full disk it would have been a SIGBUS.
+Space is counted in pages. A mapped page that was written without reserved space fails the test at the next sync,
+because on a full disk it would have been a SIGBUS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MemoryFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is, or was when it was opened."""
+        """The path under which the file was opened."""
         return self._path
 
     def size(self) -> int:
@@ -44,7 +44,7 @@ class MemoryFile:
         return len(self._inode.live)
 
     def identity(self) -> Identity:
-        """Which file is open."""
+        """The identity of the open file."""
         return Identity(0, id(self._inode), self.size())
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -70,11 +70,11 @@ class MemoryFile:
         self._inode.wrote(position, position + len(data))
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As :meth:`write_at`: there is no cache here."""
+        """As :meth:`write_at`; there is no cache."""
         self.write_at(position, data)
 
     def zero(self, position: int, length: int) -> None:
-        """Zero the bytes; whole pages of them give their space back."""
+        """Zero the bytes; the space of whole pages is freed."""
         end = min(position + length, self.size())
         self._written().live[position:end] = 0
         self._inode.wrote(position, end)
@@ -91,7 +91,7 @@ class MemoryFile:
         self._inode.reserved = resized(self._inode.reserved, -(-size_bytes // PAGE_SIZE))
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """Take the space of these bytes now; the file grows to hold them."""
+        """Reserve the space of these bytes; the file grows if needed."""
         self._fs.reserve(self._path, self._written(), position, length, leave)
         if position + length > self.size():
             self.resize(position + length)
@@ -104,20 +104,20 @@ class MemoryFile:
         return array
 
     def fetch(self, position: int, length: int) -> None:
-        """Nothing: it is memory."""
+        """No effect: it is memory."""
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """None: nothing is."""
+        """None: no byte can be lost."""
         return None
 
-    def let_go(self, position: int, length: int) -> None:
+    def release_pages(self, position: int, length: int) -> None:
         """Nothing to do."""
 
     def begin_sync(self) -> None:
         """Nothing to do."""
 
     def sync(self) -> None:
-        """Carry bytes and length over to the disk."""
+        """Make bytes and length durable."""
         pages = in_units(self._inode.live, PAGE_SIZE).any(axis=1)
         stray = np.flatnonzero(pages & ~self._inode.reserved)
         assert not len(stray), f"{self._path}: page {stray[0]} was written through a mapping without space of its own"
@@ -125,11 +125,11 @@ class MemoryFile:
         self._fs.settle(self._inode)
 
     def give_up(self) -> None:
-        """A sync has failed: what was written before it will not reach the disk by a later one."""
+        """Simulate a failed sync: a later sync does not write what was written before."""
         self._inode.give_up()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """No effect."""
 
     def _written(self) -> MemoryInode:
         assert self._writable, f"{self._path} is open for reading only"
@@ -139,7 +139,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What became of names of one directory in one step (another file, or None), or of the length of one file."""
+    """One change: of names of a directory (to another file, or None), or of the length of a file."""
 
     of: Path | MemoryInode
     names: dict[Path, MemoryInode | None]
@@ -153,7 +153,7 @@ class _Change:
                 to[path] = inode
 
     def over(self, copies: dict[MemoryInode, MemoryInode]) -> _Change:
-        """The same change of copies of the files."""
+        """The same change for copies of the files."""
         names = {path: copies[inode] if inode is not None else None for path, inode in self.names.items()}
         return _Change(copies[self.of] if isinstance(self.of, MemoryInode) else self.of, names, self.length)
 
@@ -165,19 +165,19 @@ class _MemoryLock:
         self._file = file
 
     def identity(self) -> Identity:
-        """Which lock file is held."""
+        """The identity of the lock file."""
         return self._file.identity()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._held.discard(self._path)
 
 
 class MemoryFileSystem:
     """Files and directories in memory; see :class:`gantrymq.fs.api.FileSystem`.
 
-    ``capacity_bytes`` is the size of the disk: who wants more gets a DiskFullError. It may be changed at any time.
-    ``pretended_used_ratio`` overrules :meth:`used_ratio`.
+    ``capacity_bytes`` is the size of the disk; a larger use raises DiskFullError. It may be changed at any time.
+    ``pretended_used_ratio`` overrides :meth:`used_ratio`.
     """
 
     def __init__(self, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
@@ -186,15 +186,15 @@ class MemoryFileSystem:
         self.clock = clock or SystemClock()
         self._live: dict[Path, MemoryInode] = {}
         self._durable: dict[Path, MemoryInode] = {}
-        self._journal: list[_Change] = []  # what is not durable yet, oldest first
+        self._journal: list[_Change] = []  # changes that are not durable yet, oldest first
         self._locked: set[Path] = set()
         self._guard = threading.RLock()
 
     def crash_clone(self, unsynced_fraction: float, seed: int, *, unit_bytes: int = PAGE_SIZE) -> MemoryFileSystem:
-        """The disk after a power cut now; this one stays as it is.
+        """A copy of the disk after a power cut; this one is unchanged.
 
-        Of what was not synced about ``unsynced_fraction`` (0.0 to 1.0) is there all the same: 1.0 is what the kill of
-        a process leaves. ``unit_bytes`` is what a disk writes in one piece: a page, or a sector of 512 bytes.
+        About ``unsynced_fraction`` (0.0 to 1.0) of the unsynced data is kept: 1.0 is the state after a kill of a
+        process. ``unit_bytes`` is the atomic unit of the disk: a page, or a sector of 512 bytes.
         """
         rng = np.random.default_rng(seed)
 
@@ -209,7 +209,7 @@ class MemoryFileSystem:
                     break
                 change.apply(names)
                 lengths[change.of] = change.length
-            # What lies in a directory that was lost is lost, be its own name durable.
+            # The contents of a lost directory are lost, even if their names are durable.
             names = {path: inode for path, inode in names.items() if all(one in names for one in path.parents[:-1])}
             for path in sorted(names):
                 length = lengths.get(names[path], len(names[path].durable))
@@ -218,7 +218,7 @@ class MemoryFileSystem:
         return clone
 
     def kill_clone(self) -> MemoryFileSystem:
-        """The disk after the kill of whoever had it open: nothing is lost, and nothing more is durable."""
+        """A copy of the disk after a kill of its processes: nothing is lost, and nothing more is durable."""
         clone = MemoryFileSystem(self.capacity_bytes, self.clock)
         with self._guard:
             changed = [inode for one in self._journal for inode in (one.of, *one.names.values())]
@@ -230,23 +230,23 @@ class MemoryFileSystem:
         return clone
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """There is one disk."""
+        """Always: there is one disk."""
         return True
 
     def used_ratio(self, path: Path) -> float:
-        """How full the disk is that ``path`` lies on, 0.0 to 1.0."""
+        """The used part of the disk, 0.0 to 1.0."""
         ratio = self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
         return ratio if self.pretended_used_ratio is None else self.pretended_used_ratio
 
     def free_bytes(self, path: Path) -> int | None:
-        """What is left of the capacity; None where there is none."""
+        """The rest of the capacity; None without one."""
         return None if self.capacity_bytes is None else max(self.capacity_bytes - self._used_bytes(), 0)
 
     def _used_bytes(self) -> int:
         return sum(int(inode.reserved.sum()) for inode in self._live.values()) * PAGE_SIZE
 
     def reserve(self, path: Path, inode: MemoryInode, position: int, length: int, leave: int = 0) -> None:
-        """Take the pages of these bytes of ``inode``; for :class:`MemoryFile`."""
+        """Reserve the pages of these bytes of ``inode``; for :class:`MemoryFile`."""
         if length <= 0:
             return
         with self._guard:
@@ -259,12 +259,12 @@ class MemoryFileSystem:
             inode.reserved[wanted] = True
 
     def note_length(self, inode: MemoryInode) -> None:
-        """The length of a file has changed; for :class:`MemoryFile`."""
+        """Note a changed length of a file; for :class:`MemoryFile`."""
         with self._guard:
             self._journal.append(_Change(inode, {}, len(inode.live)))
 
     def settle(self, *what: Path | MemoryInode) -> None:
-        """The changes of a directory's names or of a file's length are durable; for :class:`MemoryFile`."""
+        """Note that changes of a directory's names or of a file's length are durable; for :class:`MemoryFile`."""
         with self._guard:
             self._journal = [change for change in self._journal if change.of not in what]
 
@@ -280,7 +280,7 @@ class MemoryFileSystem:
             return MemoryFile(self, path, inode, writable=writable)
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory, sorted by name."""
+        """The entries of a directory, sorted by name."""
         prefix = f"{path}/"
         with self._guard:
             below = [(str(name), name, inode) for name, inode in self._live.items() if str(name).startswith(prefix)]
@@ -288,16 +288,16 @@ class MemoryFileSystem:
         return [Entry(name.name, len(node.live), node.is_directory, node.modified_ms) for name, node in here]
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or a directory."""
+        """Whether there is a file or directory of this name."""
         return path in self._live or path == path.parent
 
     def identity(self, path: Path) -> Identity | None:
-        """Which file or directory a name leads to."""
+        """The identity of the file or directory of this name."""
         inode = self._live.get(path)
         return Identity(0, id(inode), len(inode.live)) if inode is not None else None
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and those above it; if ``synced`` their names are durable, with all names beside them."""
+        """Make a directory and its parents; if ``synced``, their names and all names beside them become durable."""
         with self._guard:
             for one in (*reversed(path.parents), path):
                 if not self.exists(one):
@@ -318,7 +318,7 @@ class MemoryFileSystem:
                 self.remove(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move a file over another, or a directory, in one step; durable with the directory that it moves to."""
+        """Replace a file or directory in one step; durable when the target's directory is."""
         with self._guard:
             moved = [path for path in self._live if path == source or source in path.parents]
             names: dict[Path, MemoryInode | None] = {target: self._live[source]}
@@ -326,7 +326,7 @@ class MemoryFileSystem:
             self._change(names | dict.fromkeys(moved))
 
     def sync_directory(self, *paths: Path) -> None:
-        """Carry the names of directories over to the disk."""
+        """Make the names in directories durable."""
         with self._guard:
             for change in self._journal:
                 if change.of in paths:

@@ -1,11 +1,11 @@
-"""A private view of local files: it can be changed, and nothing is ever written.
+"""A private view of local files whose changes are never written.
 
-This is how ``info``, ``dump``, ``query``, ``at`` and ``recover --dry-run`` show what a recovery would leave: the very
-code that recovers runs over this view. Existing files are opened for reading only and mapped copy-on-write, so the
-kernel keeps the changed pages to this process; new files are anonymous memory that costs nothing until it is touched.
+``info``, ``dump``, ``query``, ``at`` and ``recover --dry-run`` run the recovery over this view, and so show exactly
+what it would leave. Existing files are opened read-only and mapped copy-on-write, so changed pages stay in this
+process. New files are anonymous memory, which costs nothing until it is touched.
 
-A view that was given :class:`LostPages` goes on where the disk does not give back a page: zeros are put in its place
-and it is noted there. Code that shows records must ask :meth:`OverlayFile.lost_in` first.
+A view with :class:`LostPages` continues when the disk cannot read a page: zeros replace the page, and it is noted
+there. Code that shows records must call :meth:`OverlayFile.lost_in` first.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _ZERO_STRETCH = 1 << 16
 
 
 class OverlayFile:
-    """A file of the view; see :class:`gantrymq.fs.api.File`. Its bytes are an array from the first write on."""
+    """A file of the view; see :class:`gantrymq.fs.api.File`. From the first write on its bytes are an array."""
 
     def __init__(self, path: Path, source: int | None, lost: LostPages | None = None) -> None:
         self._path = path
         self._source = source
         self._lost = lost
         self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
-        self._mapping: pages.Mapping | None = None  # what the array is, unless it is of memory alone
-        self._replaced: set[int] = set()  # where the pages of the mapping begin that are zeros in place of lost ones
+        self._mapping: pages.Mapping | None = None  # of the array, unless that is anonymous memory
+        self._replaced: set[int] = set()  # the positions of lost pages that zeros have replaced
         self._guard = threading.RLock()
 
     @property
     def path(self) -> Path:
-        """Where the file is, or would be."""
+        """The path of the file in the view."""
         return self._path
 
     def size(self) -> int:
@@ -53,13 +53,13 @@ class OverlayFile:
             return os.fstat(self._source_fd()).st_size
 
     def identity(self) -> Identity:
-        """Which file is open; of what is in memory alone, that."""
+        """The identity of the open file, or of the one in memory."""
         if self._source is not None:
             return identity_of(os.fstat(self._source))
         return Identity(0, id(self), self.size())
 
     def read_at(self, position: int, length: int) -> bytes:
-        """``length`` bytes from ``position``; fewer only where the file ends."""
+        """``length`` bytes from ``position``; fewer only at the end of the file."""
         if self._array is None:
             try:
                 return pages.read_at(self._source_fd(), self._path, position, length)
@@ -75,7 +75,7 @@ class OverlayFile:
         return np.frombuffer(self.read_at(position, length), np.uint8)
 
     def data_from(self, position: int) -> int:
-        """As the file's, while the view is the file; else nobody has looked."""
+        """As of the real file while the view is unchanged; otherwise ``position``."""
         return position if self._array is not None else data_from(self._source_fd(), position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
@@ -83,7 +83,7 @@ class OverlayFile:
         if position + len(data) > self.size():
             self.resize(position + len(data))
         array = self.map()
-        self.fetch(position, len(data))  # a page that is changed in part is read first
+        self.fetch(position, len(data))  # a partial change of a page reads the page first
         array[position : position + len(data)] = np.frombuffer(data, np.uint8)
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
@@ -91,10 +91,9 @@ class OverlayFile:
         self.write_at(position, data)
 
     def zero(self, position: int, length: int) -> None:
-        """Make the bytes of the view zeros, up to the first stretch that is zeros already.
+        """Zero the bytes of the view, up to the first stretch that is zero already.
 
-        Behind the end of what was written a file is zeros; to touch every page of a gigabyte in order to say so
-        again would cost that gigabyte in memory.
+        A file is zero behind its written part; touching every page of it would cost that much memory.
         """
         end = data_end(self, position, position + length)
         for start in range(position, end, _ZERO_STRETCH):
@@ -115,7 +114,7 @@ class OverlayFile:
         self._array, self._mapping = grown, None
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """Nothing to take: the view has no disk."""
+        """No effect: the view has no disk."""
 
     def map(self) -> Bytes:
         """The whole file as a writable array whose changes stay in this process."""
@@ -130,7 +129,7 @@ class OverlayFile:
             return self._array
 
     def fetch(self, position: int, length: int) -> None:
-        """Bring mapped bytes into memory; bytes that are only in memory are there."""
+        """Load mapped bytes into memory; bytes in anonymous memory need nothing."""
         end = position + length
         while (mapping := self._mapping) is not None and position < (end := min(end, mapping.size_bytes)):
             try:
@@ -142,11 +141,11 @@ class OverlayFile:
         return None
 
     def _go_without(self, lost: LostPages, mapping: pages.Mapping, error: DiskError, position: int) -> int:
-        """Put zeros in the place of the page at ``position``; returns where the next one begins. Raises ``error``."""
+        """Replace the page at ``position`` by zeros; returns the next page's position. Raises ``error`` otherwise."""
         begin = position - position % pages.PAGE_BYTES
         end = min(begin + pages.PAGE_BYTES, mapping.size_bytes)
         with self._guard:
-            if begin not in self._replaced:  # by another thread, and perhaps written to since
+            if begin not in self._replaced:  # otherwise another thread did, and it may have been written since
                 if not pages.replace_by_zeros(mapping, begin):
                     raise error
                 self._replaced.add(begin)
@@ -154,26 +153,26 @@ class OverlayFile:
         return end
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """The error of the first of these bytes that the disk does not give back and that read as zeros."""
+        """The error of the first of these bytes that reads as zero because the disk cannot read it."""
         return self._lost.first(self._path, position, length) if self._lost is not None else None
 
-    def let_go(self, position: int, length: int) -> None:
-        """Nothing: what was changed is in the mapping alone."""
+    def release_pages(self, position: int, length: int) -> None:
+        """No effect: changes are only in the mapping."""
 
     def begin_sync(self) -> None:
-        """Nothing to do."""
+        """No effect."""
 
     def sync(self) -> None:
-        """Nothing to write."""
+        """No effect."""
 
     def close(self) -> None:
-        """Give the descriptor back; the view stays as it is, and can be used again."""
+        """Close the descriptor; the view keeps its changes, and can be used again."""
         if self._source is not None:
             os.close(self._source)
             self._source = None
 
     def reopen(self) -> None:
-        """Be ready again after :meth:`close`; raises FileNotFoundError where the file is gone and was not changed."""
+        """Open again after :meth:`close`. Raises FileNotFoundError if the file is gone and was not changed."""
         if self._array is None:
             self._source_fd()
 
@@ -184,25 +183,25 @@ class OverlayFile:
             return self._source
 
     def __del__(self) -> None:
-        """A file that was dropped gives its descriptor back."""
+        """Close the descriptor of a dropped file."""
         if self._source is not None:
             os.close(self._source)
 
 
 class _NoLock:
     def identity(self) -> Identity:
-        """Nothing was taken."""
+        """No effect: no lock is held."""
         return Identity(0, 0, 0)
 
     def release(self) -> None:
-        """Nothing was taken."""
+        """No effect: no lock is held."""
 
 
 class OverlayFileSystem:
     """A view of the local file system; see :class:`gantrymq.fs.api.FileSystem`.
 
-    Files opened for writing, and new ones, are remembered here; names that were removed are remembered as removed.
-    With ``lost`` it goes on without what the disk does not give back, which is noted there.
+    Files opened for writing, new files and removed names are kept here. With ``lost`` the view continues without what
+    the disk cannot read, and notes it there.
     """
 
     def __init__(self, lost: LostPages | None = None) -> None:
@@ -215,7 +214,7 @@ class OverlayFileSystem:
     def open(
         self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
     ) -> OverlayFile:
-        """Open a file of the view; one that is only read does not stay in memory."""
+        """Open a file of the view; only files opened for writing are kept."""
         if path in self._changed:
             self._changed[path].reopen()
             return self._changed[path]
@@ -240,7 +239,7 @@ class OverlayFileSystem:
         return OverlayFile(path, None, self.lost)
 
     def _open_lost(self, path: Path, error: DiskError) -> OverlayFile | None:
-        """A file of zeros in place of one that the disk does not open; None in a directory that it does not list."""
+        """A file of zeros in place of one that the disk cannot open; None in a directory that it cannot list."""
         if self.lost is None:
             raise error
         try:
@@ -254,9 +253,9 @@ class OverlayFileSystem:
         return file
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory of the view."""
+        """The entries of a directory of the view."""
         entries = {entry.name: entry for entry in self._scan_source(path) if path / entry.name not in self._removed}
-        for changed, file in list(self._changed.items()):  # any thread may open one meanwhile
+        for changed, file in list(self._changed.items()):  # another thread may open a file meanwhile
             if changed.parent == path:
                 entries[changed.name] = Entry(changed.name, file.size(), False, 0)
         for directory in list(self._directories):
@@ -274,7 +273,7 @@ class OverlayFileSystem:
             return []
 
     def exists(self, path: Path) -> bool:
-        """Whether the view has a file or a directory of this name."""
+        """Whether the view has a file or directory of this name."""
         if path in self._changed or path in self._directories:
             return True
         return path not in self._removed and self._has_source(path)
@@ -289,7 +288,7 @@ class OverlayFileSystem:
             return False
 
     def identity(self, path: Path) -> Identity | None:
-        """Which file or directory of the disk a name leads to; of the view's own, one for all."""
+        """The identity of the file or directory of this name; one identity for all new directories."""
         if path in self._changed:
             return self._changed[path].identity()
         if path in self._directories:
@@ -297,18 +296,18 @@ class OverlayFileSystem:
         return None if path in self._removed else self._real.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Remember a directory, and those above it that the view does not have."""
+        """Add a directory, and its missing parents, to the view."""
         while not self.exists(path):
             self._directories.add(path)
             path = path.parent
 
     def remove(self, path: Path) -> None:
-        """Remember that a file is gone."""
+        """Remove a file from the view."""
         self._changed.pop(path, None)
         self._removed.add(path)
 
     def remove_directory(self, path: Path) -> None:
-        """Remember that an empty directory is gone."""
+        """Remove an empty directory from the view."""
         if not self.scan(path):
             self._directories.discard(path)
             self._removed.add(path)
@@ -322,28 +321,28 @@ class OverlayFileSystem:
         self._changed[target] = file
 
     def sync_directory(self, *paths: Path) -> None:
-        """Nothing to write."""
+        """No effect."""
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """Always, wherever it is: nothing leaves its disk."""
+        """Always: nothing leaves its disk."""
         return True
 
     def used_ratio(self, path: Path) -> float:
-        """That of the real disk."""
+        """The used part of the real disk."""
         return self._real.used_ratio(path)
 
     def free_bytes(self, path: Path) -> int | None:
-        """What can be written to it: nothing is, so everything fits."""
+        """None: nothing is written, so everything fits."""
         return None
 
     def lock(self, path: Path, text: bytes) -> FileLock:
-        """A view excludes nobody."""
+        """A lock without an effect: a view excludes no writer."""
         return _NoLock()
 
     def close(self) -> None:
-        """Forget what was opened and changed.
+        """Drop all opened and changed files.
 
-        Python gives a mapping its own descriptor, which lives as long: all are given back here, but for those of files
-        that somebody still has, or an array of.
+        A mapping of Python's has its own descriptor. All are closed here, except those of files and arrays that are
+        still in use.
         """
         self._changed = {}

@@ -1,10 +1,10 @@
-"""Reading bytes, and the pages of a mapping, from a disk that may not give them back.
+"""Reads bytes, and pages of a mapping, from a disk with bad sectors.
 
-A read that fails half way returns what came before the bad sector, so a short answer says nothing: only the next read
-tells an end of file from an error. A mapped page that cannot be read ends the process with SIGBUS, which Python cannot
-catch. ``fetch`` therefore asks the kernel for the pages first (MADV_POPULATE_READ, Linux 5.14), which reports an error
-instead of raising the signal. A page can be dropped from memory between that call and its use; the signal then comes
-only if the disk fails within this moment.
+A read that fails half way returns the bytes in front of the bad sector, so a short answer is ambiguous: only the next
+read distinguishes the end of the file from an error. A mapped page that cannot be read ends the process with SIGBUS,
+which Python cannot catch. ``fetch`` therefore asks the kernel for the pages first (MADV_POPULATE_READ, Linux 5.14),
+which reports an error instead of raising the signal. A page can be dropped from memory between that call and its use;
+the signal then comes only if the disk fails within this moment.
 
 Thread rule: any thread.
 """
@@ -22,15 +22,15 @@ import numpy as np
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.api import Bytes
-from gantrymq.fs.descriptors import bring_in, named_errors, put_zeros, read_nothing_ahead
+from gantrymq.fs.descriptors import disable_read_ahead, map_zeros, named_errors, populate
 
 PAGE_BYTES = mmap.PAGESIZE
 _PROBE_BYTES = 1 << 20
-_BLOCK_BYTES = 2 << 20  # of the largest kind of pages that a system holds of a file
+_BLOCK_BYTES = 2 << 20  # the largest page size of the page cache
 
 
 def read_at(fd: int, path: Path, position: int, length: int) -> bytes:
-    """``length`` bytes from ``position``; fewer only where the file ends. Raises DiskError with its position."""
+    """``length`` bytes from ``position``; fewer only at the end of the file. Raises DiskError with its position."""
     data = _read_some(fd, path, position, length)
     if len(data) == length or not data:
         return data
@@ -49,7 +49,7 @@ def _read_some(fd: int, path: Path, position: int, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A mapped file: its bytes, and where they lie in memory."""
+    """A mapped file: its bytes and their address."""
 
     mapped: mmap.mmap
     array: Bytes
@@ -58,32 +58,32 @@ class Mapping:
 
     @classmethod
     def of(cls, mapped: mmap.mmap) -> Mapping:
-        """A mapping that lives as long as this, or a view of its array, does."""
+        """Wrap a mapping. It lives as long as this object or a view of its array."""
         array = np.frombuffer(mapped, np.uint8)
         return cls(mapped, array, array.ctypes.data, len(array))
 
 
 def replace_by_zeros(mapping: Mapping, position: int) -> bool:
-    """Let the page of a private mapping that holds this byte be zeros, without a look at it; False where it cannot."""
-    return put_zeros(mapping.address + position - position % PAGE_BYTES, PAGE_BYTES)
+    """Replace the page of this byte by zeros without reading it, in a private mapping; False if that is impossible."""
+    return map_zeros(mapping.address + position - position % PAGE_BYTES, PAGE_BYTES)
 
 
-def are_there(mapping: Mapping, position: int, length: int) -> bool:
-    """Whether these bytes could be brought into memory, all of them."""
+def try_fetch(mapping: Mapping, position: int, length: int) -> bool:
+    """Load these bytes into memory; False if any of them cannot be loaded."""
     begin, end = position - position % PAGE_BYTES, position + length
-    return end <= mapping.size_bytes and bring_in(mapping.address + begin, end - begin) == 0
+    return end <= mapping.size_bytes and populate(mapping.address + begin, end - begin) == 0
 
 
 def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, length: int) -> None:
-    """Bring ``length`` mapped bytes from ``position`` into memory.
+    """Load ``length`` mapped bytes from ``position`` into memory.
 
-    Raises DiskError with the position of the first page that the disk does not give back, or that lies behind the end
-    of a file that another program cut short.
+    Raises DiskError with the position of the first page that the disk cannot read, or that is behind the end of a file
+    that another program cut short.
     """
     begin, end = position - position % PAGE_BYTES, min(position + length, mapping.size_bytes)
-    if begin >= end or (failed := bring_in(mapping.address + begin, end - begin)) == 0:
+    if begin >= end or (failed := populate(mapping.address + begin, end - begin)) == 0:
         return
-    if failed == errno.EINVAL:  # an older system: reading the file leaves the same pages in memory
+    if failed == errno.EINVAL:  # an older system: reading the file loads the same pages
         for at in range(begin, end, _PROBE_BYTES):
             _require_readable(fd(), path, at, min(_PROBE_BYTES, end - at))
         return
@@ -91,13 +91,13 @@ def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, le
 
 
 def _fetch_page_by_page(mapping: Mapping, fd: int, path: Path, begin: int, end: int) -> None:
-    """Bring in each page alone: the system holds many in one block, of which none can be had when one is bad."""
+    """Load each page alone: the system keeps many in one block, and maps none of them if one is bad."""
     from_block = begin - begin % _BLOCK_BYTES
     length = min(end - end % _BLOCK_BYTES + _BLOCK_BYTES, mapping.size_bytes) - from_block
-    read_nothing_ahead(fd, mapping.address + from_block, from_block, length)
+    disable_read_ahead(fd, mapping.address + from_block, from_block, length)
     for at in range(begin, end, PAGE_BYTES):
         wanted = min(PAGE_BYTES, end - at)
-        if bring_in(mapping.address + at, wanted):
+        if populate(mapping.address + at, wanted):
             _require_readable(fd, path, at, wanted)
             raise DiskError(path, "its page cannot be mapped", at)
 

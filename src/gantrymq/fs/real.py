@@ -1,10 +1,9 @@
 """Local files.
 
-Durability: ``sync`` is fdatasync, which on Linux writes back the dirty pages of a mapping too and, unlike msync
-called from Python, lets other threads run meanwhile. Space: ``reserve`` is posix_fallocate. Locking: a POSIX record
-lock on byte 0, which is what Java's ``tryLock(0, 1)`` takes; since such a lock does not exclude within one process,
-a table of the locked files of this process stands beside it, and since closing *any* descriptor of the file drops
-it, nobody else here opens the lock file.
+Durability: ``sync`` is fdatasync, which on Linux also writes back the dirty pages of mappings and, unlike Python's
+msync, lets other threads run meanwhile. Space: ``reserve`` is posix_fallocate. Locking: a POSIX record lock on byte 0,
+as Java's ``tryLock(0, 1)`` takes. Such a lock does not exclude within one process, so this process keeps a table of its
+locked files. Closing *any* descriptor of the file drops the lock, so no other code here opens the lock file.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
 from gantrymq.fs.compressing import may_compress
 from gantrymq.fs.descriptors import (
+    allocate_space,
     begin_writing,
+    copy_owner,
     data_from,
     direct_descriptor,
     identity_of,
-    let_go,
     make_one_directory,
     named_errors,
     nearest_directory,
     open_descriptor,
     open_directory,
     punch_hole,
-    resemble,
+    release_pages,
     sync_data,
     sync_errors,
     sync_file_systems,
-    take_space,
 )
 from gantrymq.fs.holes import data_end
 
@@ -57,14 +56,14 @@ class RealFile:
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
         self._path = path
         self._fd = descriptor
-        self._direct_fd: int | None = None  # -1 where there can be none
+        self._direct_fd: int | None = None  # -1 if there can be none
         self._writable = writable
         self._mapping: pages.Mapping | None = None
         self._shared: pages.Mapping | None = None  # what map() made
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._path
 
     def size(self) -> int:
@@ -82,18 +81,18 @@ class RealFile:
         return pages.read_at(self._fd, self._path, position, length)
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """A part of a mapping whose pages are there; a copy where the system cannot promise that."""
+        """A part of a mapping whose pages are loaded; a copy if the system cannot load them."""
         if self._mapping is None and self.size():
             self._mapping = pages.Mapping.of(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
         mapping = self._mapping
         if mapping is not None and not read_ahead:
             _ask_for_just(mapping.mapped, self._fd, position, length)
-        if mapping is None or not pages.are_there(mapping, position, length):
+        if mapping is None or not pages.try_fetch(mapping, position, length):
             return np.frombuffer(self.read_at(position, length), np.uint8)
         return mapping.array[position : position + length]
 
     def data_from(self, position: int) -> int:
-        """Where the file has space on the disk, or pages that will get some; ``position`` where nobody can say."""
+        """The next position with space on the disk or dirty pages; ``position`` if it is unknown."""
         return data_from(self._fd, position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
@@ -106,7 +105,7 @@ class RealFile:
                 view = view[written:]
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """By a second descriptor that has O_DIRECT; as :meth:`write_at` where the file system will not have that."""
+        """Through a second descriptor with O_DIRECT; as :meth:`write_at` if the file system does not support it."""
         if self._direct_fd is None:
             self._direct_fd = direct_descriptor(self._path, self._fd)
         view = memoryview(data)
@@ -123,7 +122,7 @@ class RealFile:
         self.write_at(position, view)
 
     def zero(self, position: int, length: int) -> None:
-        """Punch a hole up to where the file has one, or write zeros where the file system cannot."""
+        """Punch a hole, up to an existing one; write zeros if the file system cannot."""
         end = data_end(self, position, position + length)
         if end <= position or punch_hole(self._fd, position, end - position):
             return
@@ -136,16 +135,16 @@ class RealFile:
             os.ftruncate(self._fd, size_bytes)
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """Take the space of these bytes now."""
+        """Allocate the space of these bytes now."""
         if length <= 0:
             return
         with named_errors(self._path, length):
             if (leave or length > _SMALL) and self._lacks_room_for(position, length, leave):
                 if self._has_space(position, length):
                     return
-                # ext4 takes all there is before it fails, and others would find the disk full meanwhile.
+                # ext4 takes all space before it fails, and others would meanwhile find the disk full.
                 raise DiskFullError(self._path, length)
-            take_space(self._fd, position, length)
+            allocate_space(self._fd, position, length)
 
     def _has_space(self, position: int, length: int) -> bool:
         status = os.fstat(self._fd)
@@ -155,12 +154,12 @@ class RealFile:
 
     def _lacks_room_for(self, position: int, length: int, leave: int) -> bool:
         disk, taken = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
-        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some blocks are kept for root
-        here = max(taken - position, 0)  # where all in front has its space; the rest of it is here, if any is
+        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some blocks are reserved for root
+        here = max(taken - position, 0)  # if all bytes in front have space, the rest of it is here
         return free * disk.f_frsize - leave < max(length - here, 0)
 
     def map(self) -> Bytes:
-        """The whole file as an array."""
+        """The whole file as an array, mapped."""
         size = self.size()
         if size == 0:
             return np.empty(0, np.uint8)
@@ -169,7 +168,7 @@ class RealFile:
         return self._shared.array
 
     def fetch(self, position: int, length: int) -> None:
-        """Bring mapped bytes into memory."""
+        """Load mapped bytes into memory."""
         if self._shared is not None:
             pages.fetch(self._shared, self._descriptor, self._path, position, length)
 
@@ -177,19 +176,19 @@ class RealFile:
         return self._fd
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """None: a read raises it."""
+        """None: a read raises the error."""
         return None
 
-    def let_go(self, position: int, length: int) -> None:
-        """The pages of the shared mapping that lie in there whole."""
+    def release_pages(self, position: int, length: int) -> None:
+        """Unmap the whole pages of the shared mapping within these bytes."""
         begin, end = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE, position + length
         length = end - end % mmap.PAGESIZE - begin
         shared = self._shared
         if shared is not None and length > 0:
-            let_go(shared.address + begin, length)
+            release_pages(shared.address + begin, length)
 
     def begin_sync(self) -> None:
-        """Linux's sync_file_range, which waits for nothing; elsewhere there is no beginning."""
+        """Linux's sync_file_range, which does not wait; no effect on other systems."""
         begin_writing(self._fd)
 
     def sync(self) -> None:
@@ -198,23 +197,23 @@ class RealFile:
             sync_data(self._fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._mapping = self._shared = None  # views keep them alive
         direct_fd, self._direct_fd = self._direct_fd, -1
         if direct_fd is not None and direct_fd >= 0:
-            with suppress(OSError):  # the sync by the other one tells
+            with suppress(OSError):  # the sync through the other descriptor reports errors
                 os.close(direct_fd)
-        fd, self._fd = self._fd, -1  # also where closing fails: the number may be somebody else's by then
+        fd, self._fd = self._fd, -1  # also if closing fails: the number may be reused by then
         if fd >= 0:
             os.close(fd)
 
     def __del__(self) -> None:
-        """A file that was dropped gives its descriptor back too."""
+        """Close the descriptor of a dropped file."""
         self.close()
 
 
 def _entry(item: os.DirEntry[str]) -> Entry | None:
-    """None for a name that leads nowhere: a dangling link, or a file that was removed a moment ago."""
+    """None for a dangling link, or a file that was removed a moment ago."""
     try:
         status = item.stat()
     except FileNotFoundError:
@@ -231,7 +230,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: int) -> None:
-    """Let the system read these pages and none behind them; where it will not, nothing is lost but time."""
+    """Make the system read only these pages, if it can."""
     begin = position - position % mmap.PAGESIZE
     with suppress(OSError, ValueError, AttributeError):
         os.posix_fadvise(descriptor, begin, position + length - begin, os.POSIX_FADV_WILLNEED)
@@ -244,34 +243,34 @@ class RealFileSystem:
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> RealFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        flags |= os.O_EXCL if create and like is not None else 0  # through a link root would give away what it leads to
+        flags |= os.O_EXCL if create and like is not None else 0  # root must not change the owner of a link's target
         file = RealFile(path, descriptor := open_descriptor(path, flags), writable=writable)
         if like is not None:
-            resemble(descriptor, like)
+            copy_owner(descriptor, like)
         return file
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory, sorted by name."""
+        """The entries of a directory, sorted by name."""
         entries: list[Entry | None] = []
         with suppress(FileNotFoundError), named_errors(path), suppress(NotADirectoryError), os.scandir(path) as names:
             entries = [_entry(item) for item in names]
         return sorted(filter(None, entries), key=lambda entry: entry.name)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or a directory."""
+        """Whether there is a file or directory of this name."""
         with named_errors(path):
             return path.exists()
 
     def identity(self, path: Path) -> Identity | None:
-        """Which file or directory a name leads to."""
+        """The identity of the file or directory of this name."""
         try:
             with named_errors(path):
                 return identity_of(os.stat(path))
-        except (FileNotFoundError, NotAStoreError):  # a directory above it may be gone, or be a file now
+        except (FileNotFoundError, NotAStoreError):  # a parent may be gone, or be a file now
             return None
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and those above it; each name is synced, or a synced file below could be lost with it."""
+        """Make a directory and its parents. Each name is synced, so that a synced file below cannot be lost with it."""
         missing = []
         with named_errors(path):
             while not path.is_dir():
@@ -301,7 +300,7 @@ class RealFileSystem:
             os.replace(source, target)
 
     def sync_directory(self, *paths: Path) -> None:
-        """fsync of each directory; of many of them one syncfs, which is all of that and more."""
+        """fsync of each directory; for many of them one syncfs."""
         if len(paths) > _MANY_DIRECTORIES and sync_file_systems(paths):
             return
         for path in paths:
@@ -309,25 +308,25 @@ class RealFileSystem:
                 os.fsync(fd)
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """Asked of the nearest directories that are there: within one disk, and one mount of it."""
+        """Whether the nearest existing directories are on one disk, within one mount."""
         source, target = _nearest(source), _nearest(target)
         if source.stat().st_dev != target.stat().st_dev:
             return False
         try:
-            os.rename(source / _NO_FILE, target / _NO_FILE)  # Linux looks at the mounts before it looks for the file
+            os.rename(source / _NO_FILE, target / _NO_FILE)  # Linux checks the mounts before the file
         except OSError as error:
             return error.errno != errno.EXDEV
         return True
 
     def used_ratio(self, path: Path) -> float:
-        """Used blocks by those that an ordinary user may have, in whole percent rounded up as RocketMQ counts."""
+        """Used blocks by blocks available to ordinary users, in percent rounded up, as in RocketMQ."""
         with named_errors(path):
             status = os.statvfs(path)
         used = status.f_blocks - status.f_bfree
         return -(-100 * used // max(used + status.f_bavail, 1)) / 100
 
     def free_bytes(self, path: Path) -> int | None:
-        """Free blocks of the nearest directory's disk, those kept for root too where we are root."""
+        """Free bytes of the nearest existing directory's disk; for root including the reserved blocks."""
         with named_errors(path):
             there = nearest_directory(path.absolute())
             status = os.statvfs(there)
@@ -340,7 +339,7 @@ class RealFileSystem:
 
 
 def _locked_directory(path: Path) -> int:
-    """A descriptor of the directory, locked; -1 where the file system has no such locks. Raises BlockingIOError."""
+    """A locked descriptor of the directory; -1 if the file system has no such locks. Raises BlockingIOError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -354,14 +353,14 @@ def _locked_directory(path: Path) -> int:
 
 
 class _RecordLock:
-    """A POSIX record lock, exclusive also within this process; and a lock on the directory, where that can be had.
+    """A POSIX record lock, exclusive within this process too, and a lock on the directory if possible.
 
-    RocketMQ knows the record lock alone. It guards nothing when somebody has removed the lock file, for the next
-    broker then locks a new one: so the directory is locked too (flock).
+    RocketMQ takes only the record lock. It protects nothing after the lock file was removed, because the next broker
+    locks a new file; so the directory is locked too (flock).
     """
 
     _held: ClassVar[set[tuple[int, int]]] = set()
-    _directories: ClassVar[set[int]] = set()  # descriptors, which a forked child must not keep
+    _directories: ClassVar[set[int]] = set()  # descriptors that a forked child must close
     _guard = threading.Lock()
 
     def __init__(self, path: Path, text: bytes) -> None:
@@ -383,11 +382,11 @@ class _RecordLock:
             status = os.fstat(self._fd)
             self._identity = (status.st_dev, status.st_ino)
             self._held.add(self._identity)
-            with suppress(OSError):  # a full disk: the text is for people
+            with suppress(OSError):  # a full disk: the text is only for people
                 os.pwrite(self._fd, text, 0)
 
     def _refuse_if_held_here(self, path: Path) -> None:
-        # By stat, not by opening: closing a second descriptor would drop this process's lock.
+        # With stat, not open: closing a second descriptor would drop this process's lock.
         with named_errors(path):
             try:
                 status = os.stat(path)
@@ -397,7 +396,7 @@ class _RecordLock:
             raise StoreLockedError(path.parent, "is already open in this process")
 
     def identity(self) -> Identity:
-        """Which lock file is held."""
+        """The identity of the lock file."""
         return identity_of(os.fstat(self._fd))
 
     @classmethod
@@ -407,7 +406,7 @@ class _RecordLock:
         cls._directories.clear()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         with self._guard:
             if self._directory_fd in self._directories:  # not in a forked child
                 self._directories.discard(self._directory_fd)

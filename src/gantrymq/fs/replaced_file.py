@@ -1,11 +1,11 @@
-"""A small file that is replaced as a whole and never lost.
+"""A small file that is replaced atomically, with a backup.
 
-Replacing writes ``NAME.tmp``, keeps what was there as ``NAME.bak``, and renames; at any moment a crash leaves one of
-the two readable. What could not be loaded is not kept: it would take the place of the version that could.
+A replacement writes ``NAME.tmp``, keeps the old version as ``NAME.bak``, and renames. A crash at any moment leaves one
+of the two readable. A version that could not be loaded is not kept, because it would replace a backup that could.
 
-A file that takes another's place has its owner and its mode.
+The new file gets the owner and mode of the old one.
 
-Source: MixAll.string2File, which writes over both in place.
+Source: MixAll.string2File, which overwrites both in place.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from gantrymq.errors import DiskFullError, GantrymqError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 
 Value = TypeVar("Value")
-MOST_BYTES = 256 << 20  # a table of half a million offsets has a sixth of it
+MOST_BYTES = 256 << 20  # six times a table of half a million offsets
 _BLANKS = b" \t\r\n\v\f\0"  # a power cut leaves zeros, too
 
 
 class ReplacedFile:
-    """The file at ``path``. One thread loads and replaces; any may read."""
+    """The file at ``path``. Thread rule: one thread loads and replaces; any thread reads."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self.refused = ""
-        """Why the file itself was not taken when it was loaded: the next to replace it will not keep it."""
+        """Why the last load did not use the file itself: the next replacement does not keep it as the backup."""
 
     @property
     def has_backup(self) -> bool:
-        """Whether there is a version before it."""
+        """Whether there is a backup."""
         return self._fs.exists(self._backup)
 
     def versions(self) -> Iterator[bytes]:
-        """What there is to read: the file, then what stood in it before. Raises DiskError."""
+        """The bytes of the file, then those of its backup. Raises DiskError."""
         for path in (self.path, self._backup):
             try:
                 yield self._read(path) or b""
@@ -46,11 +46,11 @@ class ReplacedFile:
                 continue
 
     def load(self, parse: Callable[[bytes], Value], *, keeps_edits: bool = False) -> Value | None:
-        """What ``parse`` makes of the file, or else of what stood in it before; None where there is neither.
+        """The result of ``parse`` for the file, or else for its backup; None if neither exists.
 
-        A blank file is none: a power cut leaves such where RocketMQ writes over it. ``parse`` refuses by a ValueError
-        or a GantrymqError. Raises DiskError, and UnusableFileError where it took neither, or with ``keeps_edits`` not
-        the first that is not blank.
+        A blank file counts as missing: a power cut during RocketMQ's overwriting leaves one. ``parse`` refuses a
+        version with a ValueError or a GantrymqError. Raises DiskError, and UnusableFileError if both were refused, or
+        with ``keeps_edits`` if the first version that is not blank was refused.
         """
         first: Exception | None = None
         for path in (self.path, self._backup):
@@ -74,10 +74,10 @@ class ReplacedFile:
         return None
 
     def replace(self, data: bytes) -> None:
-        """Put ``data`` in the place of what is there; returns when that is durable. Raises DiskFullError: it stays."""
+        """Replace the contents; return when that is durable. Raises DiskFullError; the old contents then stay."""
         self._fs.make_directory(self.path.parent)
         fresh = self.path.with_name(self.path.name + ".tmp")
-        self._fs.remove(fresh)  # what a kill has left of one, which may be as read-only as the file is
+        self._fs.remove(fresh)  # left by a kill, and possibly read-only like the file
         try:
             self._write(fresh, data)
         except DiskFullError:
@@ -98,7 +98,7 @@ class ReplacedFile:
             file.close()
 
     def _write(self, path: Path, data: bytes) -> None:
-        # Who might not read what stood there may not read what comes: a namesrv.conf can hold a password.
+        # The new file must not be readable for more users than the old one: a namesrv.conf can contain a password.
         like = next(filter(self._fs.exists, (self.path, self._backup)), None)
         file = self._fs.open(path, writable=True, create=True, like=like)
         try:

@@ -287,7 +287,7 @@ class MappedFile:
             if self.hold():
                 try:
                     if not self.is_buffered:
-                        self.file.let_go(self.flushed_position, ready - self.flushed_position)
+                        self.file.release_pages(self.flushed_position, ready - self.flushed_position)
                     self.file.sync()
                 finally:
                     self.release()
