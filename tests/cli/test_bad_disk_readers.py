@@ -375,7 +375,7 @@ def test_a_stale_file_handle_is_named_as_a_bad_sector_is(
         return pread(fd, length, position)
 
     monkeypatch.setattr(os, "pread", stale)
-    monkeypatch.setattr(pages, "bring_in", lambda *_: errno.EINVAL)  # or the mapping has what pread does not give
+    monkeypatch.setattr(pages, "populate", lambda *_: errno.EINVAL)  # or the mapping has what pread does not give
     outcome = gantrymq("store", "verify", store, "--json", "--no-outlook")
     found = [line for line in outcome.lines if line["kind"] == "file-unreadable"]
     assert (outcome.code, [line["path"] for line in found]) == (1, [str(path.relative_to(store))])
