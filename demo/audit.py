@@ -1,8 +1,8 @@
-"""What a store holds, compared with what it was given: every row once, unchanged, in order, and found by its key.
+"""Compare a store with its input: every row is there once, unchanged, in order, and found by its key.
 
 The rows go into the store in the order of the file, by one writer at a time. So a store that lost nothing and doubled
-nothing holds the rows 0 to n-1 for some n, and n is where storing goes on. That is not taken for granted here but
-found by reading every message through the consume queues.
+nothing holds the rows 0 to n-1 for some n, and n is where storing goes on. The audit reads
+every message through the consume queues to check this.
 """
 
 from __future__ import annotations

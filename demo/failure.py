@@ -1,4 +1,4 @@
-"""What can end the demo before its report, each with the exit code of the command line's contract."""
+"""The errors that end the demo before its report, each with its exit code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class DemoError(GantrymqError):
 
 
 class InputMissingError(DemoError):
-    """The flights are not there or are not readable; the text says which command fetches them."""
+    """The file of flights is missing or unreadable. The text names the command that fetches it."""
 
 
 class WriterFailedError(DemoError):
-    """The process that stores ended, but not because it was killed."""
+    """The writer ended although it was not killed."""
 
 
 class DifferenceError(DemoError):
-    """What was stored or counted is not what was given: the very thing that the demo is to find.
+    """The stored or counted rows differ from the input. The demo exists to find this.
 
     ``differences`` has one line for each; the text shows the first of them.
     """

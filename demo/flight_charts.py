@@ -1,4 +1,4 @@
-"""What Spark's answers say about the flights: one chart each, its title made of the numbers."""
+"""Charts of Spark's answers about the flights. The title of each chart is made of its numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,41 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from demo.airlines import airline
-from demo.chart import airport_colour
 from demo.questions import ON_TIME_MINUTES
 from gantrymq.page.figure import Figure, Rows, data, finished
+
+_NAMES = {
+    "9E": "Endeavor",
+    "AA": "American",
+    "AS": "Alaska",
+    "B6": "JetBlue",
+    "DL": "Delta",
+    "EV": "ExpressJet",
+    "F9": "Frontier",
+    "FL": "AirTran",
+    "HA": "Hawaiian",
+    "MQ": "Envoy",
+    "OO": "SkyWest",
+    "UA": "United",
+    "US": "US Airways",
+    "VX": "Virgin America",
+    "WN": "Southwest",
+    "YV": "Mesa",
+}
+
+
+def airline(code: str) -> str:
+    """The airline's name and code."""
+    return f"{_NAMES[code]} {code}" if code in _NAMES else code
+
+
+AIRPORTS = ["EWR", "JFK", "LGA"]
+
+
+def airport_colour(field: str = "origin") -> alt.Color:
+    """An airport has the same colour in every chart of the page."""
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=AIRPORTS), legend=alt.Legend(orient="top", title=None))
+
 
 YEAR = 2013
 _ROUTES_SHOWN = 15

@@ -13,24 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
-from demo.comparison import compare
 from demo.failure import DemoError, DifferenceError
 from demo.flights import default_path, read_flights
-from demo.kill_plan import plan_kills
 from demo.messages import make_messages
 from demo.output import prepare_output, store_size
-from demo.program import program
-from demo.questions import QUESTIONS
+from demo.questions import QUESTIONS, compare
 from demo.requirements import require_all, versions
-from demo.screen import Screen
-from demo.spark_job import answer_all, read_store
-from demo.spark_session import spark_session
+from demo.screen import Screen, program
+from demo.spark_job import answer_all, read_store, spark_session
 from demo.store_settings import write_conf
 from demo.storing import store_all
-from demo.story import Story
-from demo.summary import write_summary
+from demo.story import Story, write_summary
 from demo.writer import write_messages
-from demo.writer_process import Workplace
+from demo.writer_process import Workplace, plan_kills
 from gantrymq.clock import SystemClock
 
 KILLS = 3

@@ -1,8 +1,8 @@
-"""What a flight is as a message, column by column: the table that the writer puts into the store.
+"""Flights as messages, column by column: the table that the writer puts into the store.
 
 One topic for each airport of origin, the flight number as key, the carrier as tag, the row as compact JSON. UNIQ_KEY
-is the row's number in the file, so that each row can be found again, and told from its double. A message is born when
-its flight was to leave: it is an event of 2013 that is stored today.
+is the row's number in the file, so that each row can be found again and a duplicate is detected. The born timestamp is
+the scheduled departure: an event of 2013 that is stored today.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def uniq_key(row: int) -> str:
 
 
 def row_of(key: str) -> int:
-    """The row that a UNIQ_KEY names; -1 where it is none of ours."""
+    """The row of a UNIQ_KEY; -1 if the key is not one of the demo's."""
     digits = key.removeprefix(UNIQ_PREFIX)
     is_ours = len(key) == len(UNIQ_PREFIX) + _DIGITS and len(digits) == _DIGITS
     return int(digits) if is_ours and digits.isascii() and digits.isdigit() else -1
@@ -48,7 +48,7 @@ def make_messages(flights: pa.Table) -> pa.Table:
 
 
 def scheduled_ms(flights: pa.Table) -> pa.ChunkedArray:
-    """When each flight was to leave, in milliseconds since the epoch: time_hour is that hour in UTC."""
+    """The scheduled departures in milliseconds since 1970 (time_hour is the hour in UTC)."""
     hours = pc.strptime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ", unit="ms")
     return pc.add(pc.cast(hours, pa.int64()), pc.multiply(flights["minute"], 60_000))
 
@@ -60,7 +60,7 @@ def _uniq_keys(rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _bodies(flights: pa.Table) -> pa.ChunkedArray:
-    """Each row as compact JSON, put together column by column: a tenth of the time of a loop over the rows."""
+    """Each row as compact JSON, built column by column, which takes a tenth of the time of a loop over the rows."""
     pieces: list[object] = []
     for place, name in enumerate(flights.column_names):
         pieces += [f'{"," if place else "{"}"{name}":', _json_texts(flights[name])]

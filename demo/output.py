@@ -1,4 +1,4 @@
-"""The directory that a run leaves behind: what an earlier run left there is made anew, all else is left alone."""
+"""The output directory. A run replaces the files of an earlier run and leaves all other files alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FILES = ("report.html", "summary.json", "broker.conf")
 
 
 def prepare_output(out: Path, work: Path) -> None:
-    """Make ``out`` and ``work`` below it ready, with what an earlier run left there removed.
+    """Create ``out`` and ``work`` below it, and remove the files of an earlier run.
 
-    Other files may be there, too. Raises DemoError where one has a name that the demo needs.
+    Other files may be there. Raises DemoError if one of them has a name that the demo needs.
     """
     if out.exists() and not out.is_dir():
         raise DemoError(f"{out} is a file; the demo needs a directory")
@@ -41,5 +41,5 @@ def _is_marked(out: Path) -> bool:
 
 
 def store_size(store: Path) -> int:
-    """What the store's files take on the disk, in bytes (files are sparse)."""
+    """The disk space of the store's files in bytes (files are sparse)."""
     return sum(file.stat().st_blocks * 512 for file in store.rglob("*") if file.is_file())

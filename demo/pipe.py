@@ -1,4 +1,4 @@
-"""What the writer says over its pipe, one JSON line each. A line that was sent is there even if the writer is killed.
+"""The messages of the writer over its pipe, one JSON line each. A kill does not lose a line that was written.
 
 Times are seconds of the monotonic clock, which all processes of one machine share.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """The store is open; storing begins with ``first_row``."""
+    """The store is open. The first row to store is ``first_row``."""
 
     at_s: float
     first_row: int
@@ -25,14 +25,14 @@ class Acknowledged(msgspec.Struct, tag="acknowledged", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """The last row is stored. The store is still open: the writer waits for a word on its standard input."""
+    """The last row is stored. The store is still open: the writer waits for a line on its standard input."""
 
     at_s: float
     end_row: int
 
 
 class Closed(msgspec.Struct, tag="closed", frozen=True):
-    """Everything is dispatched and flushed, the checkpoint is written, ``abort`` is gone."""
+    """Everything is dispatched and flushed, the checkpoint is written, and ``abort`` is removed."""
 
     at_s: float
 

@@ -1,13 +1,13 @@
-"""What people would ask of the flights, and the same asked of the input file by other means.
+"""Questions about the flights, answered twice: by Spark from the store and by pyarrow from the input file.
 
-Every question is SQL over the view ``flights``, which is the store as Spark reads it with the JSON bodies taken apart.
+Every question is SQL over the view ``flights``: the store as Spark reads it, with the JSON bodies parsed.
 ``expected`` computes the same table from the CSV with pyarrow.compute. All numbers are whole (counts, sums, maxima), so
-both must be equal to the last digit; shares and means are made of them for the report only.
+both must be equal to the last digit. :func:`compare` compares them. Shares and means are computed for the report only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from demo.messages import QUEUES, TOPIC_PREFIX, uniq_key
+
+Key = tuple[object, ...]
+Numbers = tuple[object, ...]
+
 
 ON_TIME_MINUTES = 15
 LATE_MINUTES = 60
@@ -46,7 +50,7 @@ def _ones(flights: pa.Table) -> tuple[str, pa.ChunkedArray]:
 
 
 def _where(condition: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
-    """How often a condition is true; unknown is not true."""
+    """Count the rows for which a condition is true; null counts as false."""
     return "sum", pc.cast(pc.fill_null(condition, False), pa.int64())
 
 
@@ -209,3 +213,39 @@ QUESTIONS = (
         _minutes,
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of one comparison: the number of groups and of numbers, and the differences, one line each."""
+
+    name: str
+    title: str
+    groups: int
+    numbers: int
+    differences: tuple[str, ...]
+
+
+def compare(question: Question, answer: pa.Table, expected: pa.Table) -> Comparison:
+    """Compare group by group; neither side may have a group that the other lacks."""
+    ours, theirs = _by_key(answer, question.key_count), _by_key(expected, question.key_count)
+    differences = tuple(_differences(question.name, answer.column_names[question.key_count :], ours, theirs))
+    numbers = sum(len(values) for values in theirs.values())
+    return Comparison(question.name, question.title, len(theirs), numbers, differences)
+
+
+def _by_key(table: pa.Table, key_count: int) -> dict[Key, Numbers]:
+    columns = [column.to_pylist() for column in table.columns]
+    return {row[:key_count]: row[key_count:] for row in zip(*columns, strict=True)}
+
+
+def _differences(name: str, labels: list[str], ours: dict[Key, Numbers], theirs: dict[Key, Numbers]) -> Iterator[str]:
+    for key in sorted(ours.keys() | theirs.keys(), key=repr):
+        where = f"{name} {' '.join(map(str, key))}"
+        if key not in theirs:
+            yield f"{where}: Spark has {ours[key]}, the input has no such group"
+        elif key not in ours:
+            yield f"{where}: the input has {theirs[key]}, Spark has no such group"
+        else:
+            pairs = zip(labels, ours[key], theirs[key], strict=True)
+            yield from (f"{where}: {label} is {a} in Spark, {b} in the input" for label, a, b in pairs if a != b)

@@ -1,4 +1,4 @@
-"""What the demo needs beside gantrymq itself, looked for before anything is done."""
+"""Checks, before the first step, that the modules and the Java that the demo needs are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODULES = ("pyspark", "altair", "jinja2", "vl_convert")
 
 
 def require_all() -> None:
-    """Raise DemoError with one line that says what to install."""
+    """Raise DemoError with one line that names what to install."""
     missing = [name for name in _MODULES if find_spec(name) is None]
     if missing:
         raise DemoError(f"the demo needs {', '.join(missing)}: `make setup` installs them into .venv")
@@ -30,7 +30,7 @@ def _has_java() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """What took part in a run."""
+    """The versions of the programs of a run, and the machine."""
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return {
         "gantrymq": __version__,

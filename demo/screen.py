@@ -1,13 +1,16 @@
-"""What a person sees while the demo runs: lines that stay, each with the time, and bars that go when they are full.
+"""The output of the demo: lines with the time, and progress bars that disappear when they are full.
 
-Where the output is no terminal there are no bars, no colours and no wrapped lines: a log that can be read.
+Output that is not a terminal gets no bars, no colours and no wrapped lines, so that it can be read as a log.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,19 +18,22 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from demo.audit import Audit
-from demo.kill_plan import Kill
-from demo.program import program
-from demo.recovery import Recovered
+from demo.storing import Recovered
 from demo.story import Story
-from demo.writer_process import Life
+from demo.writer_process import Kill, Life
 from gantrymq.clock import Clock
+
+
+def program(name: str) -> str:
+    """The path of ``python`` or ``gantrymq`` in the environment that is running: ``.venv/bin/gantrymq``."""
+    return os.path.relpath(Path(sys.executable).with_name(name))
 
 
 class _Rows(ProgressColumn):
     """Rows done and rows a second; nothing for a bar that counts shares."""
 
     def render(self, task: Task) -> Text:
-        """The text behind the bar."""
+        """The text after the bar."""
         if not task.total or task.total <= 1:
             return Text("")
         speed = f"  {task.speed:,.0f}/s" if task.speed else ""
@@ -53,7 +59,7 @@ class Screen:
         self.console.print(f"{elapsed}  {body}", highlight=False, soft_wrap=True)
 
     def done(self, text: str) -> None:
-        """One line that says that something is right."""
+        """One line for a check that passed."""
         self.say(f"[green]✓[/green] {text}")
 
     @contextmanager
@@ -120,7 +126,7 @@ class Screen:
 
 
 def next_commands(story: Story) -> list[str]:
-    """What a person may want to do with the store that was left."""
+    """Commands to try on the store that the run leaves."""
     command, store = program("gantrymq"), str(story.store)
     arguments = (
         ("info", store),

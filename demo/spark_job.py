@@ -1,24 +1,111 @@
-"""The Spark job: reads the store (never the CSV), takes the JSON bodies apart and answers the questions."""
+"""The Spark job: it reads the store (never the CSV), parses the JSON bodies and answers the questions.
+
+Its session is local and quiet: two cores, no web pages, output in a log file, no process left behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from demo.failure import DemoError
 from demo.flights import COLUMNS
 from demo.questions import QUESTIONS
 from gantrymq.clock import Clock
+from gantrymq.spark.stderr_log import stderr_into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_GOODBYE_S = 20
+_SHOWN = 2000
+
+
+@contextmanager
+def spark_session(work: Path) -> Iterator[SparkSession]:
+    """A session for the ``with`` block. All its files are below ``work``; its log is ``work/spark.log``.
+
+    Raises DemoError if Spark cannot start or a job fails.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    log = work / "spark.log"
+    log4j = work / "log4j2.properties"
+    log4j.write_text(_LOG4J, "utf-8")
+    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("gantrymq demo")
+    for key, value in _settings(work, log4j).items():
+        builder = builder.config(key, value)
+    try:
+        with stderr_into(log):
+            session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+    except PySparkException as error:
+        # The Java process supplies the text, so it must be read while that process runs.
+        reason = str(error).strip()
+        raise DemoError(f"Spark failed, {log} says more:\n  {reason[-_SHOWN:]}") from error
+    finally:
+        _end_java()
+
+
+def _settings(work: Path, log4j: Path) -> dict[str, str]:
+    work = work.resolve()
+    # In quotes, for a path may have blanks. A job of seconds does not live to see its code optimized (level 1).
+    java = f'"-Dlog4j2.configurationFile={log4j.resolve().as_uri()}" "-Djava.io.tmpdir={work}"'
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"{java} -XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+        "spark.local.dir": str(work),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _end_java() -> None:
+    """End the Java process, which pyspark would leave running until this one ends."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    # It ends when its standard input does.
+    process.stdin.close()
+    process.wait(_GOODBYE_S)
+
+
 SLICE_MS = 20
 
-# Stored so many in each slice of time; the times are the store's own.
+# The messages stored in each slice of time, by the store timestamps.
 THROUGHPUT = f"""
 SELECT unix_millis(store_timestamp) div {SLICE_MS} * {SLICE_MS} AS at_ms, count(*) AS messages, sum(size) AS bytes
 FROM flights GROUP BY 1 ORDER BY 1"""
@@ -26,7 +113,7 @@ FROM flights GROUP BY 1 ORDER BY 1"""
 
 @dataclass(slots=True)
 class Answers:
-    """What Spark found: a table for each question, the throughput, and how long everything took."""
+    """The results: a table for each question, the throughput, and the time of each step."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     stored_by_slice: pa.Table = field(default_factory=lambda: pa.table({"at_ms": [], "messages": [], "bytes": []}))
@@ -35,7 +122,7 @@ class Answers:
     took_s: dict[str, float] = field(default_factory=dict)
 
 
-# The columns that the questions need; a schema of fewer columns lets the source decode no others.
+# The columns that the questions need. The source decodes only the columns of the schema.
 STORE_COLUMNS = {
     "topic": "STRING",
     "queue_id": "INT",
@@ -50,7 +137,7 @@ STORE_COLUMNS = {
 }
 
 
-# And of the bodies these.
+# The fields that they need of the JSON bodies.
 BODY_FIELDS = (
     *("month", "day", "hour", "dep_time", "dep_delay", "arr_delay", "carrier", "tailnum", "origin", "dest"),
     *("air_time", "distance"),

@@ -23,7 +23,7 @@ flushDiskType=ASYNC_FLUSH
 
 
 def write_conf(path: Path) -> None:
-    """Leave the settings at ``path``, for whoever opens the store later."""
+    """Write the settings to ``path``, from where other programs can open the store with them."""
     path.write_text(BROKER_CONF, "utf-8")
 
 
@@ -44,7 +44,7 @@ def open_reader(store: Path, conf: Path) -> StoreReader:
 def _read(conf: Path) -> tuple[MessageStoreConfig, frozenset[str]]:
     """The settings, and the keys that the file gives.
 
-    They must hold: of an index file that a kill left without an entry, nothing tells how it is laid out.
+    The given keys matter: an index file without entries, as a kill can leave it, does not show its own geometry.
     """
     reading = read_settings(parse_properties(conf.read_text("utf-8")))
     return reading.config, reading.given

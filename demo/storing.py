@@ -1,24 +1,49 @@
-"""Storing every row exactly once, however often the writer is killed: write, kill, recover, look, go on from there."""
+"""Store every row exactly once although the writer is killed: write, kill, recover, audit, continue at the next row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from demo.audit import Audit, audit_store
-from demo.failure import DifferenceError
-from demo.kill_plan import Kill
-from demo.recovery import Recovered, recover_store
-from demo.writer_process import Life, Workplace, run_writer
+from demo.failure import DemoError, DifferenceError
+from demo.store_settings import open_store
+from demo.writer_process import Kill, Life, Workplace, run_writer
 from gantrymq.clock import Clock
+from gantrymq.store.recovery import Progress, RecoveryReport
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """One recovery: its time (seconds of the monotonic clock) and the report of the store."""
+
+    started_s: float
+    ended_s: float
+    report: RecoveryReport
+
+    @property
+    def took_s(self) -> float:
+        """From the call of open to the closed store."""
+        return self.ended_s - self.started_s
+
+
+def recover_store(store: Path, conf: Path, clock: Clock, progress: Progress) -> Recovered:
+    """Open the store, which recovers it, and close it. Raises DemoError if the store was closed cleanly."""
+    started_s = clock.monotonic_s()
+    with open_store(store, conf, create=False, clock=clock, progress=progress) as opened:
+        report = opened.recovery
+    if report.last_exit_ok:
+        raise DemoError(f"{store} says that its writer closed it, but that writer was killed")
+    return Recovered(started_s, clock.monotonic_s(), report)
 
 
 class Display(Protocol):
-    """What storing shows while it goes on, and after each of its steps."""
+    """Shows the progress of storing, and the result of each step."""
 
     def bar(self, what: str, total: int) -> AbstractContextManager[Callable[[float], None]]:
         """A bar for one step; call it with how much is done."""
@@ -39,7 +64,7 @@ class Display(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One writer and what followed it. ``kill`` and ``recovered`` are None for the last, who closed cleanly."""
+    """One writer and what followed it. ``kill`` and ``recovered`` are None for the last writer, which is not killed."""
 
     life: Life
     kill: Kill | None

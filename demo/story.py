@@ -1,4 +1,4 @@
-"""What happened in one run of the demo: all that the closing summary, the report and summary.json tell."""
+"""The record of one run of the demo: the data of the closing summary, the report and summary.json."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pyarrow as pa
 
-from demo.comparison import Comparison
+from demo.questions import Comparison
 from demo.spark_job import Answers
 from demo.storing import Episode
 from gantrymq.clock import Clock
@@ -26,7 +28,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Story:
-    """One run. ``origin_s`` and ``origin_ms`` are the same moment on the monotonic clock and on the calendar's."""
+    """One run. ``origin_s`` (monotonic clock) and ``origin_ms`` (milliseconds since 1970) are the same moment."""
 
     out: Path
     seed: int
@@ -56,7 +58,7 @@ class Story:
 
     @property
     def work(self) -> Path:
-        """What is needed only while the demo runs."""
+        """The files that are needed only during the run."""
         return self.out / "work"
 
     @property
@@ -104,3 +106,37 @@ class Story:
     def took_s(self) -> float:
         """All steps together."""
         return sum(phase.took_s for phase in self.phases)
+
+
+def write_summary(story: Story) -> None:
+    """Write OUT/summary.json, the run for programs."""
+    answers = story.answers
+    summary = {
+        "rows": story.rows,
+        "seed": story.seed,
+        "replay": story.replay,
+        "tookSeconds": round(story.took_s, 3),
+        "phases": {phase.name: round(phase.took_s, 3) for phase in story.phases},
+        "rowsPerSecond": round(story.rows_per_s),
+        "writers": [_writer(episode) for episode in story.episodes],
+        "spark": {"rows": answers.rows, "readSeconds": round(answers.read_s, 3)},
+        "checked": {one.name: {"groups": one.groups, "numbers": one.numbers} for one in story.comparisons},
+        "numbersChecked": story.numbers,
+        "storeBytes": story.store_bytes,
+        "versions": story.versions,
+    }
+    (story.out / "summary.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _writer(episode: Episode) -> dict[str, Any]:
+    life, recovered = episode.life, episode.recovered
+    return {
+        "pid": life.pid,
+        "firstRow": life.first_row,
+        "acknowledgedRow": life.acknowledged_row,
+        "killed": episode.kill is not None,
+        "recoverySeconds": round(recovered.took_s, 4) if recovered else None,
+        "recoveryStepsMs": recovered.report.steps_ms if recovered else None,
+        "stored": episode.audit.stored,
+        "unacknowledged": episode.audit.unacknowledged,
+    }

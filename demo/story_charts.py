@@ -1,15 +1,62 @@
-"""What happened to the store, drawn: rows over time with the kills and recoveries, and how many were stored when."""
+"""Charts of the run: rows over time with kills and recoveries, and the throughput."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 
 from demo.spark_job import SLICE_MS
+from demo.storing import Episode
 from demo.story import Story
-from demo.work_time import RECOVERING, WRITING, WorkTime
 from gantrymq.page.figure import Figure, data, finished
+
+WRITING = "writing"
+RECOVERING = "recovering"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Work without a break, in seconds of the monotonic clock."""
+
+    what: str
+    begin_s: float
+    end_s: float
+
+
+class WorkTime:
+    """An axis of time that has only the seconds in which the store was written to or recovered.
+
+    Between them a Python process starts, or everything is read back and compared. Drawn to scale, these pauses would
+    fill the chart. ``stretches`` are in order and do not overlap.
+    """
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self.stretches = list(stretches)
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode]) -> WorkTime:
+        """Each writer from its first acknowledgement on, and each recovery."""
+        stretches = []
+        for episode in episodes:
+            life = episode.life
+            if life.heard:
+                stretches.append(Stretch(WRITING, life.heard[0][0], life.killed_s or life.heard[-1][0]))
+            if episode.recovered is not None:
+                stretches.append(Stretch(RECOVERING, episode.recovered.started_s, episode.recovered.ended_s))
+        return cls(stretches)
+
+    def at(self, moment_s: float) -> float:
+        """The seconds of work before a moment."""
+        return sum(min(one.end_s, max(moment_s, one.begin_s)) - one.begin_s for one in self.stretches)
+
+    @property
+    def total_s(self) -> float:
+        """The seconds of work in total."""
+        return sum(one.end_s - one.begin_s for one in self.stretches)
+
 
 _BANDS = {WRITING: "rgba(76, 141, 214, 0.12)", RECOVERING: "rgba(229, 72, 77, 0.45)"}
 _AXIS_TITLE = "seconds in which the store was written to or recovered"

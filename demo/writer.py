@@ -1,4 +1,4 @@
-"""The process that stores, and that gets killed: ``python -m demo.writer`` and five arguments.
+"""The process that stores the messages and is killed: ``python -m demo.writer`` with five arguments.
 
 It puts the messages of the Arrow file MESSAGES into STORE (settings from CONF), from FIRST_ROW on, BATCH at a time, and
 says over its standard output which are acknowledged (:mod:`demo.pipe`). Behind the last one it waits for its
@@ -49,7 +49,7 @@ def store_messages(store: MessageStore, messages: pa.Table, first_row: int, batc
 
 
 def _say(word: Word) -> None:
-    """Straight into the pipe: what is said must not be in a buffer that dies with this process."""
+    """Write without a buffer: a kill would lose the buffer of this process."""
     os.write(_STDOUT, encode(word))
 
 

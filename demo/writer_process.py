@@ -1,7 +1,11 @@
-"""The writer as its parent sees it: started, listened to, killed with SIGKILL or allowed to close, and waited for."""
+"""The writer as its parent process controls it: start, read its pipe, kill it or let it close, wait for its end.
+
+The kills are random, and the same for the same seed.
+"""
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -12,17 +16,38 @@ from pathlib import Path
 from types import TracebackType
 
 from demo.failure import WriterFailedError
-from demo.kill_plan import Kill
 from demo.pipe import Acknowledged, Closed, Finished, Ready, Word, decode
 from gantrymq.clock import Clock
 
+MAX_DELAY_MS = 12.0
 _PATIENCE_S = 60.0
 _LOG_TAIL = 1500
 
 
 @dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL, ``delay_ms`` after the acknowledgement of row ``after_row`` was read.
+
+    The delay puts the kill anywhere within the writing of a batch: into a body, between two records, into a queue.
+    """
+
+    after_row: int
+    delay_ms: float
+
+
+def plan_kills(rows: int, kills: int, seed: int) -> list[Kill]:
+    """Spread ``kills`` kills over the rows, one in each equal share; the last share has none. Sorted by row."""
+    rng = random.Random(seed)
+    share = rows / (kills + 1)
+    return [
+        Kill(round(share * (number + rng.uniform(0.2, 0.95))), round(rng.uniform(0, MAX_DELAY_MS), 2))
+        for number in range(kills)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where the writer finds what it needs, and how many messages it puts at a time."""
+    """The files of the writer, and how many messages it puts in a batch."""
 
     store: Path
     messages: Path
@@ -68,11 +93,11 @@ class Life:
 
 
 class WriterProcess:
-    """A running writer; a context manager, so that none is left behind whatever happens to the parent."""
+    """A running writer. It is a context manager, so that an error in the parent leaves no process behind."""
 
     def __init__(self, place: Workplace, first_row: int) -> None:
         paths = [str(place.store), str(place.messages), str(place.conf)]
-        # -P: a file that happens to lie where the demo is called must not stand in for a module.
+        # -P: a file in the working directory must not replace a module.
         command = [sys.executable, "-P", "-m", "demo.writer", *paths, str(first_row), str(place.batch)]
         self._place = place
         with place.log.open("ab") as log:
@@ -80,7 +105,7 @@ class WriterProcess:
         self.pid = self._process.pid
 
     def words(self) -> Iterator[Word]:
-        """What the writer says, until its end of the pipe is closed; after a kill, what was still in the pipe."""
+        """Read the pipe until the writer's end is closed. After a kill this returns what was still in the pipe."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield decode(line)

@@ -1,7 +1,7 @@
-"""Ratios that were accepted once, and what has become of them: the guard of ``make bench-smoke``.
+"""Compare ratios with accepted ones, for ``make bench-smoke``.
 
-The file is a JSON object from the name of a race to its ratio. Ratios of small races on a busy machine scatter, so
-that only a collapse counts: half of what was accepted, twice in a row.
+The file is a JSON object from the name of a race to its ratio. Ratios of small races on a busy machine vary,
+so only a collapse counts: half of the accepted ratio or less, twice in a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AcceptedError(GantrymqError):
 
 @dataclass(frozen=True)
 class Change:
-    """A race's ratio then and now; ``now`` is None where it was not run to its end."""
+    """The accepted and the present ratio of a race; ``now`` is None if the race failed."""
 
     name: str
     accepted: float
@@ -33,12 +33,12 @@ class Change:
 
     @property
     def share(self) -> float:
-        """How much is left: 1 is as much as before."""
+        """The present ratio divided by the accepted one."""
         return (self.now or 0.0) / self.accepted
 
     @property
     def is_collapse(self) -> bool:
-        """Whether half or less is left."""
+        """Whether the share is a half or less."""
         return self.share <= COLLAPSE
 
 
@@ -56,13 +56,13 @@ def load(path: Path) -> dict[str, float]:
 
 
 def save(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Accept what was reached now; what failed is left out."""
+    """Write the present ratios as accepted ones, without the failed races."""
     ratios = {one.name: round(one.ratio, 2) for one in outcomes if one.ratio}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(ratios)) + b"\n")
 
 
 def changes(accepted: Mapping[str, float], outcomes: Sequence[Outcome]) -> list[Change]:
-    """What has become of each race that ran now and was accepted then."""
+    """The change of each race that ran and has an accepted ratio."""
     return [Change(one.name, accepted[one.name], one.ratio) for one in outcomes if one.name in accepted]
 
 

@@ -40,7 +40,7 @@ _READY_S = 60
 
 
 def fetch(home: Path) -> tuple[Path, Path, Path]:
-    """(Kafka's jars, the connector's jars, the Python that has PySpark for it), fetched where they are not there."""
+    """(Kafka's jars, the connector's jars, the Python that has PySpark for it), fetched if they are missing."""
     jars = _copied(home, "kafka", "org.apache.kafka", "kafka_2.13", KAFKA, ())
     connector = _copied(home, "connector", "org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED)
     python = home / "venv" / "bin" / "python"
@@ -79,7 +79,7 @@ class KafkaBroker:
         self.address = ""
 
     def __enter__(self) -> Self:
-        """Start it; raises RuntimeError with what it said where it does not answer."""
+        """Start it; raises RuntimeError with its output if it does not answer."""
         port, controller = _free_port(), _free_port()
         self.address = f"127.0.0.1:{port}"
         self._directory.mkdir(parents=True, exist_ok=True)

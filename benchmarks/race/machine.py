@@ -1,4 +1,4 @@
-"""What a result must say about where it was reached: machine, versions, commit, and the limits of the hardware."""
+"""The machine of a result: hardware and its limits, versions, commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REPEATS = 5
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Processor, cores, kernel, file system of ``folder``, versions, commit, time, and the load before we began."""
+    """Processor, cores, kernel, file system of ``folder``, versions, commit, time, and the load before the run."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": _processor(),
@@ -39,7 +39,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
 
 def limits(folder: Path) -> dict[str, float]:
-    """What the hardware gives: memcpy and CRC-32 (GB/s), fdatasync of 4 KiB and a loopback round trip (µs)."""
+    """The limits of the hardware: memcpy and CRC-32 (GB/s), fdatasync of 4 KiB and a loopback round trip (µs)."""
     from isal import isal_zlib
 
     block, target = os.urandom(64 * _BLOCK), memoryview(bytearray(64 * _BLOCK))

@@ -22,7 +22,7 @@ _PATIENCE_S = 3600
 
 
 class SideError(RuntimeError):
-    """A side did not do its work; the text has what it said first and last."""
+    """A side failed. The text has the beginning and the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class JavaSide:
 
     @classmethod
     def find(cls, jar: Path | None) -> JavaSide | None:
-        """The jar that is named, or that of this checkout; None where anything of it is missing."""
+        """The jar that is named, or that of this checkout; None if a part of it is missing."""
         return None if cls.missing(jar) else cls(jar or _CHECKOUT_JAR)
 
     @staticmethod
     def missing(jar: Path | None) -> str:
-        """What stands in the way of running it, and what helps, as one line; empty where nothing does."""
+        """One line that says why it cannot run and what to do; empty if it can run."""
         found = jar or _CHECKOUT_JAR
         built = "`make interop` builds it (needs Maven and a JDK)"
         if not found.is_file():
@@ -51,7 +51,7 @@ class JavaSide:
 
     @property
     def version(self) -> str:
-        """RocketMQ's, by the name of its store's jar; empty where that is not there."""
+        """RocketMQ's version, from the name of its store's jar; empty if the jar is missing."""
         jars = (self.jar.parent / "lib").glob("rocketmq-store-[0-9]*.jar")
         return next((jar.stem.rpartition("-")[2] for jar in jars), "")
 
@@ -60,21 +60,21 @@ class JavaSide:
         return _last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
 
     def put(self, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
-        """Let put-bench put ``count`` messages; raises SideError also where one of them was not stored."""
+        """Let put-bench put ``count`` messages; raises SideError also if one of them was not stored."""
         line = self.run("put-bench", store, settings, **options)
         if line["statuses"] != {"PUT_OK": options["count"]}:
             raise SideError(f"RocketMQ did not store all of {options['count']} messages: {line['statuses']}")
         return line
 
     def kill_while_writing(self, store: Path, **options: Any) -> None:
-        """Let threads write a workload until the process is gone, as by SIGKILL; raises SideError."""
+        """Let threads write a workload until the process ends as by SIGKILL; raises SideError."""
         words = [*self._words("write", {"end": "kill-while-writing", **options}), "--store", str(store)]
         done = _run(words)
         if done.returncode != _KILLED:
             raise _error(words, done.returncode, done.stderr)
 
     def load(self, namesrv: str, **options: Any) -> Line:
-        """The real client at work on the cluster of a name server, and what it says of it; raises SideError."""
+        """Run the load of the Java client on the cluster of a name server and return its result; raises SideError."""
         return _last_line(self._words("load", {"namesrv": namesrv, **options}))
 
     def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
@@ -91,9 +91,9 @@ class JavaSide:
 
 @contextmanager
 def serving(words: Sequence[str]) -> Iterator[Line]:
-    """A server that says in one JSON line on stdout that it is ready, until the block ends; then it is killed.
+    """Run a server for the ``with`` block and yield the JSON line by which it reports that it is ready; then kill it.
 
-    Raises SideError where it ends before it is ready.
+    Raises SideError if it ends before it is ready.
     """
     with (
         tempfile.TemporaryFile("w+") as said,
@@ -121,7 +121,7 @@ def run_command(*words: str) -> Line:
 
 
 def timed_command(*words: str) -> tuple[Line, float]:
-    """As :func:`run_command`, and how long the command takes, its process with all, in ms."""
+    """As :func:`run_command`, with the time of the whole process in ms."""
     began = time.perf_counter()
     line = run_command(*words)
     return line, (time.perf_counter() - began) * 1000
@@ -155,12 +155,12 @@ def _last_line(words: list[str]) -> Line:
 
 
 def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Raises subprocess.TimeoutExpired where it hangs."""
+    """Raises subprocess.TimeoutExpired if it takes more than an hour."""
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
 
 
 def _error(words: Sequence[str], code: int, said: str) -> SideError:
-    """A stack trace begins with what happened, and other programs say that last."""
+    """Keep both ends of the output: a stack trace begins with the cause, other programs print it last."""
     said = said.strip()
     cut = said if len(said) <= 2 * _SAID else f"{said[:_SAID]} … {said[-_SAID:]}"
     return SideError(f"{words[0]} … {words[-1]} ended with {code}: {cut}")

@@ -20,7 +20,7 @@ def all_races(track: Track) -> Iterator[Race]:
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:
-    """The races with those figures whose name holds one of ``words``, in any case (all where there is none)."""
+    """The races with those figures whose name holds one of ``words``, in any case; all without words."""
     races = []
     for race in all_races(track):
         rows = [row for row in race.rows if not words or any(word.casefold() in row.name.casefold() for word in words)]

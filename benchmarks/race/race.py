@@ -12,7 +12,7 @@ from pathlib import Path
 JAVA = "RocketMQ"
 OURS = "gantrymq"
 
-# Does the work in a directory of its own (what ``prepare`` made is there) and says what it measured, by name.
+# Does the work in a directory that has the files of ``prepare``, and returns its figures by name.
 Side = Callable[[Path], Mapping[str, float]]
 
 
@@ -49,13 +49,13 @@ class Race:
 
     @property
     def name(self) -> str:
-        """That of its first figure."""
+        """The name of its first figure."""
         return self.rows[0].name
 
 
 @dataclass
 class Outcome:
-    """What the sides reached in one figure, round by round; ``error`` where the race was not run to its end."""
+    """The samples of both sides for one figure, round by round; ``error`` if the race failed."""
 
     row: Row
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -63,17 +63,17 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """That of the figure."""
+        """The name of the figure."""
         return self.row.name
 
     def median(self, side: str) -> float | None:
-        """The median of a side; None where it did not run."""
+        """The median of a side; None if it did not run."""
         found = self.samples.get(side)
         return statistics.median(found) if found else None
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is; None without both sides, or where the race was not run to its end."""
+        """How many times better our side is; None without both sides or if the race failed."""
         java, ours = self.median(JAVA), self.median(OURS)
         if not java or not ours or self.error:
             return None
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def summary(self) -> str:
-        """One line: the medians and the ratio, or why there are none."""
+        """One line: the medians and the ratio, or the error."""
         if self.error:
             return f"{self.name} failed: {self.error}"
         medians = " to ".join(f"{self.median(side):,.0f}" for side in self.samples)
@@ -93,9 +93,9 @@ class DisagreementError(RuntimeError):
 
 
 def run(race: Race, rounds: int, scratch: Path, report: Callable[[str], None]) -> list[Outcome]:
-    """Run all sides in turn, an outcome for each row; ``report`` is told what runs now.
+    """Run all sides in turn and return an outcome for each row; ``report`` gets a line before each step.
 
-    Whatever goes wrong ends this race and no other. What was made in ``scratch`` is removed again.
+    An error ends this race only. The files in ``scratch`` are removed.
     """
     outcomes = [Outcome(row) for row in race.rows]
     folder = scratch / race.name.replace(" ", "-").replace(",", "")

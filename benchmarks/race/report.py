@@ -54,7 +54,7 @@ def race_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def remarks(outcomes: Sequence[Outcome]) -> list[str]:
-    """What must be said beside the table, numbered; each figure names the first and the errors are the last."""
+    """The numbered remarks to the table; the errors are the last ones."""
     numbered = [f"{number} {note}" for note, number in _notes(outcomes).items()]
     return numbered + [f"{one.name} failed: {one.error}" for one in outcomes if one.error]
 

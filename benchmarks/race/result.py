@@ -1,4 +1,4 @@
-"""What a run of the track has found: kept after each race, printed and plotted at its end."""
+"""The result of a run: written to disk after each race, printed and plotted at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.race.races.growth import Costs
 
 @dataclass
 class Result:
-    """``described`` says where it was reached, as :func:`benchmarks.race.machine.describe` does, and how."""
+    """``described`` is the machine (:func:`benchmarks.race.machine.describe`) and the options of the run."""
 
     described: dict[str, Any]
     outcomes: list[Outcome] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Result:
         (out / "bench.md").write_text(report.markdown(self.described, self.outcomes, self.growth))
 
     def print(self) -> None:
-        """The tables, and what must be said beside them."""
+        """Print the tables and the remarks."""
         console = Console()
         if self.outcomes:
             console.print(report.race_table(self.outcomes))
@@ -47,7 +47,7 @@ class Result:
         console.print(f"The hardware: {limits}")
 
     def plot(self, out: Path) -> list[str]:
-        """Write what can be plotted, and return the names of the files; says on stderr where altair is missing."""
+        """Write the plots and return the names of their files. Without altair one line on stderr names it."""
         plotted = []
         try:
             if any(one.ratio for one in self.outcomes):

@@ -28,9 +28,9 @@ class Run:
 
 
 def try_places(out: Path, accept: Path | None) -> None:
-    """Make ``out``, and see that what is kept at the end can be written: no race is to be run in vain.
+    """Create ``out`` and check that the results can be written, so that no race is run in vain.
 
-    Raises OSError naming what cannot.
+    Raises OSError with the path that cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     for path in (out / "bench.json", accept):
@@ -51,9 +51,9 @@ def run_races(races: Sequence[Race], run: Run) -> list[Outcome]:
 def compare(
     races: Sequence[Race], outcomes: Sequence[Outcome], ratios: Mapping[str, float], run: Run
 ) -> list[accepted.Change]:
-    """Print what has become of the ratios; returns what collapsed, twice.
+    """Print the changes of the ratios and return the collapsed ones.
 
-    What collapsed is raced a second time before it counts: another program may have had the machine.
+    A race whose ratio collapsed is run a second time before it counts: another program may have used the machine.
     """
     found = accepted.changes(ratios, outcomes)
     doubtful = {one.name for one in found if one.is_collapse}

@@ -30,7 +30,7 @@ class Session:
     scratch: Path
 
     def run(self, out: Path, *, as_json: bool) -> list[Outcome]:
-        """Run everything, print and keep the result: after each race, for who ends a long run early."""
+        """Run everything and print the result. Write it after each race, so that a long run can be stopped early."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         result = self._described()
         try:
@@ -50,12 +50,12 @@ class Session:
         return result.outcomes
 
     def again(self) -> list[Outcome]:
-        """Run the races once more; nothing is printed or kept."""
+        """Run the races once more without printing or writing a result."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         return [outcome for race in self.races for outcome in run(race, self.rounds, self.scratch, lambda text: None)]
 
     def _raced(self, result: Result) -> Iterator[str]:
-        """Race after race into ``result``, and what to say of each."""
+        """Run race after race into ``result`` and yield a line about each."""
         total = len(self.races) + len(self.sizes_gib)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True)) as progress:

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, asked by JSON lines: see :mod:`benchmarks.race.spark_worker`."""
+"""A Spark driver in a process of its own, which takes orders as JSON lines: see :mod:`benchmarks.race.spark_worker`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SparkDriver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it end, or end it where it does not listen: an interrupted run may have left it at work."""
+        """Let it end, or kill it if it does not: an interrupted run may have left it at work."""
         try:
             self._process.communicate(timeout=_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -44,7 +44,7 @@ class SparkDriver:
             self._process.communicate()
 
     def ask(self, **order: Any) -> dict[str, Any]:
-        """Its answer to an order; raises RuntimeError with what Spark said where it ended."""
+        """Its answer to an order; raises RuntimeError with Spark's output if it ended."""
         print(json.dumps(order, default=str), file=self._process.stdin, flush=True)
         return self._answer()
 

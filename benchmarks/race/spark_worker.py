@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 def cpu_seconds() -> float:
-    """What this process and all below it (the JVM, Spark's Python workers) have used of all cores."""
+    """The CPU time of this process and its descendants (the JVM, Spark's Python workers) in seconds."""
     parents, used = {}, {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -75,7 +75,7 @@ def frame(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
 
 
 def answer(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
-    """Do what an order says; what it took by the clock and of the cores, in seconds."""
+    """Execute an order and return its wall time and CPU time in seconds."""
     if order.get("to") == "count":
         return {"rows": frame(spark, order).count()}
     cpu_s, began_s = cpu_seconds(), time.perf_counter()
@@ -95,7 +95,7 @@ def answer(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer until the orders end."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Spark prints goes elsewhere
+    os.dup2(2, 1)  # stdout is for answers; Spark prints to stderr
     spark = session(*sys.argv[1:])
     print("{}", file=answers, flush=True)
     for line in sys.stdin:

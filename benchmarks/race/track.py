@@ -1,4 +1,4 @@
-"""What every race is built with: the other side, if it is here, and how much work there is."""
+"""The context of every race: the other side, if it is installed, and the amount of work."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _SETTLES_WITHIN_S, _QUICK_SYNCS, _QUICK_S = 10.0, 20, 0.01
 
 @dataclass(frozen=True)
 class Track:
-    """``java`` is None where only our side runs; ``one_sided`` says why. ``scale`` multiplies all amounts of work."""
+    """``java`` is None if only our side runs; ``one_sided`` says why. ``scale`` multiplies all amounts of work."""
 
     java: JavaSide | None
     scale: float = 1.0
     one_sided: str = ""
 
     def amount(self, full: int) -> int:
-        """So many messages of ``full``, a thousand at least."""
+        """The number of messages: ``full`` times the scale, 1,000 at least."""
         return max(int(full * self.scale), 1000)
 
     def seconds(self, full: int) -> int:
-        """So many seconds of ``full``, one at least, for work that goes by time."""
+        """The seconds of timed work: ``full`` times the scale, 1 at least."""
         return max(round(full * self.scale), 1)
 
     def sides(self, java: Side, ours: Side) -> dict[str, Side]:
@@ -37,21 +37,21 @@ class Track:
 
     @property
     def other(self) -> JavaSide:
-        """Java; only a side of its own asks."""
+        """The Java side. Call this only for races that need it."""
         if self.java is None:
             raise RuntimeError("the real RocketMQ is not here")
         return self.java
 
 
 def fresh(folder: Path) -> Path:
-    """A path for a store in ``folder`` where nothing is."""
+    """A path for a store in ``folder`` where no file is."""
     path = folder / "store"
     shutil.rmtree(path, ignore_errors=True)
     return path
 
 
 def copy_of(store: Path) -> Path:
-    """A sparse copy of a store beside it, its pages in the cache and on the disk: no side is to write them for us."""
+    """A sparse copy of a store beside it, cached and synced, so that no side pays for its write-back."""
     target = store.with_name(store.name + "-copy")
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(store), str(target)], check=True)
@@ -61,7 +61,7 @@ def copy_of(store: Path) -> Path:
 
 
 def settle(folder: Path) -> None:
-    """Wait until the disk is idle, ten seconds at most: what was removed before may keep it busy (discards).
+    """Wait until the disk is idle, ten seconds at most: discards of removed files may keep it busy.
 
     It is where small syncs in a row take no longer than usual.
     """
@@ -77,7 +77,7 @@ def settle(folder: Path) -> None:
 
 
 def forget_pages(store: Path) -> None:
-    """Take the files of a store out of the page cache, as far as the kernel lets us."""
+    """Take the files of a store out of the page cache, as far as the kernel allows."""
     for path in store.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)

@@ -45,7 +45,7 @@ Producer = Callable[[range], None]
 
 
 def _timed(store: MessageStore, produce: Producer, count: int, warm_up: int, threads: int) -> dict[str, Any]:
-    """Let so many threads produce ``count`` messages between them, each every so many; some go before that."""
+    """Let ``threads`` threads produce ``count`` messages together, after ``warm_up`` messages that are not measured."""
     _all_stored(store, produce, QUEUES + warm_up, 1)
     began = time.perf_counter()
     took = _all_stored(store, produce, count, threads)
@@ -53,7 +53,7 @@ def _timed(store: MessageStore, produce: Producer, count: int, warm_up: int, thr
 
 
 def _all_stored(store: MessageStore, produce: Producer, count: int, threads: int) -> float:
-    """How many seconds it took until all were acknowledged; returns when all are in their queues, or raises."""
+    """The seconds until all were acknowledged. Returns when all are in their queues, or raises."""
     before = _in_queues(store)
     with ThreadPoolExecutor(threads) as pool:
         began = time.perf_counter()
@@ -72,7 +72,7 @@ def _in_queues(store: MessageStore) -> int:
 
 
 def put(store: str, count: int, threads: int, body_size: int, warm_up: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Single puts by so many producers, each of which waits for its message before it makes the next one."""
+    """Single puts by several producers. Each waits for its message before it builds the next one."""
     body = random.Random(_SEED).randbytes(body_size)
     with _open(store, settings) as opened:
 
@@ -127,9 +127,9 @@ def _require_all(result: PutBatchResult) -> None:
 def put_table(
     store: str, count: int, batch: int, body_size: int, warm_up: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Arrow tables, made before: who has columns has them already."""
+    """Arrow tables, built before the measured time: a caller with columns has them already."""
     body = random.Random(_SEED).randbytes(body_size)
-    # The same few over and over: new memory, here the dearest thing, is for the log.
+    # A few tables are put again and again: new memory, which is expensive here, is for the log.
     tables = _tables(min(count, max(batch, _TABLES_BYTES // body_size)), batch, body)
     with _open(store, settings) as opened:
 
@@ -160,7 +160,7 @@ def _tables(count: int, batch: int, body: bytes) -> list[Any]:
 
 
 def get(store: str, batch: int, warm_up: bool = False) -> dict[str, Any]:
-    """Every message of every queue, decoded; with ``warm_up`` all of them have been once before."""
+    """Read and decode every message of every queue; with ``warm_up`` once before the measured time."""
     with _open(store, {}) as opened:
         if warm_up:
             _walk(opened, batch)
@@ -180,7 +180,7 @@ def _walk(store: MessageStore, batch: int) -> int:
 
 
 def get_each(store: str, count: int) -> dict[str, Any]:
-    """Single messages anywhere in the store, decoded: how long one takes."""
+    """The time to read and decode one message at a random place of the store."""
     rng = random.Random(_SEED)
     with _open(store, {}) as opened:
         queues = [queue for queue in opened.queues() if queue[3] > queue[2]]
@@ -215,7 +215,7 @@ def _query(store: MessageStore, numbers: list[int]) -> None:
 
 
 def open_reader(store: str) -> dict[str, Any]:
-    """Open a store for reading, look at its end, and say what that took of time and memory (without page cache)."""
+    """Open a store for reading, read its end, and return the time and the memory (without page cache)."""
     began = time.perf_counter()
     with StoreReader.open(Path(store)) as reader:
         end = reader.max_phy_offset
@@ -236,7 +236,7 @@ WORKS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the work that the arguments name."""
     print(json.dumps(WORKS[sys.argv[1]](**json.loads(sys.argv[2]))))
 
 

@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from demo.comparison import compare
-from demo.questions import QUESTIONS, Question
+from demo.questions import QUESTIONS, Question, compare
 
 BY_NAME = {question.name: question for question in QUESTIONS}
 

@@ -14,10 +14,8 @@ import pytest
 from demo import storing
 from demo.audit import Audit, audit_store
 from demo.failure import DifferenceError, WriterFailedError
-from demo.kill_plan import Kill, plan_kills
-from demo.recovery import Recovered, recover_store
-from demo.storing import store_all
-from demo.writer_process import Life, Workplace, WriterProcess, run_writer
+from demo.storing import Recovered, recover_store, store_all
+from demo.writer_process import Kill, Life, Workplace, WriterProcess, plan_kills, run_writer
 from gantrymq.clock import SystemClock
 
 

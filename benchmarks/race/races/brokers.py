@@ -44,7 +44,7 @@ def races(track: Track) -> Iterator[Race]:
 
 
 class Brokers:
-    """The real broker and ours. Called with the folder of a race they stand there until the block ends."""
+    """The real broker and ours. A call with the folder of a race runs both there until the ``with`` block ends."""
 
     def __init__(self, track: Track) -> None:
         self._track = track

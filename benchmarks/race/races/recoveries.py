@@ -55,7 +55,7 @@ def races(track: Track) -> Iterator[Race]:
 
 
 class SparsePreparation:
-    """A store of so many files of 1 GiB with some records each, all on the disk when its writer was killed."""
+    """A store of several files of 1 GiB with some records each, synced before its writer was killed."""
 
     def __init__(self, track: Track, files: int) -> None:
         self._track = track
