@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport import dispatcher
 from gantrymq.remoting.transport.channel import MAX_ANSWERS_UNDER_WAY, MAX_UNDER_WAY_BYTES, Channel
 from gantrymq.remoting.transport.client import RemotingClient, split_address
@@ -259,6 +260,71 @@ def test_requests_that_are_pipelined_do_not_delay_those_of_others(run: Callable[
             assert [one.opaque for one in answers] == list(range(count))
             for _, writer in (*others, greedy):
                 writer.close()
+
+    run(scenario)
+
+
+class Deaf(asyncio.Transport):
+    """A transport that goes nowhere."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1)
+
+
+class Noted:
+    """A handler that notes the opaque of each request."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def connected(self, channel: Channel) -> None: ...
+
+    def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
+        self.taken += [one.opaque for one in requests]
+
+    def closed(self, channel: Channel, error: Exception | None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "at_once"),
+    [
+        ([1000] * 16, 16),
+        ([20_000], 0),
+        ([100, 20_000, 100], 1),
+        ([100, 20_000, 100, 20_000], 0),
+        ([1000] * 40, 0),
+        ([1000] * 8, 8),
+    ],
+    ids=["short ones", "a long one", "a long one among short ones", "too much", "too many", "few"],
+)
+def test_a_long_request_waits_for_its_turn_and_short_ones_that_come_together_do_not(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, body_bytes: list[int], at_once: int
+) -> None:
+    monkeypatch.setattr(channel_module, "SLICE_S", 60.0)
+    monkeypatch.setattr(channel_module, "TURN_S", 60.0)
+
+    async def scenario() -> None:
+        noted = Noted()
+        channel = Channel(noted, server=TlsServer())
+        channel.connection_made(Deaf())
+        requests = [RemotingCommand(ECHO, opaque=n, body=bytes(size)) for n, size in enumerate(body_bytes)]
+        channel.data_received(b"".join(map(encode_command, requests)))
+        assert noted.taken == list(range(at_once))
+        while len(noted.taken) < len(requests):
+            await asyncio.sleep(0)
+        assert noted.taken == list(range(len(requests)))
 
     run(scenario)
 

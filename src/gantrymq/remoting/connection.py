@@ -81,6 +81,11 @@ class Connection:
         return len(self._left) - self._left_at if self._left else 0
 
     @property
+    def next_bytes(self) -> int:
+        """How long the first frame is that was not asked for yet; 0 where there is none."""
+        return int(FRAME_HEAD.unpack_from(self._left, self._left_at)[0]) + 4 if self._left else 0
+
+    @property
     def has_more(self) -> bool:
         """Whether ``receive(b"")`` gives further commands, or an error."""
         return bool(self._left)

@@ -24,7 +24,14 @@ from gantrymq.errors import (
     RemotingTooMuchRequestError,
 )
 from gantrymq.logs import get_logger
-from gantrymq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_command, encode_head
+from gantrymq.remoting.command import (
+    MAX_FRAME_BYTES,
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_command,
+    encode_head,
+)
 from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
 from gantrymq.remoting.other_protocols import other_protocol
 from gantrymq.remoting.transport.shared import ServerShared
@@ -36,7 +43,8 @@ MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
 MAX_ANSWERS_UNDER_WAY = 256  # of one connection; further requests of it wait
 MAX_UNDER_WAY_BYTES = 8 * 1024 * 1024  # of the requests that these answer
-_LARGE_READ_BYTES = 16 * 1024  # what a larger read holds may take long: it waits for its turn
+_LARGE_REQUEST_BYTES = 16 * 1024  # a longer request may take long: it waits for its turn
+_LARGE_READ_BYTES = 32 * 1024  # so do shorter ones that are more together
 _COMMANDS_A_LOOK = 1  # commands taken between two looks at the clock and at their answers
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
@@ -165,9 +173,13 @@ class Channel(asyncio.Protocol):
         if self._shared is None:
             self._take(data)
             return
-        if self._is_greedy or self._connection.buffered_bytes + size_bytes > _LARGE_READ_BYTES:
+        held_bytes = self._connection.buffered_bytes + size_bytes
+        if self._is_greedy or held_bytes > _LARGE_REQUEST_BYTES:
             self._take(data, 0)
-            self._go_on()
+            if self._is_greedy or held_bytes > _LARGE_READ_BYTES or not self._has_short_request():
+                self._go_on()
+            elif self._slice(longest_bytes=_LARGE_REQUEST_BYTES):
+                self._wait_for_turn()
         elif self._slice(data):
             self._wait_for_turn()
         self._note_buffered(size_bytes)
@@ -316,8 +328,11 @@ class Channel(asyncio.Protocol):
         elif self._tls is not None and self._tls.is_over:
             self.close()  # what was answered at once still leaves
 
-    def _slice(self, data: bytes = b"") -> bool:
-        """Take requests for a slice of time; whether there are more that can be taken now.
+    def _has_short_request(self) -> bool:
+        return self._connection.has_more and self._connection.next_bytes <= _LARGE_REQUEST_BYTES
+
+    def _slice(self, data: bytes = b"", longest_bytes: int = MAX_FRAME_BYTES) -> bool:
+        """Take requests of up to ``longest_bytes`` for a slice of time; whether there are more that can be taken now.
 
         A connection whose requests take longer is greedy: what it sends next waits for its turn.
         """
@@ -333,7 +348,7 @@ class Channel(asyncio.Protocol):
             if self._is_blocked:
                 self._update_reading()
                 return False
-            if self._loop.time() >= until:
+            if self._loop.time() >= until or self._connection.next_bytes > longest_bytes:
                 return True
 
     @property
