@@ -30,7 +30,7 @@ def test_any_bytes_in_any_file(
 ) -> None:
     fs = whole("killed and ext").kill_clone()
     if kind == WORK_DIRECTORY:
-        ReadySwap(fs, StorePaths(ROOT)).set(FileSwap(fs), Checkpoint(), 0)
+        ReadySwap(fs, StorePaths(ROOT)).set(FileSwap(fs, ROOT), Checkpoint(), 0)
     path = next(path for path in paths_of(fs) if path.relative_to(ROOT).parts[0] == kind)
     data = bytearray(fs.open(path).read_at(0, 1 << 20))
     at %= len(data) or 1

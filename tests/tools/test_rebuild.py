@@ -322,6 +322,21 @@ def test_a_power_cut_behind_it_takes_nothing_that_it_vouches_for(seed: int) -> N
             assert len(bodies(opened)) == 200  # rebuild vouches for all of them
 
 
+def test_a_power_cut_behind_it_takes_no_queue_whose_directory_the_killed_store_had_not_synced() -> None:
+    """The directory is there and its name is not on the disk: files that are moved into it would go with it."""
+    lazy = replace(BARE, mapped_file_size_commit_log=4096, flush_interval_consume_queue_ms=60_000)
+    disk = MemoryFileSystem()
+    with open_store(disk, config=lazy) as store:
+        store.put_batch(numbered(200))
+    store = open_store(disk, config=lazy)
+    store.put_batch([*numbered(1, queue_id=1), *numbered(1, topic="bills"), *numbered(200, first=200)])
+    await_dispatch(store)
+    disk = disk.kill_clone()
+    rebuild_store(ROOT, lazy, given=GEOMETRY_KEYS, fs=disk)
+    with open_store(disk.crash_clone(0.0, 0), config=lazy) as opened:
+        assert [queue[:2] for queue in opened.queues()] == [("bills", 0), ("orders", 0), ("orders", 1)]
+
+
 @pytest.mark.parametrize("part", ["consumequeue", "consumequeue/orders", "index"])
 def test_what_lies_on_another_disk_is_refused_and_nothing_is_touched(
     part: str, tmp_path: Path, rng: random.Random

@@ -38,7 +38,7 @@ def marked(source: Path = NEW.parent, target: Path = QUEUE) -> MemoryFileSystem:
     fs = MemoryFileSystem()
     write(fs, OLD, b"old")
     write(fs, NEW, b"new")
-    swap = FileSwap(fs)
+    swap = FileSwap(fs, ROOT)
     swap.moves.append((source, target, [NEW.name]))
     ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 0)
     return fs
@@ -67,7 +67,7 @@ def test_a_swap_that_came_to_lie_on_two_disks_is_refused_whole() -> None:
     fs = Apart()
     for path in (OLD, NEW, WORK / "index/1"):
         write(fs, path, path.name.encode())
-    swap = FileSwap(fs)
+    swap = FileSwap(fs, ROOT)
     swap.moves += [(NEW.parent, QUEUE, [NEW.name]), (WORK / "index", ROOT / "index", ["1"])]
     ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 0)
     before = files_of(fs)
@@ -93,7 +93,7 @@ def test_an_end_of_the_log_that_cannot_be_read_for_a_moment_takes_no_swap_back()
     write(fs, NEW, b"new")
     log = ROOT / "commitlog" / f"{0:020d}"
     write(fs, log, b"records" * 100)
-    swap = FileSwap(fs)
+    swap = FileSwap(fs, ROOT)
     swap.moves.append((NEW.parent, QUEUE, [NEW.name]))
     ReadySwap(fs, StorePaths(ROOT)).set(swap, Checkpoint(1, 2, 3), 700)
     faulty = FaultyFileSystem(fs.kill_clone())
@@ -114,7 +114,7 @@ def test_an_error_that_passes_while_the_mark_is_set_takes_no_swap_back() -> None
     write(fs, OLD, b"old")
     write(fs, NEW, b"new")
     write(fs, ROOT / "commitlog" / f"{0:020d}", b"records" * 100)
-    swap = FileSwap(fs)
+    swap = FileSwap(fs, ROOT)
     swap.moves.append((NEW.parent, QUEUE, [NEW.name]))
     for k in range(1, 4):
         disk = fs.kill_clone()

@@ -9,6 +9,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from gantrymq.errors import StoreError
@@ -19,10 +20,14 @@ WORK_DIRECTORY = "rebuild.tmp"  # of a store, where new files are made
 
 
 class FileSwap:
-    """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files are durable."""
+    """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files are durable.
 
-    def __init__(self, fs: FileSystem) -> None:
+    ``root`` is the directory of the store, which all the others lie in.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path) -> None:
         self._fs = fs
+        self._root = root
         self.moves: list[tuple[Path, Path, list[str]]] = []
         """From where, to where, and the names of the files."""
 
@@ -53,9 +58,15 @@ class FileSwap:
     def run(self) -> int:
         """Move; returns how many old files are gone whose names are not taken again."""
         gone = sum(self._move(source, target, names) for source, target, names in self.moves)
-        # All at once, for a rebuild has thousands of them.
-        self._fs.sync_directory(*dict.fromkeys(target for _, target, _ in self.moves))
+        # All at once, for a rebuild has thousands of them; and those above, as a directory that was there may have a
+        # name that a killed store had not synced: a power cut would take the moved files with it.
+        self._fs.sync_directory(*dict.fromkeys(one for _, target, _ in self.moves for one in self._down_to(target)))
         return gone
+
+    def _down_to(self, target: Path) -> Iterator[Path]:
+        """The directories from the store's down to ``target``."""
+        below = target.relative_to(self._root)
+        yield from (self._root / above for above in (*reversed(below.parents), below))
 
     def _move(self, source: Path, target: Path, names: list[str]) -> int:
         left = self._files(source)

@@ -88,8 +88,8 @@ class ReadySwap:
             with suppress(StorePermissionError):  # it is in nobody's way
                 self.clear()
             return
-        swap = FileSwap(self._fs)
         root = self._paths.root
+        swap = FileSwap(self._fs, root)
         swap.moves += [(root / source, root / target, names) for source, target, names in mark.moves]
         for source, target, _ in swap.moves:
             require_same_disk(self._fs, source, target)

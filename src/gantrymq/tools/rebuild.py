@@ -404,7 +404,7 @@ class _Rebuild:
 
     def _swap(self, built: Built) -> None:
         paths, work, report = self._paths, self._work, self._report
-        swap = FileSwap(self._fs)
+        swap = FileSwap(self._fs, paths.root)
         if report.queues_rebuilt:
             for root in built.roots:
                 swap.add_below(root.consume_queue, paths.consume_queue)
