@@ -18,7 +18,7 @@ from gantrymq.errors import MissingLogEndError
 from gantrymq.format.checkpoint import Checkpoint, encode_checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.missing_log import log_problems
+from gantrymq.store.missing_log import log_state
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
@@ -48,7 +48,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def problems(path: Path) -> list[type]:
-    return [type(one) for one in log_problems(RealFileSystem(), StorePaths(path), SMALL)]
+    return [type(one) for one in log_state(RealFileSystem(), StorePaths(path), SMALL).problems]
 
 
 def kill(store: KnownStore) -> None:
@@ -293,7 +293,7 @@ def test_an_empty_last_file_of_a_killed_store_goes_when_no_queue_leads_into_it_a
     open_any(fs).close()
     assert removed
     for left in removed:
-        assert log_problems(left, StorePaths(ROOT), SMALL) == []
+        assert log_state(left, StorePaths(ROOT), SMALL).problems == []
         open_any(left).close()
 
 

@@ -95,7 +95,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
     from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.geometry import find_file_sizes, require_store
     from gantrymq.store.log_view import end_short_files, fill_view
-    from gantrymq.store.missing_log import log_problems
+    from gantrymq.store.missing_log import log_state
     from gantrymq.store.paths import StorePaths
 
     paths = StorePaths.of(path, reading.config)
@@ -104,7 +104,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
     require_store(fs, paths)
     sizes = find_file_sizes(fs, paths, reading.config, reading.given)
     commit_log = CommitLog(fs, paths, sizes.mapped_file_size_commit_log)
-    problems = log_problems(fs, paths, sizes)
+    problems, _ = log_state(fs, paths, sizes)
     fill_view(fs, paths, sizes, problems)
     commit_log.load()
     end_short_files(commit_log, problems)

@@ -16,9 +16,10 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.light_queues import is_light
+from gantrymq.store.offset_files import OffsetFile
 from gantrymq.store.owed_names import OwedNames
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_names import QueueName, queue_directories
 
 MAX_TOPIC_FILE_NAME = 255
 
@@ -46,6 +47,13 @@ class ConsumeQueues:
         """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
         for topic, queue_id in queue_directories(self._fs, self._paths.consume_queue):
             self.get_or_create(topic, queue_id).load()
+
+    def listed(self) -> Iterator[tuple[QueueName, list[OffsetFile]]]:
+        """The files of each queue."""
+        for queue in self:
+            files = queue.files
+            listed = [OffsetFile(file.path, file.file_from_offset, file.size) for file in files.files]
+            yield (queue.topic, queue.queue_id), listed
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None."""

@@ -41,7 +41,7 @@ from gantrymq.store.group_offsets import set_back
 from gantrymq.store.index_dispatch import IndexDispatcher
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.missing_log import log_notes, require_whole_log
+from gantrymq.store.missing_log import require_whole_log
 from gantrymq.store.opening import load_index, load_parts, require_own_queues
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_lock import PutLock
@@ -202,13 +202,12 @@ class MessageStore(WritingStore):
         fs, paths = self._fs, self._paths
         sizes = find_file_sizes(fs, paths, config, given)
         now_ms = self._clock.now_ms()
-        self.accepted = require_whole_log(fs, paths, sizes, now_ms, accepts_end=accepts_missing_end)
-        self.notes = log_notes(fs, paths, sizes, now_ms)
+        self.accepted, self.notes = require_whole_log(fs, paths, sizes, now_ms, accepts_end=accepts_missing_end)
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
             fs.make_directory(directory)  # how full its disk is counts before it has a file
         ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
-        require_own_queues(fs, paths, parts.log)
+        require_own_queues(fs, parts)
         if config.enable_consume_queue_ext and parts.last_exit_ok:  # a crash may have taken them
             require_ext_files(fs, paths, config.mapped_file_size_consume_queue_ext)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint

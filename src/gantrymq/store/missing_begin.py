@@ -11,7 +11,7 @@ Thread rule: plain functions.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from gantrymq.format.record import Layout, read_layout
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_listing import ListedQueue
 from gantrymq.store.remedies import ACCEPT
 
 _HOUR_MS = 3_600_000
@@ -59,7 +59,12 @@ class MissingBegin(NamedTuple):
 
 
 def missing_begin(
-    fs: FileSystem, paths: StorePaths, files: Sequence[OffsetFile], config: MessageStoreConfig, now_ms: int
+    fs: FileSystem,
+    paths: StorePaths,
+    files: Sequence[OffsetFile],
+    queues: Iterable[ListedQueue],
+    config: MessageStoreConfig,
+    now_ms: int,
 ) -> MissingBegin | None:
     """What says that the log began in front of the first of ``files``, lately; None where nothing does."""
     first = files[0] if files else None
@@ -69,7 +74,7 @@ def missing_begin(
     hours = config.file_reserved_time_hours
     if stored_ms is None or now_ms - stored_ms >= hours * _HOUR_MS:
         return None
-    queue = _queue_in_front(fs, paths, first.offset)
+    queue = _queue_in_front(fs, queues, first.offset)
     if queue is None:
         return None
     number = first.offset // config.mapped_file_size_commit_log - 1
@@ -95,11 +100,9 @@ def _first_stored_ms(fs: FileSystem, path: Path) -> int | None:
     return int(_LONG.unpack_from(raw, layout.store_timestamp_at)[0]) if isinstance(layout, Layout) else None
 
 
-def _queue_in_front(fs: FileSystem, paths: StorePaths, begin: int) -> Path | None:
-    """A queue whose first unit leads in front of ``begin``."""
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
-        directory = paths.consume_queue / topic / str(queue_id)
-        files = offset_files(fs, [directory])
+def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -> Path | None:
+    """The directory of a queue whose first unit leads in front of ``begin``."""
+    for _, directory, files in queues:
         if not files:
             continue
         try:

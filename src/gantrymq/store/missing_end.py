@@ -16,7 +16,7 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from gantrymq.store.consume_queue import UNIT_DTYPE
 from gantrymq.store.log_scanner import LogScanner
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_listing import ListedQueue
 from gantrymq.store.record_scan import DigestScan, check_code
 from gantrymq.store.remedies import ACCEPT
 from gantrymq.store.torn import first_torn
@@ -55,7 +55,11 @@ class _Behind(NamedTuple):
 
 
 def missing_end(
-    fs: FileSystem, paths: StorePaths, files: Sequence[OffsetFile], config: MessageStoreConfig
+    fs: FileSystem,
+    paths: StorePaths,
+    files: Sequence[OffsetFile],
+    queues: Iterable[ListedQueue],
+    config: MessageStoreConfig,
 ) -> MissingLogEndError | None:
     """What says that the log goes on behind the last of ``files``; None where nothing does.
 
@@ -75,7 +79,7 @@ def missing_end(
     # Of a store that RocketMQ has closed the checkpoint does not say how far the log reached.
     if not may_be_full and (not is_closed or 0 < page.confirm_phy_offset <= end):
         return None
-    behind = list(_units_behind(fs, paths, end, config.mapped_file_size_consume_queue))
+    behind = list(_units_behind(fs, queues, end, config.mapped_file_size_consume_queue))
     if not behind and told <= end:
         return None
     is_full = may_be_full and _is_full(fs, paths, last, config)
@@ -158,11 +162,10 @@ def _is_full(fs: FileSystem, paths: StorePaths, last: OffsetFile, config: Messag
 # The queues
 
 
-def _units_behind(fs: FileSystem, paths: StorePaths, end: int, file_size: int) -> Iterator[_Behind]:
+def _units_behind(fs: FileSystem, queues: Iterable[ListedQueue], end: int, file_size: int) -> Iterator[_Behind]:
     """Of each queue whose last unit leads behind ``end``, those that do."""
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
-        directory = paths.consume_queue / topic / str(queue_id)
-        found = [one for one in offset_files(fs, [directory]) if one.size_bytes == file_size]
+    for _, directory, files in queues:
+        found = [one for one in files if one.size_bytes == file_size]
         try:
             behind = _behind(fs, directory, found, end)
         except (DiskError, FileNotFoundError):  # what the disk does not give back says nothing

@@ -11,9 +11,10 @@ A reader sees the same in its private view, where a file that is too short is fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
@@ -31,11 +32,11 @@ from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, encode_blank
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_begin import MissingBegin, missing_begin
+from gantrymq.store.missing_begin import missing_begin
 from gantrymq.store.missing_end import missing_end, read_checkpoint
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue_listing import ListedQueue, QueueListing
 from gantrymq.store.remedies import ACCEPT, SALVAGE
 
 _MOST_MISSING_FILES = 4096
@@ -43,22 +44,32 @@ _HEAD_SIZE = PHY_OFFSET_AT + 8
 _BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
 
 
-def log_problems(
-    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None
-) -> list[StoreError]:
-    """What is wrong with the run of the log's files, the gravest first; empty for a healthy or a new store.
+class LogState(NamedTuple):
+    """What is wrong with the run of the log's files.
 
-    ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime.
+    ``problems`` are what a store is not opened for writing with, the gravest first; empty for a healthy or a new store.
+    ``notes`` are what people should know, though a store with it is opened.
     """
+
+    problems: list[StoreError]
+    notes: list[StoreError]
+
+
+def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None) -> LogState:
+    """Look at the directories of the log, and where they make it necessary at the queues, in at most one walk.
+
+    ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime; now by default.
+    """
+    queues = QueueListing(fs, paths.consume_queue)
     files, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
     listed, size = files.copy(), config.mapped_file_size_commit_log
     if not any(_has_record(fs, file) for file in files):
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
-            return []  # a power cut took what was in them: the names of log files are durable before their records
-        if (reason := _known_records(fs, paths, has_files=bool(files))) is not None:
-            return [_missing_log(fs, paths, reason, has_files=bool(files))]
-        return []
+            return LogState([], [])  # a power cut took it: the names of log files are durable before their records
+        if (reason := _known_records(fs, paths, queues, has_files=bool(files))) is not None:
+            return LogState([_missing_log(fs, paths, reason, has_files=bool(files))], [])
+        return LogState([], [])
     while not files[-1].size_bytes:  # a power cut took its size; the load removes it
         files.pop()
     renamed = dict(_renamed_files(fs, paths, size))
@@ -69,12 +80,17 @@ def log_problems(
         reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
         problems.insert(0, MissingLogError(stray, reason))
     else:
-        problems += _missing_end(fs, paths, listed, config)
-    begin = _missing_begin(fs, paths, config, now_ms)
-    problem = begin.problem(exists=fs.exists(begin.directory)) if begin and begin.directory else None
-    if problem is not None and not any(one.path == problem.path for one in problems):
+        problems += _missing_end(fs, paths, listed, queues, config)
+    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+    begin = missing_begin(fs, paths, listed, queues, config, now_ms)
+    if begin is None:
+        return LogState(problems, [])
+    if begin.directory is None:
+        return LogState(problems, [begin.note()])
+    problem = begin.problem(exists=fs.exists(begin.directory))
+    if not any(one.path == problem.path for one in problems):
         problems.append(problem)
-    return problems
+    return LogState(problems, [])
 
 
 def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFile], list[DuplicateFileError]]:
@@ -90,21 +106,6 @@ def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFil
     return kept, told
 
 
-def log_notes(
-    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None
-) -> list[StoreError]:
-    """What people should know of the run of the log's files, though a store with it is opened."""
-    begin = _missing_begin(fs, paths, config, now_ms)
-    return [begin.note()] if begin is not None and begin.directory is None else []
-
-
-def _missing_begin(
-    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None
-) -> MissingBegin | None:
-    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
-    return missing_begin(fs, paths, offset_files(fs, paths.commit_logs), config, now_ms)
-
-
 def require_whole_log(
     fs: FileSystem,
     paths: StorePaths,
@@ -112,20 +113,21 @@ def require_whole_log(
     now_ms: int | None = None,
     *,
     accepts_end: bool = False,
-) -> list[StoreError]:
+) -> LogState:
     """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
 
-    With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. Returns what was
-    accepted. A file of a wrong length is left to the load, which refuses it.
+    With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. The problems
+    that are returned were accepted. A file of a wrong length is left to the load, which refuses it.
     """
-    missing = [one for one in log_problems(fs, paths, config, now_ms) if not isinstance(one, WrongFileSizeError)]
+    state = log_state(fs, paths, config, now_ms)
+    missing = [one for one in state.problems if not isinstance(one, WrongFileSizeError)]
     for problem in missing:
         if not config.accept_missing_commit_log and not (accepts_end and isinstance(problem, MissingLogEndError)):
             raise problem
     for problem in missing:
         if isinstance(problem, MissingFileError):
             fill_gap(fs, paths, config.mapped_file_size_commit_log, problem)
-    return missing
+    return LogState(missing, state.notes)
 
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
@@ -216,10 +218,14 @@ def first_record_offset(fs: FileSystem, path: Path) -> int | None:
 
 
 def _missing_end(
-    fs: FileSystem, paths: StorePaths, files: list[OffsetFile], config: MessageStoreConfig
+    fs: FileSystem,
+    paths: StorePaths,
+    files: list[OffsetFile],
+    queues: Iterable[ListedQueue],
+    config: MessageStoreConfig,
 ) -> Iterator[MissingLogError]:
     """Where the log ends too early, by what leads behind its last file; a directory without files is named first."""
-    problem = missing_end(fs, paths, files, config)
+    problem = missing_end(fs, paths, files, queues, config)
     end, reached = files[-1].offset + config.mapped_file_size_commit_log, _checkpoint_offset(fs, paths)
     reached = reached if problem is None else problem.reached
     empty = [path for path in paths.commit_logs if not offset_files(fs, [path])]
@@ -237,13 +243,13 @@ def _missing_log(fs: FileSystem, paths: StorePaths, reason: str, *, has_files: b
     return MissingLogError(shown, f"{state}, but {reason}; {cause} {ACCEPT} drops what is left of the store")
 
 
-def _known_records(fs: FileSystem, paths: StorePaths, *, has_files: bool) -> str | None:
+def _known_records(fs: FileSystem, paths: StorePaths, queues: Iterable[ListedQueue], *, has_files: bool) -> str | None:
     """What says that the log had records; None where nothing does.
 
     Where the files of the log are there and hold zeros only the queues count: a recovery that cut the whole log leaves
     the index as it is.
     """
-    if (queue := _queue_with_units(fs, paths)) is not None:
+    if (queue := _queue_with_units(fs, queues)) is not None:
         return f"consume queue {queue.name} of {queue.parent.name} has entries"
     if has_files:
         return None
@@ -267,9 +273,8 @@ def _checkpoint_offset(fs: FileSystem, paths: StorePaths) -> int:
     return max(page.confirm_phy_offset, page.logics_physical_offset)
 
 
-def _queue_with_units(fs: FileSystem, paths: StorePaths) -> Path | None:
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
-        directory = paths.consume_queue / topic / str(queue_id)
-        if any(any(_head(fs, file.path)[:UNIT_SIZE]) for file in offset_files(fs, [directory])):
+def _queue_with_units(fs: FileSystem, queues: Iterable[ListedQueue]) -> Path | None:
+    for _, directory, files in queues:
+        if any(any(_head(fs, file.path)[:UNIT_SIZE]) for file in files):
             return directory
     return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import MisfiledQueueError
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.commit_log import CommitLog
@@ -21,7 +22,7 @@ from gantrymq.store.geometry import find_file_sizes, find_index_geometry
 from gantrymq.store.index_service import IndexService
 from gantrymq.store.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_owner import misfiled_queues
+from gantrymq.store.queue_owner import JudgedFile, judge_queue_files, misfiled_queues
 
 
 @dataclass(slots=True)
@@ -67,11 +68,17 @@ def load_parts(
     return StoreParts(config, last_exit_ok, log, queues, checkpoint, deleted)
 
 
-def require_own_queues(fs: FileSystem, paths: StorePaths, log: CommitLog) -> None:
+def misfiled_in(fs: FileSystem, parts: StoreParts) -> list[tuple[JudgedFile, MisfiledQueueError]]:
+    """The first file of each loaded queue that holds the entries of another one, and the error that says so."""
+    log = parts.log
+    judged = judge_queue_files(fs, parts.queues.listed(), log.slots_at, log.min_offset, log.max_offset)
+    return list(misfiled_queues(judged))
+
+
+def require_own_queues(fs: FileSystem, parts: StoreParts) -> None:
     """Raise MisfiledQueueError where a file of a consume queue holds the entries of another queue."""
-    for _, error in misfiled_queues(fs, paths, log.slot_at, log.min_offset, log.max_offset):
+    for _, error in misfiled_in(fs, parts):
         raise error
-    log.rest()
 
 
 def load_index(

@@ -9,6 +9,8 @@ from gantrymq.errors import StorePermissionError
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.model.java import INT_MAX, parse_number
 
+QueueName = tuple[str, int]
+"""Topic and queue id."""
 _NO_TOPIC = frozenset("+~# ")  # in names of other programs' directories, as lost+found
 
 
@@ -21,8 +23,8 @@ def queue_id_of(name: str) -> int | None:
     return queue_id if queue_id >= 0 and str(queue_id) == name else None
 
 
-def queue_directories(fs: FileSystem, directory: Path) -> Iterator[tuple[str, int]]:
-    """(topic, queue id) of every queue that has a directory, in the order of the directories."""
+def queue_directories(fs: FileSystem, directory: Path) -> Iterator[QueueName]:
+    """Every queue that has a directory, in the order of the directories."""
     for topic in fs.scan(directory):
         for queue in scan_topic(fs, directory / topic.name) if topic.is_directory else ():
             queue_id = queue_id_of(queue.name) if queue.is_directory else None

@@ -4,13 +4,17 @@ A directory of a queue that was swapped with another one, renamed or copied, or 
 directory, is found by looking at a few units of each file: one of a sound file, about sixty of one in doubt. What is
 damaged within a file, and what is of another store, is not found so.
 
+Every file is looked at, also in the middle of a queue: nothing else in an open compares its units with the log. The
+records are read in the order in which they lie in the log, all at once: ten thousand looks in the order of the queues
+would take a disk back and forth as often, and hold every file of the log open.
+
 Thread rule: plain functions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,19 +23,23 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import DiskError, MisfiledQueueError
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.holes import read_data
 from gantrymq.store.consume_queue import REBUILD, UNIT_DTYPE
 from gantrymq.store.light_queues import is_light
-from gantrymq.store.offset_files import OffsetFile, offset_files
-from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.offset_files import OffsetFile
+from gantrymq.store.queue_names import QueueName
 
-QueueName = tuple[str, int]
-SlotAt = Callable[[int, int], tuple[str, int, int] | None]
-"""(topic, queue id, queue offset) of the record of ``size`` bytes at a place of the log; None where there is none."""
+RecordPlace = tuple[int, int]
+"""Where a record begins in the log, and its size in bytes."""
+Slot = tuple[str, int, int]
+"""Topic, queue id, queue offset."""
+SlotsAt = Callable[[Sequence[RecordPlace]], Sequence[Slot | None]]
+"""What the records at these places say of themselves; None where there is none. Rising places are read quickest."""
 _LOOKED_AT = 64
+_NO_PLACE: RecordPlace = (-1, 0)
 
 
 class Owner(NamedTuple):
@@ -57,24 +65,31 @@ class JudgedFile:
 
 
 def judge_queue_files(
-    fs: FileSystem, paths: StorePaths, slot_at: SlotAt, log_begin: int, log_end: int
-) -> Iterator[JudgedFile]:
-    """Every file of every queue, by the records in [log_begin, log_end) of the log.
+    fs: FileSystem,
+    queues: Iterable[tuple[QueueName, Sequence[OffsetFile]]],
+    slots_at: SlotsAt,
+    log_begin: int,
+    log_end: int,
+) -> list[JudgedFile]:
+    """Every file of ``queues``, by the records in [log_begin, log_end) of the log.
 
-    Light queues are left out: their units lead to records of other queues. Raises StorePermissionError.
+    Light queues are left out: their units lead to records of other queues.
     """
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
-        if not is_light(topic):
-            for file in offset_files(fs, [paths.consume_queue / topic / str(queue_id)]):
-                yield _judge(fs, (topic, queue_id), file, slot_at, log_begin, log_end)
+    files = [(name, file) for name, listed in queues if not is_light(name[0]) for file in listed]
+    places = [_first_place(fs, file) for _, file in files]
+    slots = _slots(slots_at, {place for place in places if place is not None and place != _NO_PLACE})
+    return [
+        JudgedFile(name, file, None)
+        if place is None or slots.get(place) == (*name, file.offset // UNIT_SIZE)
+        else _judge_closely(fs, name, file, slots_at, log_begin, log_end)
+        for (name, file), place in zip(files, places, strict=True)
+    ]
 
 
-def misfiled_queues(
-    fs: FileSystem, paths: StorePaths, slot_at: SlotAt, log_begin: int, log_end: int
-) -> Iterator[tuple[JudgedFile, MisfiledQueueError]]:
+def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[JudgedFile, MisfiledQueueError]]:
     """The first file of each queue that is of another one, and the error that says so."""
     seen: set[QueueName] = set()
-    for judged in judge_queue_files(fs, paths, slot_at, log_begin, log_end):
+    for judged in judged_files:
         owner = judged.owner
         if owner is None or judged.name in seen:
             continue
@@ -85,45 +100,59 @@ def misfiled_queues(
         yield judged, MisfiledQueueError(judged.file.path, reason)
 
 
-def _judge(
-    fs: FileSystem, name: QueueName, file: OffsetFile, slot_at: SlotAt, log_begin: int, log_end: int
+def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
+    """Where the first unit leads, _NO_PLACE where that is nowhere; None where the file cannot be read."""
+    try:
+        opened = fs.open(file.path)
+        try:
+            raw = opened.read_at(0, UNIT_SIZE)
+        finally:
+            opened.close()
+    except (FileNotFoundError, DiskError):  # it is told of where the file is needed
+        return None
+    place, size, _ = decode_entry(raw) if len(raw) == UNIT_SIZE else (*_NO_PLACE, 0)
+    return (place, size) if place >= 0 and size >= MIN_RECORD_SIZE else _NO_PLACE
+
+
+def _slots(slots_at: SlotsAt, places: Iterable[RecordPlace]) -> dict[RecordPlace, Slot | None]:
+    ordered = sorted(places)
+    return dict(zip(ordered, slots_at(ordered), strict=True))
+
+
+def _judge_closely(
+    fs: FileSystem, name: QueueName, file: OffsetFile, slots_at: SlotsAt, log_begin: int, log_end: int
 ) -> JudgedFile:
+    """By the last unit, and where that is not the queue's own either by units from all over the file."""
     first = file.offset // UNIT_SIZE
     try:
         opened = fs.open(file.path)
         try:
-            head = np.frombuffer(opened.read_at(0, UNIT_SIZE), np.uint8)
-            if len(head) == UNIT_SIZE and _is_own(head.view(UNIT_DTYPE)[0], name, first, slot_at):
-                return JudgedFile(name, file, None)
-            raw = np.frombuffer(opened.read_at(0, file.size_bytes), np.uint8)
+            raw = np.frombuffer(read_data(opened, 0, file.size_bytes), np.uint8)
         finally:
             opened.close()
-    except (FileNotFoundError, DiskError):  # it is told of where the file is needed
+    except (FileNotFoundError, DiskError):
         return JudgedFile(name, file, None)
     units = raw[: len(raw) - len(raw) % UNIT_SIZE].view(UNIT_DTYPE)
     rows = _rows_in_log(units, log_begin, log_end)
-    if not len(rows) or _is_own(units[rows[-1]], name, first + int(rows[-1]), slot_at):
+    if not len(rows):
         return JudgedFile(name, file, None)
-    slots, nowhere, looked_at = Counter[Owner](), [], 0
-    for row in np.unique(rows[np.linspace(0, len(rows) - 1, _LOOKED_AT).astype(np.int64)]).tolist():
-        place, size, _ = units[row].item()
-        said, looked_at = slot_at(place, size), looked_at + 1
-        if said is None:
-            nowhere.append(place)
-        else:
-            slots[Owner(said[0], said[1], said[2] - first - row)] += 1
-    return JudgedFile(name, file, _owner(name, file, slots), nowhere, looked_at)
+    last = (int(units["phy_offset"][rows[-1]]), int(units["size"][rows[-1]]))
+    if slots_at([last])[0] == (*name, first + int(rows[-1])):
+        return JudgedFile(name, file, None)
+    looked_at = np.unique(rows[np.linspace(0, len(rows) - 1, _LOOKED_AT).astype(np.int64)])
+    places = list(zip(units["phy_offset"][looked_at].tolist(), units["size"][looked_at].tolist(), strict=True))
+    slots, owners = _slots(slots_at, set(places)), Counter[Owner]()
+    for row, place in zip(looked_at.tolist(), places, strict=True):
+        if (slot := slots[place]) is not None:
+            owners[Owner(slot[0], slot[1], slot[2] - first - row)] += 1
+    nowhere = [place[0] for place in places if slots[place] is None]
+    return JudgedFile(name, file, _owner(name, file, owners), nowhere, len(places))
 
 
 def _rows_in_log(units: NDArray[np.void], log_begin: int, log_end: int) -> NDArray[np.int64]:
     places, sizes = units["phy_offset"], units["size"]
     is_size = (sizes >= MIN_RECORD_SIZE) & (sizes != BLANK_UNIT_SIZE)
     return np.flatnonzero(is_size & (places >= log_begin) & (places < log_end))
-
-
-def _is_own(unit: np.void, name: QueueName, slot: int, slot_at: SlotAt) -> bool:
-    place, size, _ = unit.item()
-    return place >= 0 and size >= MIN_RECORD_SIZE and slot_at(place, size) == (*name, slot)
 
 
 def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from gantrymq.errors import MissingFileError, StoreError, WrongFileSizeError
+from gantrymq.errors import MisfiledQueueError, MissingFileError, StoreError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import is_address
@@ -16,8 +16,9 @@ from gantrymq.store.consume_queue import REBUILD, ConsumeQueue
 from gantrymq.store.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.offset_files import OffsetFile, offset_files
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import is_topic_name, queue_directories
-from gantrymq.store.queue_owner import SlotAt, misfiled_queues
+from gantrymq.store.queue_listing import list_queues
+from gantrymq.store.queue_names import is_topic_name
+from gantrymq.store.queue_owner import JudgedFile
 
 _READ_BYTES = 1 << 20
 
@@ -30,9 +31,7 @@ def cut_damaged_queues(
     Returns what is missing or wrong, and from which record on the log must be read for the units that went.
     """
     problems, begin = [], 1 << 62
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
-        directory = paths.consume_queue / topic / str(queue_id)
-        files = offset_files(fs, [directory])
+    for _, directory, files in list_queues(fs, paths.consume_queue):
         while files and not files[-1].size_bytes:  # a power cut took its size; the load removes it
             files.pop()
         for number, file in enumerate(files):
@@ -50,15 +49,15 @@ def cut_damaged_queues(
 
 
 def cut_misfiled_queues(
-    fs: OverlayFileSystem, paths: StorePaths, slot_at: SlotAt, log_begin: int, log_end: int
+    fs: OverlayFileSystem, misfiled: Iterable[tuple[JudgedFile, MisfiledQueueError]]
 ) -> tuple[list[StoreError], int]:
-    """Take the files from the first one on that is of another queue out of the view; returns as cut_damaged_queues.
+    """Take the files of each queue from its first ``misfiled`` one on out of the view; returns as cut_damaged_queues.
 
     A directory of which nothing is left goes, too: its name is that of no queue, or the log makes it again.
     """
     problems: list[StoreError] = []
     begin = 1 << 62
-    for judged, error in list(misfiled_queues(fs, paths, slot_at, log_begin, log_end)):
+    for judged, error in misfiled:
         problems.append(error)
         directory = judged.file.path.parent
         files = offset_files(fs, [directory])
@@ -113,7 +112,7 @@ def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
 def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list[StoreError]:
     """What is wrong with each queue's extended units: the first missing or wrong file, or that there is none."""
     problems: list[StoreError] = []
-    for topic, queue_id in queue_directories(fs, paths.consume_queue):
+    for (topic, queue_id), _, queue_files in list_queues(fs, paths.consume_queue):
         directory = paths.consume_queue_ext / topic / str(queue_id)
         files = offset_files(fs, [directory])
         while files and not files[-1].size_bytes:
@@ -121,7 +120,7 @@ def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list
         found = (_problem(directory, files[:number], file, file_size, REBUILD_EXT) for number, file in enumerate(files))
         if (problem := next((one for one in found if one is not None), None)) is not None:
             problems.append(problem)
-        elif not files and _has_extended_unit(fs, paths.consume_queue / topic / str(queue_id)):
+        elif not files and _has_extended_unit(fs, queue_files):
             problems.append(StoreError(directory, f"holds no file, but the queue's entries point there; {REBUILD_EXT}"))
     return problems
 
@@ -132,9 +131,8 @@ def require_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> None
         raise problem
 
 
-def _has_extended_unit(fs: FileSystem, directory: Path) -> bool:
-    """Whether the first unit of the queue's last file has its tags code in an extended unit."""
-    files = offset_files(fs, [directory])
+def _has_extended_unit(fs: FileSystem, files: Sequence[OffsetFile]) -> bool:
+    """Whether the first unit of the last one of a queue's files has its tags code in an extended unit."""
     if not files:
         return False
     file = fs.open(files[-1].path)

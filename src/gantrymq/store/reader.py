@@ -39,8 +39,8 @@ from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.log_view import end_short_files, fill_view
 from gantrymq.store.lookup import MessageLookup
 from gantrymq.store.lost_records import LostRecords
-from gantrymq.store.missing_log import log_notes, log_problems
-from gantrymq.store.opening import StoreParts, load_parts
+from gantrymq.store.missing_log import log_state
+from gantrymq.store.opening import StoreParts, load_parts, misfiled_in
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue_dispatch import QueueDispatcher
 from gantrymq.store.queue_view import (
@@ -108,8 +108,7 @@ class StoreReader(ReadingStore):
         if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
-        self._problems = log_problems(self._fs, paths, sizes, clock.now_ms())
-        self.notes = log_notes(self._fs, paths, sizes, clock.now_ms())
+        self._problems, self.notes = log_state(self._fs, paths, sizes, clock.now_ms())
         self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self._problems)
         if config.enable_consume_queue_ext:
             damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)
@@ -176,9 +175,7 @@ class StoreReader(ReadingStore):
 
     def _without_misfiled_queues(self) -> int | None:
         """Take what is of other queues out of the view; from which record on the log must be read, None where not."""
-        log = self._parts.log
-        errors, begin = cut_misfiled_queues(self._fs, self._paths, log.slot_at, log.min_offset, log.max_offset)
-        log.rest()  # what a writer's retention removes is gone for a reader, too
+        errors, begin = cut_misfiled_queues(self._fs, misfiled_in(self._fs, self._parts))
         self._problems += errors
         return begin if errors else None
 

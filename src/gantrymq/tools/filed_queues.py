@@ -20,7 +20,9 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_owner import JudgedFile, QueueName, judge_queue_files
+from gantrymq.store.queue_listing import list_queues
+from gantrymq.store.queue_names import QueueName
+from gantrymq.store.queue_owner import JudgedFile, RecordPlace, Slot, judge_queue_files
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import MisfiledQueue
 from gantrymq.tools.queue_account import LogExtent, LostPlaces
@@ -96,12 +98,14 @@ class FiledQueues:
             return
         with closing(RecordLookup(fs, self._file_at)) as lookup:
 
-            def slot_at(place: int, size: int) -> tuple[str, int, int] | None:
-                claim = claims_at(lookup, [place]).get(place)
-                return claim[:3] if claim is not None and claim.size_bytes == size else None
+            def slots_at(places: Sequence[RecordPlace]) -> list[Slot | None]:
+                claims = claims_at(lookup, [place for place, _ in places])
+                sizes = [(claims.get(place), size) for place, size in places]
+                return [claim[:3] if claim is not None and claim.size_bytes == size else None for claim, size in sizes]
 
             begin, end = self._files[0].base, self._files[-1].end
-            self._judged = list(judge_queue_files(fs, self._paths, slot_at, begin, end))
+            queues = ((name, files) for name, _, files in list_queues(fs, self._paths.consume_queue))
+            self._judged = judge_queue_files(fs, queues, slots_at, begin, end)
         taken = {one.file.path for one in self._judged if one.owner is None}
         for one in self._judged:
             if one.owner is not None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MissingLogError, StoreError
+from gantrymq.errors import MissingLogError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_log import first_record_offset, log_notes, log_problems, one_of_each
+from gantrymq.store.missing_log import first_record_offset, log_state, one_of_each
 from gantrymq.store.offset_files import offset_files
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.findings import Finding, Kind, Level
@@ -37,9 +37,9 @@ def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path],
 
 def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
     """Whether the log is missing as a whole, or its end or begin is, by what the rest of the store knows."""
-    problems: list[StoreError] = log_problems(fs, paths, config, now_ms)
+    problems, notes = log_state(fs, paths, config, now_ms)
     for problem in problems:
         if isinstance(problem, MissingLogError):
             yield Finding(Kind.LOG_MISSING, paths.name_of(problem.path), problem.reason)
-    for note in log_notes(fs, paths, config, now_ms):
+    for note in notes:
         yield Finding(Kind.LOG_MISSING, paths.name_of(note.path), note.reason, Level.NOTE)

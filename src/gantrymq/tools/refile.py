@@ -21,7 +21,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, 
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_owner import QueueName
+from gantrymq.store.queue_names import QueueName
 from gantrymq.store.queue_units import PassedOver, Renumbered
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
