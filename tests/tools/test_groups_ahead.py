@@ -177,3 +177,15 @@ def test_people_read_which_group_is_set_back(store: Path, capsys: pytest.Capture
     assert exit_code(["store", "recover", str(store), *SETTINGS]) == 0
     text = f"group G, T/0: committed offset was {COUNT + 50}, is {COUNT}, the queue's end"
     assert text in capsys.readouterr().out
+
+
+def test_each_offset_of_a_group_is_set_back_to_the_end_of_its_own_queue(store: Path) -> None:
+    table = {"T@G": {"0": COUNT + 9, "+0": COUNT + 7, "1": 5}, "T@H": {"0": COUNT - 1}}
+    write_offsets(store, table, resetOffsetTable={"T@G": {"0": COUNT + 3}, "T@H": {"1": 1}})
+    with open_store(path=store) as opened:
+        ahead = [(one.at.group, one.at.queue_id, one.at.offset, one.end) for one in opened.recovery.groups_ahead]
+    expected = [("G", 0, COUNT + 3, COUNT), ("G", 0, COUNT + 7, COUNT), ("G", 0, COUNT + 9, COUNT), ("G", 1, 5, 0)]
+    assert ahead == [*expected, ("H", 1, 1, 0)]
+    value = fastjson.loads((store / "config" / "consumerOffset.json").read_text())
+    assert value["offsetTable"] == {"T@G": {"0": COUNT, "1": 0}, "T@H": {"0": COUNT - 1}}
+    assert value["resetOffsetTable"] == {"T@G": {"0": COUNT}, "T@H": {"1": 0}}

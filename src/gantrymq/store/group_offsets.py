@@ -16,8 +16,10 @@ Source: ConsumerOffsetManager, ScheduleMessageService.correctDelayOffset.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gantrymq.errors import StoreError
@@ -54,6 +56,14 @@ class GroupOffset(NamedTuple):
         return CONSUMER_OFFSET if self.group else DELAY_OFFSET
 
 
+class GroupTable(NamedTuple):
+    """What ``group`` has committed of one topic, as (queue id, offset). A queue may be there twice (``1``, ``+1``)."""
+
+    group: str
+    topic: str
+    offsets: list[tuple[int, int]]
+
+
 class GroupAhead(NamedTuple):
     """The queue ends at ``end``, in front of the offset ``at``."""
 
@@ -64,17 +74,26 @@ class GroupAhead(NamedTuple):
 EndOf = Callable[[str, int], int | None]  # where a queue ends, by topic and queue id; None where that is not known
 
 
-def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupOffset]:
-    """Every committed offset. What the disk does not give back, or is no such table, says nothing."""
+def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
+    """Every committed offset. What the disk does not give back, or is no such table, says nothing.
+
+    A table a group and topic, not an object an offset: a broker may have hundreds of thousands.
+    """
     static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
     found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
     return [one for one in found if not is_light(one.topic) and one.topic not in static]
 
 
-def groups_ahead(offsets: Iterable[GroupOffset], end_of: EndOf) -> list[GroupAhead]:
+def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead]:
     """The offsets that are behind the end of their queue, sorted."""
-    ends = ((one, end_of(one.topic, one.queue_id)) for one in offsets)
-    return sorted({GroupAhead(one, end) for one, end in ends if end is not None and one.offset > end})
+    return sorted(
+        {
+            GroupAhead(GroupOffset(group, topic, queue_id, offset), end)
+            for group, topic, offsets in tables
+            for queue_id, offset in offsets
+            if (end := end_of(topic, queue_id)) is not None and offset > end
+        }
+    )
 
 
 def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
@@ -93,9 +112,7 @@ def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> 
     for name in {one.at.file_name for one in ahead}:
         file = ConfigFile(fs, paths.config / name)
         value = file.read(dict, keeps_edits=True) or {}
-        for one in ahead:
-            if one.at.file_name == name:
-                _lower(value, one)
+        _lower(value, [one for one in ahead if one.at.file_name == name])
         file.save(_with_number_keys(value, is_of_levels=name == DELAY_OFFSET))
 
 
@@ -111,32 +128,36 @@ def _table(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _groups(value: Mapping[str, Any]) -> Iterator[GroupOffset]:
+def _groups(value: Mapping[str, Any]) -> Iterator[GroupTable]:
     for key in (_OFFSETS, _RESETS):
         for name, queues in _table(value, key).items():
             topic, separator, group = name.partition(_SEPARATOR)
             if separator and group and _SEPARATOR not in group and isinstance(queues, dict):
-                for text, offset in queues.items():
-                    if (queue_id := _number(text)) >= 0 and type(offset) is int:
-                        yield GroupOffset(group, topic, queue_id, offset)
+                yield GroupTable(group, topic, _numbers(queues, least=0))
 
 
-def _levels(value: Mapping[str, Any]) -> Iterator[GroupOffset]:
-    for text, offset in _table(value, _OFFSETS).items():
-        if (level := _number(text)) > 0 and type(offset) is int:
-            yield GroupOffset("", SCHEDULE_TOPIC, level - 1, offset)
+def _levels(value: Mapping[str, Any]) -> Iterator[GroupTable]:
+    levels = _numbers(_table(value, _OFFSETS), least=1)
+    yield GroupTable("", SCHEDULE_TOPIC, [(level - 1, offset) for level, offset in levels])
 
 
-def _lower(value: dict[str, Any], one: GroupAhead) -> None:
-    at = one.at
-    tables = [_table(value, key) for key in (_OFFSETS, _RESETS)]
-    if at.group:
-        tables = [_table(table, f"{at.topic}{_SEPARATOR}{at.group}") for table in tables]
-    number = at.queue_id if at.group else at.queue_id + 1
-    for table in tables:
-        for text, offset in table.items():
-            if _number(text) == number and type(offset) is int and offset > one.end:
-                table[text] = one.end  # type: ignore[index]
+def _numbers(table: Mapping[str, Any], *, least: int) -> list[tuple[int, int]]:
+    """(number, offset) of the entries of ``table`` that have a number of at least ``least``, and an offset."""
+    return [
+        (number, offset) for text, offset in table.items() if (number := _number(text)) >= least and type(offset) is int
+    ]
+
+
+def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
+    ends = defaultdict[tuple[str, str], dict[int, int]](dict)
+    for at, end in ahead:
+        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = end
+    for (topic, group), end_of in ends.items():
+        for table in (_table(value, key) for key in (_OFFSETS, _RESETS)):
+            own = _table(table, f"{topic}{_SEPARATOR}{group}") if group else table
+            for text, offset in own.items():
+                if type(offset) is int and offset > end_of.get(_number(text), offset):
+                    own[text] = end_of[_number(text)]  # type: ignore[index]
 
 
 def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str, Any]:
@@ -158,6 +179,7 @@ def _numbered(table: Any) -> Any:
     return {_number(text) if _number(text) >= 0 else text: one for text, one in table.items()}
 
 
+@lru_cache(maxsize=4096)  # every group's table names the same few
 def _number(text: str) -> int:
     """The number that ``text`` is; -1 where it is none."""
     try:
