@@ -98,7 +98,8 @@ class OverlayFile:
         end = data_end(self, position, position + length)
         for start in range(position, end, _ZERO_STRETCH):
             stretch = min(_ZERO_STRETCH, end - start)
-            if not any(self.read_at(start, stretch)):
+            raw = self.read_at(start, stretch)
+            if raw == bytes(len(raw)):
                 return
             self.map()[start : start + stretch] = 0
 

@@ -60,7 +60,8 @@ def is_written_behind(files: Sequence[MappedFile], end: int) -> bool:
         at = max(end - file.file_from_offset, 0)
         while at < file.size and (at := file.file.data_from(at)) < file.size:
             behind = min(at - at % _PAGE_BYTES + _PAGE_BYTES, file.size)
-            if any(file.file.read_at(at, behind - at)):
+            raw = file.file.read_at(at, behind - at)
+            if raw != bytes(len(raw)):  # any() of a page takes 40 us, of each queue
                 return True
             at = behind
     return False

@@ -70,7 +70,7 @@ def judge_queue_files(
     slots_at: SlotsAt,
     log_begin: int,
     log_end: int,
-) -> list[JudgedFile]:
+) -> Iterator[JudgedFile]:
     """Every file of ``queues``, by the records in [log_begin, log_end) of the log.
 
     Light queues are left out: their units lead to records of other queues.
@@ -78,12 +78,11 @@ def judge_queue_files(
     files = [(name, file) for name, listed in queues if not is_light(name[0]) for file in listed]
     places = [_first_place(fs, file) for _, file in files]
     slots = _slots(slots_at, {place for place in places if place is not None and place != _NO_PLACE})
-    return [
-        JudgedFile(name, file, None)
-        if place is None or slots.get(place) == (*name, file.offset // UNIT_SIZE)
-        else _judge_closely(fs, name, file, slots_at, log_begin, log_end)
-        for (name, file), place in zip(files, places, strict=True)
-    ]
+    for (name, file), place in zip(files, places, strict=True):
+        if place is None or slots.get(place) == (*name, file.offset // UNIT_SIZE):
+            yield JudgedFile(name, file, None)
+        else:
+            yield _judge_closely(fs, name, file, slots_at, log_begin, log_end)
 
 
 def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[JudgedFile, MisfiledQueueError]]:

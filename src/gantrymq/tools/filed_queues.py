@@ -105,7 +105,7 @@ class FiledQueues:
 
             begin, end = self._files[0].base, self._files[-1].end
             queues = ((name, files) for name, _, files in list_queues(fs, self._paths.consume_queue))
-            self._judged = judge_queue_files(fs, queues, slots_at, begin, end)
+            self._judged = list(judge_queue_files(fs, queues, slots_at, begin, end))
         taken = {one.file.path for one in self._judged if one.owner is None}
         for one in self._judged:
             if one.owner is not None:
