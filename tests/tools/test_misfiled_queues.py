@@ -12,9 +12,12 @@ from loss_cases import LOG_FILE, KnownStore, Slot, assert_told, read_back
 
 from gantrymq.errors import MisfiledQueueError
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.store.paths import StorePaths
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.filed_queues import FiledQueues, filed
 from gantrymq.tools.findings import Level
+from gantrymq.tools.log_files import log_files
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
@@ -165,6 +168,31 @@ def test_a_reader_shows_every_message_in_its_own_queue_and_names_the_problem(har
         assert [type(one) for one in reader.problems][:1] == [MisfiledQueueError]
         assert {(queue.topic, queue.queue_id) for queue in reader.consume_queues} == {slot[:2] for slot in store.puts}
     assert read_back(store.path) == bodies(store)
+
+
+@pytest.mark.parametrize("harm", [swap_queues, swap_topics, rename_queue, rename_topic, swap_files_of_one_queue])
+def test_the_view_of_queues_as_filed_lists_what_the_healthy_store_has(
+    harm: Harm, whole: KnownStore, store: KnownStore
+) -> None:
+    """Directories from the root of the file system on, also one that is there in the view alone."""
+    harm(store.path / "consumequeue")
+    paths = StorePaths(store.path)
+    queues = FiledQueues(paths, log_files(RealFileSystem(), paths)[0])
+    queues.look(RealFileSystem())
+    view = filed(RealFileSystem(), queues.filed_as)
+
+    def is_own(path: Path) -> bool:
+        """Not a directory that is left empty under a wrong name."""
+        return (whole.path / path.relative_to(store.path)).exists()
+
+    for directory in sorted(path for path in [whole.path, *whole.path.rglob("*")] if path.is_dir()):
+        path = store.path / directory.relative_to(whole.path)
+        listed = [(one.name, one.size_bytes, one.is_directory) for one in view.scan(path) if is_own(path / one.name)]
+        expected = [(one.name, one.size_bytes, one.is_directory) for one in RealFileSystem().scan(directory)]
+        assert listed == expected
+        assert view.exists(path)
+    for above in store.path.parents:
+        assert "" not in {one.name for one in view.scan(above)}
 
 
 @both

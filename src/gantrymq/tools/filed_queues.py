@@ -10,7 +10,7 @@ Thread rule: as the file system inside, when :meth:`FiledQueues.look` has return
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -43,16 +43,21 @@ class FiledFileSystem:
         self._inner = inner
         self._filed_as = dict(filed_as)
         self._sources = {target: source for source, target in filed_as.items() if target is not None}
+        # By directory, the names there that lead to such a file: itself, and the directories above it.
+        self._names = defaultdict[Path, set[str]](set)
+        for target in self._sources:
+            for one in (target, *target.parents[:-1]):
+                self._names[one.parent].add(one.name)
 
     def scan(self, path: Path) -> list[Entry]:
         """What is in a directory."""
         entries = {one.name: one for one in self._inner.scan(path) if path / one.name not in self._filed_as}
-        for target, source in self._sources.items():
-            if target.parent == path:
+        for name in self._names.get(path, ()):
+            source = self._sources.get(path / name)
+            if source is not None:
                 size = next((one.size_bytes for one in self._inner.scan(source.parent) if one.name == source.name), 0)
-                entries[target.name] = Entry(target.name, size, is_directory=False, modified_ms=0)
-            elif target.is_relative_to(path):
-                name = target.relative_to(path).parts[0]
+                entries[name] = Entry(name, size, is_directory=False, modified_ms=0)
+            else:
                 entries.setdefault(name, Entry(name, 0, is_directory=True, modified_ms=0))
         return [entries[name] for name in sorted(entries)]
 
@@ -65,7 +70,7 @@ class FiledFileSystem:
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or a directory of that name."""
-        if any(target.is_relative_to(path) for target in self._sources):
+        if path in self._sources or path in self._names:
             return True
         return path not in self._filed_as and self._inner.exists(path)
 
