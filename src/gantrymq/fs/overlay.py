@@ -208,7 +208,8 @@ class OverlayFileSystem:
     def __init__(self, lost: LostPages | None = None) -> None:
         self.lost = lost
         self._real = RealFileSystem()
-        self._changed: dict[Path, OverlayFile] = {}
+        # By directory and name: a view of ten thousand queues is asked for what is in each of their directories.
+        self._changed: dict[Path, dict[str, OverlayFile]] = {}
         self._removed: set[Path] = set()
         self._directories: set[Path] = set()
 
@@ -216,11 +217,14 @@ class OverlayFileSystem:
         self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
     ) -> OverlayFile:
         """Open a file of the view; only files opened for writing are kept."""
-        if path in self._changed:
-            self._changed[path].reopen()
-            return self._changed[path]
+        if (changed := self._changed_file(path)) is not None:
+            changed.reopen()
+            return changed
         file = self._open_source(path, create=create)
-        return self._changed.setdefault(path, file) if writable else file
+        return self._changed.setdefault(path.parent, {}).setdefault(path.name, file) if writable else file
+
+    def _changed_file(self, path: Path) -> OverlayFile | None:
+        return self._changed.get(path.parent, {}).get(path.name)
 
     def _open_source(self, path: Path, *, create: bool) -> OverlayFile:
         if path not in self._removed:
@@ -256,9 +260,8 @@ class OverlayFileSystem:
     def scan(self, path: Path) -> list[Entry]:
         """The entries of a directory of the view."""
         entries = {entry.name: entry for entry in self._scan_source(path) if path / entry.name not in self._removed}
-        for changed, file in list(self._changed.items()):  # another thread may open a file meanwhile
-            if changed.parent == path:
-                entries[changed.name] = Entry(changed.name, file.size(), False, 0)
+        for name, file in list(self._changed.get(path, {}).items()):  # another thread may open a file meanwhile
+            entries[name] = Entry(name, file.size(), False, 0)
         for directory in list(self._directories):
             if directory.parent == path and directory.name not in entries:
                 entries[directory.name] = Entry(directory.name, 0, True, 0)
@@ -275,7 +278,7 @@ class OverlayFileSystem:
 
     def exists(self, path: Path) -> bool:
         """Whether the view has a file or directory of this name."""
-        if path in self._changed or path in self._directories:
+        if self._changed_file(path) is not None or path in self._directories:
             return True
         return path not in self._removed and self._has_source(path)
 
@@ -290,8 +293,8 @@ class OverlayFileSystem:
 
     def identity(self, path: Path) -> Identity | None:
         """The identity of the file or directory of this name; one identity for all new directories."""
-        if path in self._changed:
-            return self._changed[path].identity()
+        if (changed := self._changed_file(path)) is not None:
+            return changed.identity()
         if path in self._directories:
             return Identity(0, 0, 0)
         return None if path in self._removed else self._real.identity(path)
@@ -304,7 +307,7 @@ class OverlayFileSystem:
 
     def remove(self, path: Path) -> None:
         """Remove a file from the view."""
-        self._changed.pop(path, None)
+        self._changed.get(path.parent, {}).pop(path.name, None)
         self._removed.add(path)
 
     def remove_directory(self, path: Path) -> None:
@@ -319,7 +322,7 @@ class OverlayFileSystem:
         file.map()
         self.remove(source)
         self._removed.discard(target)
-        self._changed[target] = file
+        self._changed.setdefault(target.parent, {})[target.name] = file
 
     def sync_directory(self, *paths: Path) -> None:
         """No effect."""
