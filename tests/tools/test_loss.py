@@ -584,6 +584,24 @@ def test_queues_of_a_copy_that_went_on_by_itself_make_no_log_file_foreign(
     assert {slot for slot, put in store.puts.items() if result.get(slot) != put.body} == set()
 
 
+@pytest.mark.parametrize("is_salvage", [True, False])
+def test_more_wrong_offsets_than_can_be_sorted_out_cost_no_other_queue(store: KnownStore, *, is_salvage: bool) -> None:
+    """Making the queues once more ended with none at all."""
+    for slot, put in store.puts.items():
+        if slot[:2] == ("orders", 0) and LOG_FILE <= put.phy_offset < 4 * LOG_FILE:
+            store.write(put.phy_offset + QUEUE_OFFSET_AT, (slot.queue_offset - 1).to_bytes(8, "big"))
+    out = store.path.with_name("salvaged") if is_salvage else store.path
+    if is_salvage:
+        salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS)
+    else:
+        rebuild_store(out, SMALL, given=GEOMETRY_KEYS)
+    others = {slot for slot in store.puts if slot[:2] != ("orders", 0)}
+    with_units = {path.parent.parent.name for path in (out / "consumequeue").glob("*/*/*")}
+    assert with_units == {"orders", "bills"}
+    result = read_back(out)
+    assert {slot for slot in others if result.get(slot) != store.puts[slot].body} == set()
+
+
 STORE_TIMESTAMP_AT = 56  # of a record whose hosts are IPv4
 
 

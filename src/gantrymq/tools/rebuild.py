@@ -315,7 +315,7 @@ class _Rebuild:
         order = replace(order, filed_as=self._queues.filed_as)
         fs = filed(self._fs, self._queues.filed_as)
         refiling = Refiling(fs, self._old, order.config, order.files)
-        for _ in range(_MOST_ROUNDS):
+        for rounds_left in reversed(range(_MOST_ROUNDS)):
             built = self._build(self._fs, replace(order, left_out=refiling.left_out), self._progress)
             if order.queues:
                 built.queue_units += refiling.put_back(built.roots, built.found.end_offset)
@@ -323,8 +323,12 @@ class _Rebuild:
             account, suspects = self._account(order, built)
             misplaced = [*built.found.misplaced, *self._misplaced]
             has_found = order.queues and not (account.is_empty and not account.filled and not built.passed_over)
-            if not has_found or not refiling.look(
-                built.roots, suspects, built.passed_over, built.renumbered, account.ranges, misplaced
+            if (
+                not rounds_left
+                or not has_found
+                or not refiling.look(
+                    built.roots, suspects, built.passed_over, built.renumbered, account.ranges, misplaced
+                )
             ):
                 break
             if self._correct is not None:
