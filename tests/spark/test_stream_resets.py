@@ -107,6 +107,24 @@ def test_onQueueReset(
         Stream(path, onQueueReset="none")
 
 
+def test_onQueueReset_reads_a_queue_that_is_shorter_than_what_was_read(read_store: tuple[Path, str]) -> None:
+    """What was read is not lost: failOnDataLoss, which is on, has nothing to say of it."""
+    path, checkpoint = read_store
+    shutil.rmtree(path)
+    make_store(path, 5, first=500)
+    for available_now in (False, True):
+        with restarted(path, checkpoint, onQueueReset="earliest") as stream:
+            if available_now:
+                stream.reader.prepareForTriggerAvailableNow()
+            assert bodies([row for _ in range(2) for row in stream.batch()]) == numbers(5, 500)
+
+
+@pytest.mark.parametrize("held", ["[]", "5", '{"orders":5}', '{"orders":{"s":{"x":1}}}', '{"orders":{"s":{"0":null}}}'])
+def test_a_checkpoint_that_holds_something_else_is_one_error_in_words(read_store: tuple[Path, str], held: str) -> None:
+    with restarted(read_store[0], held) as stream, pytest.raises(ConfigError, match=r"checkpointLocation=.* damaged"):
+        stream.batch()
+
+
 def test_a_reset_batch_is_the_same_when_it_is_planned_again(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
     recreate_store(path)

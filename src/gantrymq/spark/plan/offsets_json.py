@@ -10,8 +10,11 @@ as good as before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from gantrymq.errors import ConfigError
 from gantrymq.spark.option_texts import LOG
 from gantrymq.spark.plan.origin import Marks, Offsets
 from gantrymq.spark.selection import QueueKey
@@ -31,19 +34,30 @@ def to_json(offsets: Offsets, marks: Marks | None = None) -> Json:
     return found
 
 
-def from_json(found: dict[str, Any]) -> Offsets:
-    """Back from JSON."""
-    return {
-        QueueKey(broker, topic, int(queue_id)): int(offset)
-        for topic, brokers in found.items()
-        if topic != LOG
-        for broker, queues in brokers.items()
-        for queue_id, offset in queues.items()
-    }
+def from_json(found: Any) -> Offsets:
+    """Back from JSON; raises ConfigError where a checkpoint holds something else."""
+    with _checkpoint(found):
+        return {
+            QueueKey(broker, topic, int(queue_id)): int(offset)
+            for topic, brokers in found.items()
+            if topic != LOG
+            for broker, queues in brokers.items()
+            for queue_id, offset in queues.items()
+        }
 
 
-def marks_of(found: dict[str, Any]) -> Marks:
-    """The fingerprints in an offset; none in a checkpoint of an older release."""
-    return {
-        broker: {int(at): int(one) for at, one in records.items()} for broker, records in found.get(LOG, {}).items()
-    }
+def marks_of(found: Any) -> Marks:
+    """The fingerprints in an offset; none in a checkpoint of an older release. Raises ConfigError as above."""
+    with _checkpoint(found):
+        return {
+            broker: {int(at): int(one) for at, one in records.items()} for broker, records in found.get(LOG, {}).items()
+        }
+
+
+@contextmanager
+def _checkpoint(found: Any) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        allowed = 'offsets as {"topic":{"broker":{"0":23}}}: the checkpoint is of another source, or damaged'
+        raise ConfigError("checkpointLocation", f"{found!r:.200}", allowed) from error

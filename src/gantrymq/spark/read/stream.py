@@ -172,7 +172,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = self._extents or self._refresh()
         if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
             extents = self._refresh()
-        begins = _from_first(began, ends)
+        # A batch ends in front of its beginning where latestOffset has settled a reset: it has no rows of that queue.
+        begins = {key: min(offset, ends[key]) for key, offset in _from_first(began, ends).items()}
         for key in self._resets_of_a_batch(began, ends, marks_of(start)):
             begins[key] = ends[key]
         begins = within(begins, extents, fail=self._options.fail_on_data_loss)
