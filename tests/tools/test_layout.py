@@ -96,6 +96,18 @@ def test_log_files_that_were_all_cut_short_are_as_long_as_their_names_say(
         MessageStore.open(store)
 
 
+def test_an_only_log_file_of_a_few_bytes_is_damage_and_no_setting(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", 3)
+    [path] = parts(store, "commitlog")
+    os.truncate(path, 200)
+    assert (Kind.FILE_SIZE, path) in {(one.kind, store / one.path) for one in verify_store(store)}
+    with StoreReader.open(store) as reader:
+        assert path in [problem.path for problem in reader.problems]
+    with pytest.raises(StoreError, match=f"^{path}: is .*gantrymq store"):
+        MessageStore.open(store)
+    assert salvage_store(store, tmp_path / "out").records == 1
+
+
 def test_the_only_log_file_without_the_zeros_at_its_end_loses_no_message(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", 30)
     [path] = parts(store, "commitlog")

@@ -40,6 +40,7 @@ _SAMPLED_QUEUE_FILES = 16
 _BESIDE_NO_STORE = {LOCK, "lost+found"}
 # What an operator, a mounted disk or a name server may have put there before the store.
 _BESIDE_NEW_STORE = {*_BESIDE_NO_STORE, CONFIG, "namesrv", "broker.conf"}
+LEAST_LOG_FILE_BYTES = 1024  # as mappedFileSizeCommitLog
 LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
 
@@ -76,10 +77,11 @@ def find_file_sizes(
 def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
     """The size of commit log files: as :func:`settled_size`, but all of them may have been cut short.
 
-    Files follow each other without a gap, so the distances of their names are whole sizes.
+    Files follow each other without a gap, so the distances of their names are whole sizes. One that is shorter than any
+    may be says nothing.
     """
     files = offset_files(fs, paths.commit_logs)
-    sizes = [file.size_bytes for file in files]
+    sizes = [file.size_bytes for file in files if file.size_bytes >= LEAST_LOG_FILE_BYTES]
     size = settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, sizes, given)
     step = math.gcd(*(file.offset for file in files))
     return step if LOG_SIZE_KEY not in given and step > max(sizes, default=0) > 0 and step % size else size
