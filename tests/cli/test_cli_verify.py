@@ -72,6 +72,21 @@ def test_damage_far_from_the_end_is_nothing_that_recover_cuts(
     assert "would cut no message, and leave the damage" in text
 
 
+def test_where_no_record_is_whole_recover_comes_first(gantrymq: Run, tmp_path: Path) -> None:
+    store = tmp_path / "one"
+    with open_store(RealFileSystem(), store) as opened:
+        opened.put(Message("orders", b"x" * 100))
+        await_dispatch(opened)
+    flip_body(store, 0)
+    text = gantrymq("store", "verify", store, *SETS).text
+    assert f"next        gantrymq store recover {store} would cut 1 message, among them 0 whole ones" in text
+    assert f"gantrymq store salvage {store} OUT refuses: no record of the log is whole" in text
+    refused = gantrymq("store", "salvage", store, tmp_path / "out", *SETS)
+    assert (refused.code, "there is no whole record" in refused.err) == (3, True)
+    gantrymq("store", "recover", store, *SETS)
+    assert gantrymq("store", "verify", store, *SETS).code == 0
+
+
 def test_queues_are_rebuilt_from_a_whole_log(gantrymq: Run, store: Path) -> None:
     shutil.rmtree(store / "consumequeue/orders")
     text = gantrymq("store", "verify", store, *SETS).text

@@ -42,7 +42,8 @@ def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outl
         steps = (
             ["mount the disk, or give all directories of the log (-c), and verify again; else"] if is_missing else []
         )
-        steps += [f"gantrymq store salvage {path} OUT{_kept(outlook)}", *_cost_of_recover(path, outlook)]
+        salvage, recover = f"gantrymq store salvage {path} OUT{_kept(outlook)}", _cost_of_recover(path, outlook)
+        steps += [*recover, salvage] if outlook is not None and not outlook.kept else [salvage, *recover]
     elif is_queues:
         whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
         steps = [f"gantrymq store rebuild {path} makes queues and index again from the log{whole}"]
@@ -66,6 +67,8 @@ def _kept(outlook: Outlook | None) -> str:
 
     if outlook is None:
         return " keeps what is whole"
+    if not outlook.kept:
+        return " refuses: no record of the log is whole"
     lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
     return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
 

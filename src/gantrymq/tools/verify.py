@@ -190,6 +190,7 @@ class Verification:
         self._engine = engine
         self._now_ms = now_ms
         self._decoders = decoders
+        self._has_log = False
 
     def __iter__(self) -> Iterator[Finding]:
         """Every finding, as soon as it is certain."""
@@ -199,7 +200,7 @@ class Verification:
             else:
                 self.summary.notes += 1
             self.summary.kinds[finding.kind.value] += 1
-            yield finding.with_remedy()
+            yield finding.with_remedy() if self._has_log else finding  # without a log every remedy of queues refuses
 
     def _unlisted(self) -> Iterator[Finding]:
         for path in self._listed.roots():
@@ -212,6 +213,7 @@ class Verification:
         is_closed = self.summary.last_exit_ok = not fs.exists(paths.abort)
         checkpoint, unreadable = read_checkpoint(fs, paths)
         files, others = log_files(fs, paths)
+        self._has_log = any(file.size_bytes for file in files)
         offsets = read_group_offsets(fs, paths)  # before the queues, which a writer may let grow
         log = LogCheck(paths, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
