@@ -58,4 +58,4 @@ def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield api.split_keys, (buf, longs, longs, 0, 0, offsets, out, offsets)
     yield api.hosts_text, (buf, longs, longs, 0, *text)
     yield api.message_ids, (buf, longs, longs, longs, *text)
-    yield api.joined_message_ids, (buf, longs, out)
+    yield api.joined_message_ids, (buf, longs[:0], out)
