@@ -305,7 +305,7 @@ class BrokerServer:
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 
     async def abandon(self) -> None:
-        """End as a killed process ends: connections break, nobody is told anything, no table is saved.
+        """End as a killed process ends: connections break, no peer is notified, no table is saved.
 
         The file system must refuse what the store would still write at its close; see gantrymq.fs.killable.
         """

@@ -152,7 +152,7 @@ class AsyncProducer:
         return await self.deliver(self.prepare_batch(messages), queue, timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
-        """Send one message and learn nothing of what became of it; raises only where nobody is there or reads."""
+        """Send one message without a result; raises only if no broker is reached or it reads nothing."""
         await self.deliver_oneway(self.prepare(message), queue)
 
     @checked

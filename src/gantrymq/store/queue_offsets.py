@@ -3,10 +3,10 @@
 No CRC covers a record's queue offset, and one flipped bit of it must neither move the messages behind it nor make a
 queue of a billion empty slots. In the order of the log the offsets of a queue rise by one. Where a record breaks that
 and the next one does not, the record is wrong; where the next one agrees with it, something is missing or repeated,
-and the offsets stand. But where a record steps forward (or says 0) and the next one says what should have stood there,
-it is of another queue: it gets the slot of the record in front, which is taken. Believed, it would keep all behind it
-out of the queue. That a queue began anew with 0, so that all in front is of a topic that was deleted, takes two
-records: no bit may cost a queue. At the end of a run, where no next one is known, a large step is not believed. And no
+and the offsets stand. But where a record steps forward (or says 0) and the next one says what should have stood
+there, it is of another queue: it gets the slot of the record in front, which is taken. Believed, it would keep all
+behind it out of the queue. A restart at 0 (topic deleted and recreated) takes two records that show it: one flipped
+bit must not drop a queue. At the end of a run, where no next one is known, a large step is not believed. And no
 offset can be larger than the number of records that fit in front of it into the log. The first record of a queue has
 none before it: two that agree overrule it, unless the log has room for what they say is missing in between.
 """

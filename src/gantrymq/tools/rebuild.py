@@ -468,7 +468,7 @@ def rebuild_store(
     progress: Progress | None = None,
     salvaged: SalvagedLog | None = None,
 ) -> RebuildReport:
-    """Make consume queues and index files of the store at ``path`` anew; arguments as with ``MessageStore.open``.
+    """Make queues and index of the store at ``path`` again from its log; arguments as with ``MessageStore.open``.
 
     Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
     it. ``old`` is the store whose queues say where they began and what was there, this one unless told; ``salvaged``

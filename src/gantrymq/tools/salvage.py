@@ -5,7 +5,7 @@ true (:mod:`gantrymq.tools.log_copy` says what stands in the gaps). Queues and i
 slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint are not
 believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound, for it
 knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's first
-unit leads to it, its topic was made anew there. The JSON of ``config/`` comes along where a start would take it.
+unit leads to it, its topic was recreated there. The JSON of ``config/`` comes along where a start would take it.
 """
 
 from __future__ import annotations

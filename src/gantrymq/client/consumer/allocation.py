@@ -67,7 +67,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueByConfig:
-    """The queues that are told, whoever else is there."""
+    """The queues that were given, without regard to other members."""
 
     message_queue_list: tuple[MessageQueue, ...]
 

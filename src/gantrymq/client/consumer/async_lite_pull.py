@@ -97,9 +97,9 @@ _ANY_SIZE = 0x7FFFFFFF
 
 @checks_arguments()
 class AsyncLitePullConsumer:
-    """Gives messages to whoever polls: of topics it shares with its group (:meth:`subscribe`), or of queues it is
-    told (:meth:`assign`), one or the other. ``config`` is where the name servers are, with fields of
-    LitePullConsumerConfig as ``settings``, or such an object.
+    """Returns messages when polled: from topics shared with its group (:meth:`subscribe`) or from given queues
+    (:meth:`assign`), not both. ``config`` is where the name servers are, with fields of LitePullConsumerConfig as
+    ``settings``, or such an object.
 
     Messages are fetched ahead. With ``auto_commit`` a poll commits what earlier polls gave out, every
     ``auto_commit_interval_ms``; what the last polls gave out before :meth:`close` comes again. Raises MQClientError
@@ -219,7 +219,7 @@ class AsyncLitePullConsumer:
         await self._assigned.keep_topics(self._topics())
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Fetch these queues and no others, whoever else does."""
+        """Fetch these queues and no others, without regard to other members of the group."""
         if not queues:
             raise MQClientError("Message queues can not be null or empty.")
         if self._member.subscriptions:

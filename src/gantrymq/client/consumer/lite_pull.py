@@ -27,7 +27,7 @@ from gantrymq.model.message_queue import MessageQueue
 
 
 class LitePullConsumer:
-    """Gives messages to whoever polls; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
+    """Returns messages when polled; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
 
     ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`, which may stand in
     place of the name servers. ``with`` starts it; one that runs goes on, and AlreadyStartedError is raised. Thread
@@ -85,7 +85,7 @@ class LitePullConsumer:
         self._loop.run(self._consumer.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Fetch these queues and no others, whoever else does."""
+        """Fetch these queues and no others, without regard to other members of the group."""
         self._loop.run(self._consumer.assign(queues))
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:

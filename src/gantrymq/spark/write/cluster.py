@@ -165,7 +165,7 @@ class ClusterBatchWriter(DataSourceArrowWriter):
         _LOGGER.info("%d messages sent to %s", _rows(messages), self._options.nameserver)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what has been sent all the same: nobody can take a message back."""
+        """Log what was sent all the same: a sent message cannot be taken back."""
         _say_what_stays(messages)
 
 
@@ -185,7 +185,7 @@ class ClusterStreamWriter(DataSourceStreamArrowWriter):
         _LOGGER.info("batch %d: %d messages sent to %s", batchId, _rows(messages), self._options.nameserver)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what has been sent all the same: nobody can take a message back."""
+        """Log what was sent all the same: a sent message cannot be taken back."""
         _say_what_stays(messages)
 
 
